@@ -61,6 +61,13 @@ def test_sound_noise_is_not_accused(folder: Path, mechanism: Mechanism, draws: i
         assert "one in a hundred" in vault.cannot_see()[0]
 
 
+def test_releases_by_two_tables_of_a_user_are_not_accused_of_noise_in_common(folder: Path) -> None:
+    """The own bit of such a table is drawn in part: for each release independently."""
+    rows = integer_weights([[0.5, 0.25, 0.25], [0.34, 0.33, 0.33]], 1.0)
+    with released(folder, table_mechanism("one", rows), table_mechanism("other", rows), records=20_000) as vault:
+        assert vault.verify() == []
+
+
 def test_seeded_noise_that_repeats_by_design_is_not_accused(folder: Path) -> None:
     with released(folder, randomized_response(1.0), draws=1, seed=5) as vault:
         vault.release(randomized_response(1.0), draws=2, compose=True, seed=5)

@@ -5,7 +5,7 @@
 
 from tpsl.mechanisms.additive_noise import Gaussian, Laplace, gaussian, laplace
 from tpsl.mechanisms.base import Estimator, Mechanism, Release
-from tpsl.mechanisms.discrete import Identity, RandomizedResponse, identity, randomized_response
+from tpsl.mechanisms.discrete import RandomizedResponse, identity, randomized_response
 from tpsl.mechanisms.exact import Cost, compose, epsilon_of_rho, float_above, rounded_up
 from tpsl.mechanisms.integer_table import TOTAL, TableMechanism, integer_weights, table_mechanism
 from tpsl.mechanisms.kary import (
@@ -42,7 +42,6 @@ __all__ = [
     "DiscreteLaplace",
     "Estimator",
     "Gaussian",
-    "Identity",
     "Laplace",
     "Mechanism",
     "NoNoise",

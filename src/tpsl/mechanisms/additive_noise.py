@@ -74,8 +74,7 @@ class AdditiveMechanism(Mechanism):
         other, own = self.table.log_weights[:, np.asarray(outcomes)]
         if self.classes == 2:
             return np.stack([other, own], axis=1)
-        likelihood: Floats = other.sum(axis=1, keepdims=True) + (own - other)
-        return likelihood
+        return np.asarray(other.sum(axis=1, keepdims=True) + (own - other))
 
     def _draw(self, labels: Labels, words: Words) -> npt.NDArray[np.integer]:
         if self.classes == 2:
@@ -135,10 +134,11 @@ def laplace_table(epsilon: float) -> Table:
     bound = exp_lower(epsilon)
     decay = Fraction(exp_of(Fraction(-epsilon) / unit))
 
-    # 2^64 P(u = jh) for j = 0, 1, …; the end of the grid takes everything beyond it.
+    # 2^64 P(u = jh) for j = 0, 1, …; the end of the grid takes everything beyond it. Fractions are cut off 200 bits
+    # after the point, so that products of thousands of factors stay small.
     weight = [TOTAL * (1 - decay) / (1 + decay)]
     for _ in range(reach + unit):
-        weight.append(_trimmed(weight[-1] * decay))
+        weight.append(Fraction(math.floor(weight[-1] * decay * (1 << 200)), 1 << 200))
 
     # Grid point j has the index reach + j, and its mirror image about ½, which is unit - j, the index reach + unit - j.
     row = [0] * (2 * reach + unit + 1)
@@ -160,11 +160,6 @@ def laplace_table(epsilon: float) -> Table:
     row[reach + unit] = math.ceil(rest / (1 + bound))
     row[reach] = rest - row[reach + unit]
     return mirrored(row, grid_values(unit, reach))
-
-
-def _trimmed(value: Fraction) -> Fraction:
-    """Cut a positive fraction off 200 bits after the point, so that products of thousands of factors stay small."""
-    return Fraction(math.floor(value * (1 << 200)), 1 << 200)
 
 
 @dataclass(frozen=True, eq=False)

@@ -134,8 +134,7 @@ class Mechanism(abc.ABC):
 
     def noisy(self, outcomes: npt.ArrayLike) -> Floats:
         """Return the noisy labels t of outcomes: shape `[n]` for two classes, `[n, k]` for k."""
-        noisy: Floats = self.values[np.asarray(outcomes)]
-        return noisy
+        return np.asarray(self.values[np.asarray(outcomes)])
 
     @property
     def unbiased_values(self) -> Floats:
@@ -144,8 +143,7 @@ class Mechanism(abc.ABC):
         `E[t]` is μ_own at the coordinate of the true class and μ_other at all others.
         """
         own, other = (np.ravel(self.mean(y))[-1] for y in (self.classes - 1, 0))
-        unbiased: Floats = (self.values - other) / (own - other)
-        return unbiased
+        return np.asarray((self.values - other) / (own - other))
 
     def release(self, labels: npt.ArrayLike, rng: RandomWords | int | None = None) -> Release:
         """Draw one outcome for each label.

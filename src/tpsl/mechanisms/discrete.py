@@ -77,9 +77,9 @@ class RandomizedResponse(Mechanism):
     def _draw(self, labels: Labels, words: Words) -> npt.NDArray[np.integer]:
         """Words below `keep` keep the label; each further stretch of `flip` words moves it by one class more."""
         keep = np.uint64(self.keep)
-        if self.classes == 2:
-            return labels ^ (words >= keep)
         moved = words >= keep
+        if self.classes == 2:
+            return labels ^ moved
         shift = np.zeros(len(words), dtype=np.int64)
         shift[moved] = 1 + ((words[moved] - keep) // np.uint64(self.flip)).astype(np.int64)
         return (labels + shift) % self.classes

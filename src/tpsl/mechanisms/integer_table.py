@@ -40,13 +40,11 @@ class Table:
     values: Floats
 
     def __post_init__(self) -> None:
-        rows, outcomes = self.weights.shape
-        if self.values.shape != (outcomes,):
-            raise ValueError(f"a table of {outcomes} outcomes has {self.values.shape} values")
-        for y in range(rows):
-            total = sum(self.weights[y].tolist())
-            if total != TOTAL:
-                raise ValueError(f"row {y} of the table sums to {total}, not to 2^64")
+        if self.values.shape != self.weights.shape[1:]:
+            raise ValueError(f"a table of {self.weights.shape[1]} outcomes has {self.values.shape} values")
+        for y, row in enumerate(self.weights.tolist()):
+            if sum(row) != TOTAL:
+                raise ValueError(f"row {y} of the table sums to {sum(row)}, not to 2^64")
         if not self.weights.all():
             raise ValueError("an outcome of weight 0 would give the label away whenever it shows")
         self.weights.flags.writeable = False
@@ -98,8 +96,7 @@ class Table:
     @cached_property
     def log_weights(self) -> Floats:
         """`ln P(o | y)` for every row and outcome."""
-        logs: Floats = np.log(self.weights.astype(np.float64)) - 64 * math.log(2.0)
-        return logs
+        return np.asarray(np.log(self.weights.astype(np.float64)) - 64 * math.log(2.0))
 
     def sample(self, rows: npt.NDArray[np.integer], words: Words) -> npt.NDArray[np.int32]:
         """Turn each uniform word into an outcome of its row: the first o whose cumulative weight exceeds the word.
@@ -200,8 +197,7 @@ class TableMechanism(Mechanism):
 
     def log_likelihood(self, outcomes: npt.ArrayLike) -> Floats:
         """Return `ln P(outcome | y = j)` in column j."""
-        likelihood: Floats = self.table.log_weights.T[np.asarray(outcomes)]
-        return likelihood
+        return np.asarray(self.table.log_weights.T[np.asarray(outcomes)])
 
     def _draw(self, labels: Labels, words: Words) -> npt.NDArray[np.integer]:
         return self.table.sample(labels, words)

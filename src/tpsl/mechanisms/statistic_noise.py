@@ -38,7 +38,6 @@ from tpsl.mechanisms.exact import (
 from tpsl.mechanisms.sampling import MAX_SCALE, MAX_VARIANCE, Integers, RandomWords, discrete_gaussian, discrete_laplace
 
 Norm = Literal["l1", "l2"]
-NoiseKind = Literal["gaussian", "laplace", "none"]
 
 DEFAULT_BOUND = 1 << 15
 """Fine enough that rounding is lost in the noise; sums of up to 2^48 such vectors fit 64 bits."""
@@ -100,8 +99,7 @@ def _scale_down(rows: npt.NDArray[np.int32], bound: int, norm: Norm) -> None:
 def _sizes(rows: npt.NDArray[np.int32], norm: Norm) -> npt.NDArray[np.int64]:
     """Return `Σ_j |q_j|` or `Σ_j q_j²` of each row, in 64 bits."""
     other = np.sign(rows) if norm == "l1" else rows
-    sizes: npt.NDArray[np.int64] = np.einsum("ij,ij->i", rows, other, dtype=np.int64)
-    return sizes
+    return np.asarray(np.einsum("ij,ij->i", rows, other, dtype=np.int64))
 
 
 def _blocks(rows: npt.NDArray[np.generic]) -> list[slice]:
@@ -121,7 +119,7 @@ def check_bound(bound: int) -> int:
 class StatisticNoise(abc.ABC):
     """Independent integer noise for each coordinate of a statistic."""
 
-    kind: ClassVar[NoiseKind]
+    kind: ClassVar[str]
     norm: ClassVar[Norm]
     """The norm of the q_i whose bound determines the cost."""
 
@@ -169,7 +167,7 @@ class DiscreteGaussian(StatisticNoise):
 
     variance: int
     delta: float
-    kind: ClassVar[NoiseKind] = "gaussian"
+    kind: ClassVar[str] = "gaussian"
     norm: ClassVar[Norm] = "l2"
 
     def __post_init__(self) -> None:
@@ -220,7 +218,7 @@ class DiscreteLaplace(StatisticNoise):
     """
 
     scale: int
-    kind: ClassVar[NoiseKind] = "laplace"
+    kind: ClassVar[str] = "laplace"
     norm: ClassVar[Norm] = "l1"
 
     def __post_init__(self) -> None:
@@ -242,8 +240,7 @@ class DiscreteLaplace(StatisticNoise):
 
     def log_ratio(self, noisy: Integers, moved: int | Integers) -> Floats:
         """Return `(|t| - |t - moved|)/scale` of each number t."""
-        ratio: Floats = (np.abs(noisy) - np.abs(noisy - moved)) / self.scale
-        return ratio
+        return np.asarray((np.abs(noisy) - np.abs(noisy - moved)) / self.scale)
 
     def __str__(self) -> str:
         return f"discrete Laplace noise, scale {self.scale:,}"
@@ -253,7 +250,7 @@ class DiscreteLaplace(StatisticNoise):
 class NoNoise(StatisticNoise):
     """The statistic itself: not private (ε = ∞). It lets experiments without noise run the same code."""
 
-    kind: ClassVar[NoiseKind] = "none"
+    kind: ClassVar[str] = "none"
     norm: ClassVar[Norm] = "l2"
 
     @property
@@ -302,11 +299,9 @@ def fit_noise(kind: str, epsilon: float, delta: float, bound: int, classes: int,
     The parameters are integers, so the cost is a little below ε: above 0.999·ε for every bound of at least 1000·ε.
 
     Args:
-        kind: "gaussian" or "laplace".
-        epsilon: of all releases together.
-        delta: of all releases together; Gaussian noise alone uses it.
-        bound: on the norm of the rows.
-        classes: the number of classes.
+        kind: "gaussian", or "laplace", which does not use δ.
+        epsilon, delta: of all releases together.
+        bound, classes: as for `StatisticNoise.cost`.
         releases: how many releases there will be, each with this noise and an equal part of δ.
 
     Raises:
