@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tpsl.mechanisms.table import TOTAL
+from tpsl.mechanisms import TOTAL
 from tpsl.vault import Vault
 
 FILES = Path(__file__).parents[2] / "examples" / "own-parts"

@@ -9,8 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.mechanisms import DiscreteGaussian, DiscreteLaplace, NoNoise, fit_noise, laplace, randomized_response
-from tpsl.mechanisms.cost import epsilon_of_rho
+from tpsl.mechanisms import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    NoNoise,
+    epsilon_of_rho,
+    fit_noise,
+    laplace,
+    randomized_response,
+)
 from tpsl.vault import NoisyStatistic, ReleasePolicy, StatisticPlan, Vault, VaultError
 
 ALL = np.arange(1000)

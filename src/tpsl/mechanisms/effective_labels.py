@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpsl.mechanisms.choice import variance_of_unbiased
-from tpsl.mechanisms.mechanism import Mechanism
+from tpsl.mechanisms.base import Mechanism
+from tpsl.mechanisms.kary import variance_of_unbiased
 from tpsl.mechanisms.statistic_noise import StatisticNoise
 
 
