@@ -387,6 +387,15 @@ class Vault:
                 labels[rows] = labels_at(self._connection, positions)
             return labels
 
+    def class_counts(self, ids: AnyIds | None = None) -> list[int]:
+        """How many of all records (or of `ids`) have each label: for the label party to see before it releases them."""
+        counts = np.zeros(self.classes, np.int64)
+        with storage.reading(self._connection, self.path):
+            for chunk, mask in self._wanted(ids).masks():
+                labels = labels_at(self._connection, chunk * CHUNK + np.flatnonzero(mask))
+                counts += np.bincount(labels, minlength=self.classes)
+        return [int(count) for count in counts]
+
     def ledger(self) -> Ledger:
         """What happened to this vault and what it has spent."""
         with storage.reading(self._connection, self.path):
