@@ -145,7 +145,7 @@ def _checked(job: JobDraft) -> tuple[JobDraft, DataReport]:
     Of a part of a job only the classes are: it takes both sides to know what else to look for.
     """
     from tpsl.cli.data_check import tell_of_rare_labels
-    from tpsl.data.check import DataReport, check_data
+    from tpsl.data.check import check_data
     from tpsl.data.drafting import LABEL
     from tpsl.data.rawtable import FIND_COMMON_RECORDS
 

@@ -74,15 +74,23 @@ def _promise(run: RunFolder, result: TrainResult) -> Facts:
 
 def _quality(result: TrainResult) -> dict[str, str]:
     """What noisy labels of held-out records and true labels of test records say of the private head."""
+    from tpsl.metrics import no_better_than_guessing
+    from tpsl.training.validation import TOO_FEW
+
     found = {}
     if result.statistic_records:
         found["private head"] = f"fitted on noisy statistics of {result.statistic_records:,} labels"
     elif result.kept_epoch != result.epochs:
         found["epoch kept"] = f"{result.kept_epoch} of {result.epochs}"
     if math.isfinite(result.validation_auc):
-        found["hold-out AUC"] = f"≈ {min(1.0, max(0.0, result.validation_auc)):.2f} (estimated from noisy labels)"
+        interval = f"95 % interval {result.validation_auc_low:.2f} to {result.validation_auc_high:.2f}"
+        found["hold-out AUC"] = f"{result.validation_auc:.2f}, {interval} (estimated from noisy labels)"
+    elif math.isfinite(result.validation_loss) and result.classes == 2:
+        found["hold-out AUC"] = f"– ({TOO_FEW})"
     if not math.isnan(result.test_log_loss):
         interval = f"95 % interval {result.test_auc_low:.4f} to {result.test_auc_high:.4f}"
+        if no_better_than_guessing(result.test_auc_low):
+            interval += ": no better than guessing"
         found["test AUC"] = (
             "– (it needs test records of two classes)"
             if math.isnan(result.test_auc)

@@ -47,9 +47,9 @@ def rare_label_warning(privacy: PrivacyConfig, classes: Mapping[str, int], *, sp
         *(["method: statistic"] if split else []),
     ]
     return (
-        f"about {known[rarest]:,} labels {rarest!r} drown in {_noise(mechanism, sum(counts) - known[rarest])} at "
-        f"ε = {privacy.draws * mechanism.epsilon:.3g}, where they are worth {_few(worth)} clean ones: expect an AUC "
-        f"nearer to guessing (0.5) than to that of clean labels; use {', '.join(means[:-1])}"
+        f"about {known[rarest]:,} labels {rarest!r} {_fate(mechanism, counts, number)} at ε = "
+        f"{privacy.draws * mechanism.epsilon:.3g}, where they are worth {_few(worth)} clean ones: expect an AUC nearer "
+        f"to guessing (0.5) than to that of clean labels; use {', '.join(means[:-1])}"
         f"{' or ' if len(means) > 1 else ''}{means[-1]}"
     )
 
@@ -70,12 +70,12 @@ def _enough_epsilon(privacy: PrivacyConfig, counts: list[int], number: int) -> l
     return []
 
 
-def _noise(mechanism: Mechanism, others: int) -> str:
-    """Return what a class drowns in: the false ones of it among so many others, where noisy labels are classes."""
-    if not set(np.unique(mechanism.values)) <= {0.0, 1.0}:
-        return "the noise"
+def _fate(mechanism: Mechanism, counts: list[int], number: int) -> str:
+    """Return what becomes of a class: it drowns in more false ones, where noisy labels are classes, or is too small."""
     false = mechanism.mean(0) if mechanism.classes == 2 else mechanism.mean(0)[1]
-    return f"about {others * float(false):,.0f} false ones"
+    others = (sum(counts) - counts[number]) * float(false)
+    are_classes = set(np.unique(mechanism.values)) <= {0.0, 1.0}
+    return f"drown in about {others:,.0f} false ones" if are_classes and others > counts[number] else "are too few"
 
 
 def _few(worth: float) -> str:

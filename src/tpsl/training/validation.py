@@ -21,6 +21,7 @@ from tpsl.metrics import Spread, blocks, by_score, half_width
 from tpsl.perturb import LogitGradient
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 Measured = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 """A number that may be NaN, which JSON does not have: null, in a file."""
 _SMALLEST = 1e-7  # no prediction is taken to be surer than this
@@ -56,8 +57,9 @@ class Validation:
 
     NaN for more than two classes, and where half of its 95 % interval is wider than 0.1 (`TOO_FEW`).
     """
-    validation_auc_se: float
-    """Its standard error, of noise and of the choice of records together; NaN where it is."""
+    validation_auc_low: float
+    """Its 95 % interval, for noise and the choice of records together; NaN where the AUC is."""
+    validation_auc_high: float
 
 
 def noisy_validation(
@@ -83,12 +85,14 @@ def noisy_validation(
         if two:
             estimates[block] = debiased[:, 1]
     area = _told(noisy_auc(probabilities, estimates)) if two else Estimate(math.nan, math.nan)
+    margin = half_width(area.standard_error)
     return Validation(
         validation_loss=losses.mean,
         validation_loss_se=math.sqrt(losses.variance / losses.count) if losses.count > 1 else math.nan,
         validation_log_likelihood=likelihood,
         validation_auc=area.value,
-        validation_auc_se=area.standard_error,
+        validation_auc_low=area.value - margin,
+        validation_auc_high=area.value + margin,
     )
 
 
@@ -174,7 +178,7 @@ def corrected_auc(scores: npt.NDArray[np.floating], debiased: Floats) -> tuple[f
     return area, math.sqrt(squares) / pairs
 
 
-def _levels(scores: npt.NDArray[np.floating], debiased: Floats) -> Iterator[tuple[Floats, Floats, Floats, Floats]]:
+def _levels(scores: npt.NDArray[np.floating], debiased: Floats) -> Iterator[tuple[Counts, Floats, Floats, Floats]]:
     """Yield the different scores in ascending order, piece by piece.
 
     Of each: how many records have it; the sums of 1-t̂ and of t̂ over the records below it, equal ones counted half; and
