@@ -55,8 +55,12 @@ def rare_label_warning(privacy: PrivacyConfig, classes: Mapping[str, int], *, sp
 
 
 def rare_label_warning_of(job: Job, classes: Mapping[str, int]) -> str | None:
-    """Return the warning for a job, with its training records of each class; None if no noisy labels train it."""
-    return rare_label_warning(job.privacy, classes, split=not job.hands_over) if job.trains else None
+    """Return the warning for a job, with its training records of each class; None if no noisy labels of them train it.
+
+    Labels that arrive while it runs are not counted.
+    """
+    is_told = job.trains and not job.has_late_labels
+    return rare_label_warning(job.privacy, classes, split=not job.hands_over) if is_told else None
 
 
 def _enough_epsilon(privacy: PrivacyConfig, counts: list[int], number: int) -> list[str]:
