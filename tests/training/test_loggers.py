@@ -28,7 +28,13 @@ from tpsl.training.vaults import RunVault
 from tpsl.transport.in_process import InProcessMeeting, pair, run_together
 
 SMALL: dict[str, Any] = {
-    "data": {"source": "synthetic", "rows": 1000, "numeric_fields": 3, "categorical_fields": 2, "largest_vocabulary": 8},
+    "data": {
+        "source": "synthetic",
+        "rows": 1000,
+        "numeric_fields": 3,
+        "categorical_fields": 2,
+        "largest_vocabulary": 8,
+    },
     "privacy": {"mechanism": "laplace", "epsilon": 8.0, "estimator": "linear", "noise_seed": 1},
     "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
     "training": {"batch_size": 50, "epochs": 3, "validation": 0.5, "patience": 0},

@@ -89,13 +89,13 @@ def _quality(result: TrainResult) -> dict[str, str]:
         found["hold-out AUC"] = f"– ({TOO_FEW})"
     if not math.isnan(result.test_log_loss):
         interval = f"95 % interval {result.test_auc_low:.4f} to {result.test_auc_high:.4f}"
-        if no_better_than_guessing(result.test_auc_low):
-            interval += ": no better than guessing"
         found["test AUC"] = (
             "– (it needs test records of two classes)"
             if math.isnan(result.test_auc)
             else f"{result.test_auc:.4f}, {interval}"
         )
+        if no_better_than_guessing(result.test_auc_low):
+            found["verdict"] = "no better than guessing: the interval of the test AUC reaches 0.5"
         found["test log loss"] = f"{result.test_log_loss:.4f}, calibration error {result.test_calibration_error:.4f}"
     elif result.epochs:
         found["test AUC"] = "– (no true label of a test record is known here)"
