@@ -81,18 +81,25 @@ def _promise(run: RunFolder, result: TrainResult) -> Facts:
 
 def _quality(result: TrainResult) -> dict[str, str]:
     """What noisy labels of held-out records say of the private head."""
+    from tpsl.training.validation import TOO_FEW
+
     found = {}
     if result.statistic_records:
         found["private head"] = f"fitted on noisy statistics of {result.statistic_records:,} labels"
     elif result.kept_epoch != result.epochs:
         found["epoch kept"] = f"{result.kept_epoch} of {result.epochs}"
     if math.isfinite(result.validation_auc):
-        found["hold-out AUC"] = f"≈ {min(1.0, max(0.0, result.validation_auc)):.2f} (estimated from noisy labels)"
+        interval = f"95 % interval {result.validation_auc_low:.2f} to {result.validation_auc_high:.2f}"
+        found["hold-out AUC"] = f"{result.validation_auc:.2f}, {interval} (estimated from noisy labels)"
+    elif math.isfinite(result.validation_loss) and result.classes == 2:
+        found["hold-out AUC"] = f"– ({TOO_FEW})"
     return found
 
 
 def _test_quality(result: TrainResult) -> dict[str, str]:
     """What true labels of test records say of the private head."""
+    from tpsl.metrics import no_better_than_guessing
+
     found = {}
     if not math.isnan(result.test_log_loss):
         interval = f"95 % interval {result.test_auc_low:.4f} to {result.test_auc_high:.4f}"
@@ -101,6 +108,8 @@ def _test_quality(result: TrainResult) -> dict[str, str]:
             if math.isnan(result.test_auc)
             else f"{result.test_auc:.4f}, {interval}"
         )
+        if no_better_than_guessing(result.test_auc_low):
+            found["verdict"] = "no better than guessing: the interval of the test AUC reaches 0.5"
         found["test log loss"] = f"{result.test_log_loss:.4f}, calibration error {result.test_calibration_error:.4f}"
     elif result.epochs:
         found["test AUC"] = "– (no true label of a test record is known here)"

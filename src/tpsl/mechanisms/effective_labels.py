@@ -24,6 +24,18 @@ def effective_labels(mechanism: Mechanism, counts: Sequence[int], draws: int = 1
     return sum(counts) * clean / (clean + variance_of_unbiased(mechanism) / draws) if clean else 0.0
 
 
+def effective_labels_of_class(mechanism: Mechanism, counts: Sequence[int], number: int, draws: int = 1) -> float:
+    """Return how many clean labels of one class the noisy labels of all records are worth.
+
+    It is the share of the class in what `effective_labels` says of "this class or not"; of two classes that is all. The
+    Fisher information of a logistic regression is proportional to it, so it decides what a learner can find out about
+    a class, however rare or frequent the class is.
+    """
+    share = counts[number] / max(sum(counts), 1)
+    clean, noise = share * (1 - share), variance_of_unbiased(mechanism) / (mechanism.classes * draws)
+    return counts[number] * clean / (clean + noise) if clean else 0.0
+
+
 def effective_labels_of_statistic(noise: StatisticNoise, bound: int, width: int, counts: Sequence[int]) -> float:
     """Return how many clean labels a noisy statistic is worth, if records use their bound and spread over its width.
 

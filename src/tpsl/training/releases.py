@@ -17,6 +17,7 @@ from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import DEFAULT_BOUND, Mechanism, fit_noise
 from tpsl.progress import Notice, no_notice
 from tpsl.training.job import Job
+from tpsl.training.rare_labels import rare_label_warning_of
 from tpsl.training.schedule import Schedule
 from tpsl.vault import (
     LedgerTotal,
@@ -214,10 +215,20 @@ def check_labels(vault: Vault, side: LabelSide, *, may_be_new: bool = False, not
         )
     if not (overlap.known or vault.counts_people or may_be_new):
         raise VaultError(
-            f"the vault {vault.path} does not know {records} of the {records} training records: "
+            f"the vault {vault.path} does not know {records:,} of the {records:,} training records: "
             "it holds others, or none"
         )
     return overlap.known == records
+
+
+def tell_of_rare_labels(job: Job, side: LabelSide, notice: Notice) -> None:
+    """Say so if noise will drown the rarest class of the training records; before a peer can see how long it takes."""
+    labels, names = taken(reveal(side.labels), side.records.train), side.records.class_names
+    counts = np.zeros(len(names), np.int64)
+    for part in parts(len(labels)):
+        counts += np.bincount(labels[part][labels[part] != NO_LABEL], minlength=len(names))
+    if warning := rare_label_warning_of(job, dict(zip(names, counts.tolist(), strict=True))):
+        notice(warning)
 
 
 def store_labels(side: LabelSide, vault_path: Path, notice: Notice, *, may_be_new: bool = False) -> None:

@@ -33,6 +33,7 @@ from tpsl.training.releases import (
     statistic_ids,
     statistic_plan,
     store_labels,
+    tell_of_rare_labels,
 )
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.setup import RunSetup
@@ -243,6 +244,8 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
             f"the vault {chosen.path} was made by an older version and knows these records by the ids of their "
             "alignment: without it they are not recognised, and nobody is kept from releasing their labels again"
         )
+    if setup.search is None:  # between the runs of a search a peer waits, and could measure it
+        tell_of_rare_labels(setup.job, side, setup.watching.notice)
     if reason := setup.job.privacy.reason(side.records.classes):
         setup.watching.reason(reason)
     return chosen
