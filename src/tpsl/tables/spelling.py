@@ -40,7 +40,8 @@ _WHOLE_TEXT = re.compile(r"-?(0|[1-9][0-9]*)\.0")
 _WHOLE_LABEL = re.compile(r"[+-]?[0-9]+(\.0*)?")
 _LARGEST_WHOLE = 1e15
 _LONGEST_SHOWN = 40
-_PATTERNS = {pattern: re.compile(pattern) for pattern in (PLAIN_NUMBER, *THOUSANDS.values(), POINTS_ONLY)}
+_PLAIN_NUMBER, _POINTS_ONLY = re.compile(PLAIN_NUMBER), re.compile(POINTS_ONLY)
+_THOUSANDS = {decimal: re.compile(pattern) for decimal, pattern in THOUSANDS.items()}
 _LOCAL_TIME, _ZONED_TIME = re.compile(LOCAL_TIME), re.compile(ZONED_TIME)
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _ADVICE = "if it stands for a missing value, list it in `missing`"
@@ -106,6 +107,8 @@ def category(value: Any, spelling: Spelling) -> str | None:
 
 def canonical_text(text: str) -> str:
     """Return the one spelling of texts that mean the same category: truth values, and 1.0 for 1."""
+    if text[-1:] not in ("e", "E", "0"):
+        return text
     lower = text.lower()
     if lower in TRUTH:
         return lower
@@ -134,21 +137,23 @@ def number(value: Any, spelling: Spelling) -> float | None:
 
 
 def _number_in(text: str, spelling: Spelling) -> float:
+    if spelling.decimal == "." and _PLAIN_NUMBER.match(text):
+        return float(text)
     lower = text.lower()
     if lower in TRUTH:
         return TRUTH[lower]
     if lower in ("nan", "inf", "-inf", "+inf"):
         return float(lower)
     plain, style = text, ""
-    if _PATTERNS[THOUSANDS[spelling.decimal]].match(text):
+    if _THOUSANDS[spelling.decimal].match(text):
         plain, style = text.replace("." if spelling.decimal == "," else ",", ""), "grouped"
-    elif _PATTERNS[POINTS_ONLY].match(text):
+    elif _POINTS_ONLY.match(text):
         style = "points"
     if spelling.decimal == ",":
         plain = plain.replace(",", ".")
         if style:
             _see(style, text, spelling)
-    if not _PATTERNS[PLAIN_NUMBER].match(plain):
+    if not _PLAIN_NUMBER.match(plain):
         comma = "numbers have a decimal point, or a comma where semicolons separate the columns"
         raise ValueError(f"{shown(text)} is not a number ({comma if _DECIMAL_COMMA.fullmatch(text) else _ADVICE})")
     return float(plain)
@@ -230,7 +235,7 @@ def _moment_in(text: str, spelling: Spelling) -> datetime:
 
 def time(text: str, spelling: Spelling) -> datetime | None:
     """Return the time of a record in a column of dates; None for a number, beside which dates are errors."""
-    if _PATTERNS[PLAIN_NUMBER].match(text):
+    if _PLAIN_NUMBER.match(text):
         _see("numeric", text, spelling)
         return None
     return _moment_in(text, spelling)
