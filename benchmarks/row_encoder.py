@@ -1,8 +1,8 @@
 """How fast a few records are encoded: `python benchmarks/row_encoder.py [--records 32] [--columns 20] [--json]`.
 
 A service encodes a request of a few records as they come, as plain Python values. Printed is the median time of a
-request by `RowEncoder`, by the encoder of whole tables (PyArrow), and their ratio. Half of the columns are categories,
-half are numbers.
+request by `EncoderState.encode_records`, by the encoder of whole tables (PyArrow), and their ratio. Half of the columns
+are categories, half are numbers.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tpsl.data.encoder import EncoderState, HashedCategories, IndexedCategories,
 from tpsl.data.features import Features
 from tpsl.data.kinds import KINDS, category_fields, number_fields
 from tpsl.data.rawtable import Fields, RawTable
-from tpsl.data.row_encoder import RowEncoder
 from tpsl.tables.columns import Place
+from tpsl.tables.spelling import Spelling
 
 LEARNED_FROM, VALUES = 1000, 50
 
 
 def table(rows: list[dict[str, Any]], columns: dict[str, str]) -> RawTable:
     typed = {
-        name: KINDS[kind].read(pa.array([row[name] for row in rows]), Place("rows", name), ("",))
+        name: KINDS[kind].read(pa.array([row[name] for row in rows]), Place("rows", name), Spelling())
         for name, kind in columns.items()
     }
     fields = Fields(category_fields(columns), typed), Fields(number_fields(columns), typed)
@@ -63,13 +63,12 @@ def measure(records: int, columns: int, requests: int) -> dict[str, dict[str, fl
     found = {}
     for how, categories in (("vocabulary", IndexedCategories(1)), ("hashed", HashedCategories(1000))):
         state, _ = learn(table(typed, kinds), categories, np.arange(LEARNED_FROM))
-        encoder = RowEncoder(state)
         for form in ("numbers as numbers", "numbers as text"):
             request = [
                 {name: str(value) if form.endswith("text") else value for name, value in row.items()}
                 for row in typed[:records]
             ]
-            rows = median_seconds(requests, partial(encoder.encode, request))
+            rows = median_seconds(requests, partial(state.encode_records, request))
             whole = median_seconds(requests, partial(as_table, state, request, kinds))
             found[f"{how}, {form}"] = {"rows_ms": 1e3 * rows, "table_ms": 1e3 * whole, "ratio": whole / rows}
     return found

@@ -32,7 +32,6 @@ import numpy as np
 import torch
 
 from tpsl.data.encoder import EncoderState, Vocabulary
-from tpsl.data.row_encoder import RowEncoder
 from tpsl.prediction.halves import load_bottom, load_top
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
@@ -58,11 +57,11 @@ class Direct:
     """The same work in one process."""
 
     def __init__(self, run: Path) -> None:
-        self.encoder = RowEncoder(RunFolder(run).encoder("feature"))
+        self.encoder = RunFolder(run).encoder("feature")
         self.bottom, self.top = load_bottom(run, "feature"), load_top(run)
 
     def scores(self, body: bytes) -> np.ndarray[Any, Any]:
-        features = self.encoder.encode(json.loads(body)["records"])
+        features = self.encoder.encode_records(json.loads(body)["records"])
         return self.top.probabilities({"feature": self.bottom.embed(features)})
 
     def cpu_seconds(self, bodies: Sequence[bytes], requests: int) -> float:

@@ -73,13 +73,13 @@ class Registry(Generic[Part]):
     def _ask_packages(self) -> None:
         if self._asked_packages:
             return
-        self._asked_packages = True
         for point in entry_points(group=self.group):
             try:
                 part = point.load()
             except Exception as error:
                 raise ExtensionError(f"the {self.kind} {point.name!r} of {point.value} {_failed(error)}") from error
             self.register(point.name, part)
+        self._asked_packages = True  # only now: a package that cannot be loaded is an error every time
 
 
 def use(modules: Iterable[str]) -> None:

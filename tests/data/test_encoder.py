@@ -16,8 +16,8 @@ from tpsl.data.encoder import (
 )
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
-from tpsl.data.plain_encoder import FIRST_VALUE, MISSING, UNSEEN
 from tpsl.data.rawtable import RawTable
+from tpsl.data.row_encoder import FIRST_VALUE, MISSING, UNSEEN
 
 VALUES = st.lists(st.one_of(st.none(), st.text(max_size=3)), min_size=4, max_size=60)
 

@@ -17,8 +17,8 @@ from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.kinds import KINDS, category_fields, number_fields
 from tpsl.data.rawtable import Fields, RawTable
-from tpsl.data.row_encoder import RowEncoder
 from tpsl.tables.columns import Place
+from tpsl.tables.spelling import Spelling
 
 Rows = list[dict[str, Any]]
 
@@ -100,14 +100,16 @@ ENCODERS = st.sampled_from([IndexedCategories(1), IndexedCategories(2), HashedCa
 
 def table(rows: Rows, columns: dict[str, str], missing: tuple[str, ...] = MISSING) -> RawTable:
     """Return records as a table, read as a Parquet file is."""
-    typed = {}
+    typed, spelled = {}, {name: Spelling(frozenset(["", *missing])) for name in columns}
     for name, kind in columns.items():
         values = [row[name] for row in rows]
         texts = not any(value is not None for value in values)
-        typed[name] = KINDS[kind].read(pa.array(values, pa.string() if texts else None), Place("test", name), missing)
+        typed[name] = KINDS[kind].read(
+            pa.array(values, pa.string() if texts else None), Place("test", name), spelled[name]
+        )
     fields = Fields(category_fields(columns), typed), Fields(number_fields(columns), typed)
     ids = pa.array([f"{row:04d}" for row in range(len(rows))])
-    return RawTable("test", ids, *fields, columns=columns, missing=missing)
+    return RawTable("test", ids, *fields, columns=columns, missing=missing, spellings=spelled)
 
 
 def records(columns: dict[str, Sequence[Any]]) -> Rows:
@@ -130,10 +132,10 @@ def test_any_records_are_encoded_as_a_table_of_them(columns: dict[str, list[Any]
     raw = table(rows, {name: name for name in columns})
     state, _ = learn(raw, categories, np.arange(6))
     expected = state.encode(raw)
-    encoder = RowEncoder(state)
-    assert same(encoder.encode(rows), expected)
+    encoder = state
+    assert same(encoder.encode_records(rows), expected)
     for at in (0, 11):  # each by itself
-        assert same(encoder.encode(rows[at : at + 1]), expected.take(np.array([at])))
+        assert same(encoder.encode_records(rows[at : at + 1]), expected.take(np.array([at])))
 
 
 def colours() -> EncoderState:
@@ -143,19 +145,21 @@ def colours() -> EncoderState:
 
 
 def test_unseen_values_other_columns_and_no_records() -> None:
-    encoder = RowEncoder(colours())
-    found = encoder.encode([{"weight": None, "more": object(), "colour": "green"}, {"colour": "", "weight": " 2 "}])
+    encoder = colours()
+    found = encoder.encode_records(
+        [{"weight": None, "more": object(), "colour": "green"}, {"colour": "", "weight": " 2 "}]
+    )
     assert found.categorical.tolist() == [[0], [1]]
     assert found.numeric[0].tolist() == [0, 1]
     assert found.numeric[1, 1] == 0
-    nothing = encoder.encode([])
+    nothing = encoder.encode_records([])
     assert (nothing.categorical.shape, nothing.numeric.shape) == ((0, 1), (0, 2))
 
 
 def test_numpy_scalars_are_the_values_they_hold() -> None:
-    encoder = RowEncoder(colours())
+    encoder = colours()
     one, other = (
-        encoder.encode([{"colour": colour, "weight": weight}])
+        encoder.encode_records([{"colour": colour, "weight": weight}])
         for colour, weight in ((7, 2.5), (np.int64(7), np.float32(2.5)))
     )
     assert same(one, other)
@@ -164,7 +168,7 @@ def test_numpy_scalars_are_the_values_they_hold() -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "sentence"),
     [
-        ("number", "1_000", "'1_000' is not a number (if it stands for a missing value, give it as missing)"),
+        ("number", "1_000", "'1_000' is not a number (if it stands for a missing value, list it in `missing`)"),
         ("number", "１", "'１' is not a number"),
         ("number", "inf", "the number inf is too large for float32"),
         ("number", 10**400, "the number inf is too large for float32"),
@@ -190,23 +194,23 @@ def test_what_cannot_be_read_is_named(kind: str, value: Any, sentence: str) -> N
     rows = [{"x": good.get(kind, date(2024, 1, 1))}] * 2
     state, _ = learn(table(rows, {"x": kind}), IndexedCategories(1), np.arange(2))
     with pytest.raises(DataError, match=r"^record 3: column 'x': .*" + re.escape(sentence)):
-        RowEncoder(state).encode([*rows, {"x": value}])
+        state.encode_records([*rows, {"x": value}])
 
 
 def test_a_missing_column_is_named() -> None:
     with pytest.raises(DataError, match="record 2: there is no column 'weight', which the encoder has learned from"):
-        RowEncoder(colours()).encode([{"colour": "red", "weight": 1}, {"colour": "red"}])
+        colours().encode_records([{"colour": "red", "weight": 1}, {"colour": "red"}])
 
 
 def test_text_that_is_no_unicode_is_a_value_like_others() -> None:
     rows = [{"x": "a"}, {"x": "b"}]
     state, _ = learn(table(rows, {"x": "category"}), HashedCategories(7), np.arange(2))
-    assert 1 <= RowEncoder(state).encode([{"x": "\ud800"}]).categorical[0, 0] <= 7
+    assert 1 <= state.encode_records([{"x": "\ud800"}]).categorical[0, 0] <= 7
 
 
 def test_a_moment_before_the_epoch_is_on_its_own_day() -> None:
     rows = [{"x": datetime(1969, 12, 31, 23) + timedelta(hours=step)} for step in range(3)]
     raw = table(rows, {"x": "date"})
     state, features = learn(raw, IndexedCategories(1), np.arange(3))
-    assert same(RowEncoder(state).encode(rows), features)
+    assert same(state.encode_records(rows), features)
     assert len(set(features.categorical[:, 0])) == 3

@@ -18,10 +18,16 @@ from tpsl.data.encoder import EncoderState
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.true_labels import reveal
-from tpsl.tables.columns import Place, not_before
+from tpsl.tables.columns import Place, recent_times, require_recent, times
+from tpsl.tables.spelling import Spelling
 
 ROWS, SINCE = 60, 40
 PLACE = Place("a.csv", "when")
+
+
+def not_before(given: pa.Array, since: str) -> Any:
+    written = Spelling()
+    return require_recent(recent_times(times(given, PLACE, written), PLACE, written, since), PLACE, since)
 
 
 def write(folder: Path, rows: range = range(ROWS), colours: int = 3) -> None:
@@ -120,7 +126,7 @@ def test_a_users_own_records_have_times_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "since"),
+    ("given", "since"),
     [
         (["2026-11-13", "2026-11-14"], "2026-11-14"),
         (["2026-11-13T23:59:59Z", "2026-11-14T00:00:00Z"], "2026-11-14"),
@@ -131,21 +137,21 @@ def test_a_users_own_records_have_times_too() -> None:
         (["16.5", "17"], "17"),
     ],
 )
-def test_times_of_any_type_are_compared_with_the_first_one(times: list[Any], since: str) -> None:
-    assert not_before(pa.array(times), PLACE, since).tolist() == [False, True]
+def test_times_of_any_type_are_compared_with_the_first_one(given: list[Any], since: str) -> None:
+    assert not_before(pa.array(given), since).tolist() == [False, True]
 
 
 @pytest.mark.parametrize(
-    ("times", "since", "sentence"),
+    ("given", "since", "sentence"),
     [
         ([17, 18], "2026-11-14", "a.csv: column 'when' has numbers, and '2026-11-14' is none"),
         (["2026-11-13"], "17.5", "a.csv: column 'when' has dates, and '17.5' is none"),
         ([17, 18], "19", "a.csv: column 'when' has no time at or after 19"),
     ],
 )
-def test_a_first_time_of_another_kind_or_after_all_is_refused(times: list[Any], since: str, sentence: str) -> None:
+def test_a_first_time_of_another_kind_or_after_all_is_refused(given: list[Any], since: str, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
-        not_before(pa.array(times), PLACE, since)
+        not_before(pa.array(given), since)
 
 
 def test_the_first_time_is_written_as_yaml_reads_it() -> None:

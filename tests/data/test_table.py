@@ -13,7 +13,7 @@ import pytest
 from tpsl.data.config import LabelFile, TableData, TableFile
 from tpsl.data.dataset import load, load_feature_party, load_label_party
 from tpsl.data.errors import DataError
-from tpsl.data.plain_encoder import stable_hash
+from tpsl.data.row_encoder import stable_hash
 from tpsl.data.true_labels import label_facts, reveal
 
 ROWS = 40
@@ -365,7 +365,7 @@ def test_dates_are_read_in_the_order_that_the_job_says(tmp_path: Path, order: st
     assert load_feature_party(tables, "feature").encoder.columns == dict.fromkeys(
         ("when", "since"), f"{order}_first_date"
     )  # type: ignore[union-attr]
-    with pytest.raises(DataError, match=r"column 'when', row 1: '02/03/2024' cannot be read as a time like the other"):
+    with pytest.raises(DataError, match=r"column 'when', row 1: '02/03/2024' cannot be read as a time"):
         load(tables.model_copy(update={"features": (shop.model_copy(update={"date_order": "year"}),)}))
 
 

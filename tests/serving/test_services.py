@@ -19,7 +19,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tpsl.data.dataset import load
-from tpsl.data.row_encoder import RowEncoder
 from tpsl.prediction.halves import PredictionError, load_bottom
 from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.prediction.model import TrainedModel
@@ -52,7 +51,7 @@ def predicted(run: Path, *parties: str, records: list[dict[str, Any]] = RECORDS,
     """What the halves say, without a service."""
     shares = {}
     for party in parties:
-        features = RowEncoder(RunFolder(run).encoder(party)).encode(records)
+        features = RunFolder(run).encoder(party).encode_records(records)
         shares[party] = load_embedder(run, party).embed(features)
     return load_predictor(run, local_head=local_head).probabilities(shares)
 
@@ -116,7 +115,7 @@ def test_a_committee_is_served_as_a_run_is(served_runs: Path, serve: Serve, tmp_
     job, space = RunFolder(served_runs / "alone").job(), [{}, {"model": {"bottom": [8]}}]
     tune(RunSetup(job, RunFolder(tmp_path / "tuned")), space)
     model = TrainedModel.open(tmp_path / "tuned")
-    features = RowEncoder(model.run.encoder("shop")).encode(RECORDS)
+    features = model.run.encoder("shop").encode_records(RECORDS)
     expected = model.predictor().probabilities({"shop": model.embedder("shop").embed(features)})
 
     async def main() -> None:
@@ -216,7 +215,7 @@ def test_new_records_are_scored_as_they_come(served_runs: Path, serve: Serve) ->
             assert np.array_equal(floats(reply.content["scores"]), predicted(run, "shop", records=odd))
             assert len(reply.content["key"]) == 32
             embedded = await served.ask("shop", "/v1/embed", {"records": odd})
-            features = RowEncoder(RunFolder(run).encoder("shop")).encode(odd)
+            features = RunFolder(run).encoder("shop").encode_records(odd)
             expected = load_bottom(run, "shop").embed(features).numpy()
             assert np.array_equal(floats(embedded.content["embeddings"]), expected)
             assert embedded.content["version"] == RunFolder(run).version("shop")
@@ -342,7 +341,7 @@ def test_a_defect_at_the_label_party_is_told_to_nobody_else(
     async def main() -> None:
         async with serve(served_runs / "joint", "shop", "bank") as served:
             model = served.label.versions.newest
-            monkeypatch.setattr(type(model.own.encoder), "encode", _defect)
+            monkeypatch.setattr(type(model.own.state), "encode_records", _defect)
             monkeypatch.setattr(FeatureService, "_share", _ones)
             asking = asyncio.create_task(served.ask("label", "/v1/score", {"key": "k", "records": RECORDS}))
             await happens(lambda: "k" in served.label._gathering._requests)

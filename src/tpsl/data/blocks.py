@@ -14,6 +14,7 @@ import pyarrow as pa
 from tpsl.data.errors import DataError
 from tpsl.data.rawtable import RawTable
 from tpsl.tables.columns import Place, is_text, numbers, texts
+from tpsl.tables.spelling import Spelling
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def read_block(name: str, values: Any, categorical: Sequence[bool] | None = None
                 f"{name} has categories (x{categorical.index(True)}), so it must be a data frame, not an array"
             )
         names = [f"x{number}" for number in range(values.shape[1])]
-        columns = [numbers(pa.array(values[:, at]), Place(name, column)) for at, column in enumerate(names)]
+        columns = [numbers(pa.array(values[:, at]), Place(name, column), Spelling()) for at, column in enumerate(names)]
         return Block(tuple(names), tuple(columns), len(values))
     try:
         table = _as_arrow(values)
@@ -72,7 +73,7 @@ def read_block(name: str, values: Any, categorical: Sequence[bool] | None = None
         content = _one_chunk(table.column(at))
         content = content.cast(pa.float64()) if pa.types.is_null(content.type) else content  # nothing is there
         is_category = _is_category(content.type) if categorical is None else categorical[at]
-        columns.append((texts if is_category else numbers)(content, Place(name, column)))
+        columns.append((texts if is_category else numbers)(content, Place(name, column), Spelling()))
     return Block(tuple(table.column_names), tuple(columns), table.num_rows)
 
 

@@ -27,7 +27,7 @@ from tpsl.data.rawtable import FIND_COMMON_RECORDS, NO_LABEL
 from tpsl.data.source import Inputs
 from tpsl.data.true_labels import reveal
 from tpsl.progress import Progress, no_progress
-from tpsl.tables.columns import recent_times, record_ids, times
+from tpsl.tables.columns import record_ids
 from tpsl.tables.locations import is_there, why_there_is_none
 from tpsl.tables.reading import Block
 
@@ -280,16 +280,13 @@ class _FileCheck:
 
     def _recent_of(self, block: Block) -> npt.NDArray[np.bool_]:
         """Return which records of a block the job takes: all, or those since its time; none where that is not known."""
-        file, since = self._file, self._file.since
+        file = self._file
         everything = np.ones(block.rows, dtype=np.bool_)
         if file.time is None:
             return everything
-        place = file.place(block, file.time)
-        if since is None:
-            self._read(file.time, lambda: times(file.times(block), place))
-            return everything
-        found = self._read(file.time, lambda: recent_times(file.times(block), place, since))
-        return ~everything if found is None else found
+        moments = self._read(file.time, lambda: file.times(block))
+        recent = None if moments is None else self._read(file.time, lambda: file.recent(block, moments))
+        return ~everything if file.since is not None and recent is None else everything if recent is None else recent
 
     def _read(self, column: str, read: Any) -> Any:
         """Return what `read` returns; the first error of a column is noted, and the column is left out from then on."""

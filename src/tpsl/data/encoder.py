@@ -15,9 +15,9 @@ version, beside the code that reads the old one. A version or kind that is not k
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,8 @@ from tpsl.data.features import Features
 from tpsl.data.kinds import KINDS
 from tpsl.data.long_columns import empty, mask_of, parts, taken
 from tpsl.data.new_files import new_parquet
-from tpsl.data.plain_encoder import FIRST_VALUE, MISSING, UNSEEN, VERSION, Standard, stable_hash
 from tpsl.data.rawtable import Order, RawTable, pieces_of
+from tpsl.data.row_encoder import FIRST_VALUE, MISSING, UNSEEN, VERSION, Record, RowEncoder, Standard, stable_hash
 from tpsl.data.split import Rows
 from tpsl.files import make_private_folder, read_plain, write_atomically
 from tpsl.progress import Progress, no_progress
@@ -143,14 +143,16 @@ Categories = IndexedCategories | HashedCategories
 class EncoderState:
     """All that was learned from one party's training rows: enough to encode any record as they were encoded.
 
-    `columns` says of which kind (`tpsl.data.kinds`) the columns of the party's file are, and `missing` which texts
-    stand for a missing value in it; fields are in the order of the columns.
+    `columns` says of which kind (`tpsl.data.kinds`) the columns of the party's file are; `missing`, `decimal` and
+    `styles` say how they are written (`tpsl.tables.spelling.Spelling`). Fields are in the order of the columns.
     """
 
     categories: Mapping[str, Vocabulary | HashedCategories]
     numbers: Mapping[str, Standard]
     columns: Mapping[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
+    decimal: str = "."
+    styles: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def embedding_rows(self) -> int:
@@ -177,6 +179,20 @@ class EncoderState:
             encoding.add_number(standard, _present(table, table.numeric, name))
         return self.features(categorical, encoding.numbers())
 
+    def encode_records(self, records: Sequence[Record]) -> Features:
+        """Return the features of a few records, mappings from column to value: bit for bit those of a table of them.
+
+        A record that lacks a column, or has a value that cannot be read, is an error.
+        """
+        try:
+            return self.features(*self._row_encoder.encode(records))
+        except ValueError as error:
+            raise DataError(str(error)) from None
+
+    @cached_property
+    def _row_encoder(self) -> RowEncoder:
+        return RowEncoder(self.plain())
+
     def digest(self) -> str:
         """Return a SHA-256 that is equal for two states exactly if they encode alike."""
         return hashlib.sha256(json.dumps(self.plain()).encode()).hexdigest()
@@ -186,7 +202,7 @@ class EncoderState:
         return Features(categorical, numeric, self.embedding_rows, tuple(self.categories), self.numeric_fields)
 
     def plain(self) -> dict[str, Any]:
-        """Return the state as JSON can hold it, for a `PlainEncoder`."""
+        """Return the state as JSON can hold it, for a `RowEncoder`."""
         return self._described(lambda vocabulary: {"values": vocabulary.values.to_pylist()})
 
     def _described(self, described: Callable[[Vocabulary], dict[str, Any]]) -> dict[str, Any]:
@@ -194,6 +210,8 @@ class EncoderState:
             "version": VERSION,
             "columns": dict(self.columns),
             "missing": list(self.missing),
+            "decimal": self.decimal,
+            "styles": dict(self.styles),
             "categories": {
                 name: described(part) if isinstance(part, Vocabulary) else asdict(part)
                 for name, part in self.categories.items()
@@ -236,7 +254,8 @@ class EncoderState:
                 categories[name] = vocabulary if "index" in part else HashedCategories(**part)
                 done += size
             numbers = {name: Standard(**standard) for name, standard in content["numbers"].items()}
-            return cls(categories, numbers, content["columns"], tuple(content["missing"]))
+            written = tuple(content["missing"]), content["decimal"], content["styles"]
+            return cls(categories, numbers, content["columns"], *written)
         except (OSError, pa.ArrowException, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{path}: cannot be read, it is no saved encoder ({error})") from error
 
@@ -269,7 +288,9 @@ def learn(
         standards[name] = _standard(pieces, training)
         encoding.add_number(standards[name], pieces)
     columns = table.columns or dict.fromkeys(learned, "category") | dict.fromkeys(standards, "number")
-    state = EncoderState(learned, standards, columns, table.missing)
+    decimal = "," if table.dialect.decimal_comma else "."
+    styles = {name: written.style for name, written in table.spellings.items() if written.style}
+    state = EncoderState(learned, standards, columns, table.missing, decimal, styles)
     return state, state.features(categorical, encoding.numbers())
 
 

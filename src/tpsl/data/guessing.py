@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.data.id_columns import ID_LIKE
-from tpsl.data.kinds import reordered
-from tpsl.data.plain_encoder import DAY_FIRST, MONTH_FIRST, SHORT_YEAR
-from tpsl.tables.columns import is_text, parsed_or_null, plain, value_type, with_points
+from tpsl.tables.columns import is_text, parsed_or_null, plain, reordered, value_type, with_points
 from tpsl.tables.locations import Location
 from tpsl.tables.reading import Dialect, column_names, dialect_of, read_blocks
+from tpsl.tables.spelling import DAY_FIRST, MONTH_FIRST, SHORT_YEAR
 
 SAMPLE_ROWS = 100_000
 """Records that are looked at."""

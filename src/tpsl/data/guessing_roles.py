@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from tpsl.data.errors import DataError
 from tpsl.data.guessing import ABSENT, ColumnGuess, Sample, looks_like_id
-from tpsl.tables.columns import Place, first_true, is_text, label_texts, parsed_or_null, shown, value_type
+from tpsl.tables.columns import Place, first_true, is_text, label_texts, parsed_or_null, value_type
+from tpsl.tables.spelling import shown
 
 MOST_CLASSES = 20
 """Different values that a column may have to be taken for the label, where nobody has named it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tpsl.data.dataset import Dataset
 from tpsl.data.encoder import Vocabulary
 from tpsl.data.features import Features
-from tpsl.data.plain_encoder import UNSEEN
+from tpsl.data.row_encoder import UNSEEN
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 
 ID_LIKE = 0.9

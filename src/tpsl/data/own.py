@@ -9,13 +9,15 @@ import pyarrow as pa
 
 from tpsl.data.config import OwnData, in_time
 from tpsl.data.errors import DataError
+from tpsl.data.party_file import TimeStack
 from tpsl.data.rawtable import RawTable
 from tpsl.data.relabelling import Relabelling
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.source import SourceInputs
 from tpsl.data.split import Rows, split_rows
 from tpsl.data.true_labels import TrueLabels
-from tpsl.tables.columns import Place, class_numbers, not_before, record_ids, times
+from tpsl.tables.columns import Place, class_numbers, recent_times, record_ids, require_recent, times
+from tpsl.tables.spelling import Spelling
 
 
 def feature_side(config: OwnData, party: str, given: Any) -> FeatureSide:
@@ -73,12 +75,14 @@ def _made(party: str, given: Any) -> tuple[str, Any]:
 def _in_canonical_order(config: OwnData, name: str, source: Any) -> tuple[Any, Rows]:
     """Return the ids in the canonical order, and where each record stands in the source."""
     ids = record_ids(_column(name, source, "ids"), Place(name, "ids"))
-    moments, recent = None, None
+    stacked, recent = TimeStack(), None
     if in_time(config):
-        column, place = _column(name, source, "times"), Place(name, "times")
-        moments = times(column, place)
-        recent = None if config.since is None else not_before(column, place, config.since)
-    order = RawTable(name, ids, times=moments, recent=recent).canonical_order()
+        place, written = Place(name, "times"), Spelling()
+        moments = times(_column(name, source, "times"), place, written)
+        stacked.add(moments)
+        if config.since is not None:
+            recent = require_recent(recent_times(moments, place, written, config.since), place, config.since)
+    order = RawTable(name, ids, times=stacked.finish() if in_time(config) else None, recent=recent).canonical_order()
     order = np.arange(len(ids), dtype=np.int64) if order is None else order
     return ids.take(order), order
 

@@ -7,13 +7,14 @@ Parquet files on this machine stay where they are: each is read when it is neede
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import cpu_count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
@@ -24,17 +25,30 @@ from tpsl.data.encoder import EncoderState
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.kinds import KINDS, category_fields, number_fields
-from tpsl.data.long_columns import COLUMNS, TextStack
+from tpsl.data.long_columns import COLUMNS, TextStack, empty
 from tpsl.data.rawtable import Fields, InPieces, RawTable
 from tpsl.data.relabelling import Relabelling, as_text
 from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.progress import Progress, no_progress
-from tpsl.tables.columns import Place, class_numbers, first_true, not_before, parsed_or_null, record_ids, shown, times
+from tpsl.tables.columns import (
+    Place,
+    Times,
+    class_numbers,
+    first_true,
+    parsed_or_null,
+    recent_times,
+    record_ids,
+    require_recent,
+    times,
+)
 from tpsl.tables.locations import Location, files_of
 from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, read_blocks, rows_in_parquet
+from tpsl.tables.spelling import Spelling, shown
 
 Typed = Mapping[str, Any]  # column -> `pa.Array` as its kind reads it
 
+_DATED, _TIMED = "\0date", "\0time"
+"""The times of records, which may be a column of features besides, in other words."""
 _GROUP_BYTES = 1 << 26
 _PIECE_ROWS = 1 << 20
 
@@ -72,6 +86,11 @@ class PartyFile:
     rows: int | None = None
     numbered: bool = False
     """Whether ids must be whole numbers of up to 64 bits."""
+    decimal: str = "."
+    """The decimal sign in texts, unless semicolons separate the values: then it is a comma."""
+    styles: Mapping[str, str] = field(default_factory=dict)
+    """How columns are written, as an encoder has learned it (`Spelling.style`)."""
+    _spellings: dict[str, Spelling] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def read(self, *, label: bool, features: bool = True, progress: Progress = no_progress) -> RawTable:
         """Read and check the file in one pass, without labels or features where they are not asked for."""
@@ -94,6 +113,7 @@ class PartyFile:
             columns=self.columns,
             missing=self.missing,
             dialect=self.dialect,
+            spellings={name: self.spelling(name) for name in self.columns},
         )
 
     def blocks(self, columns: list[str], progress: Progress = no_progress) -> Iterator[Block]:
@@ -110,7 +130,13 @@ class PartyFile:
 
     def typed(self, block: Block, name: str) -> Any:
         """Return a column that features are made of, as its kind reads it."""
-        return KINDS[self.columns[name]].read(block.columns[name], self.place(block, name), self.missing)
+        return KINDS[self.columns[name]].read(block.columns[name], self.place(block, name), self.spelling(name))
+
+    def spelling(self, name: str) -> Spelling:
+        """Return how a column is written: one object for all blocks, which a row that contradicts another fails."""
+        decimal = "," if self.dialect.decimal_comma else self.decimal
+        written = Spelling(frozenset(["", *self.missing]), decimal, self.styles.get(name, ""))
+        return self._spellings.setdefault(name, written)
 
     def ids(self, block: Block) -> Any:
         """Return the id of each record of a block."""
@@ -124,11 +150,20 @@ class PartyFile:
             raise place.fault(at, f"{shown(ids[at].as_py())} is not a record id, a whole number of up to 64 bits")
         return ids
 
-    def times(self, block: Block) -> Any:
-        """Return the time of each record of a block, as `tpsl.tables.columns.times` takes them."""
+    def times(self, block: Block) -> Times:
+        """Return the time of each record of a block: a number, or microseconds of UTC."""
         assert self.time is not None
         column, place = block.columns[self.time], self.place(block, self.time)
-        return column if self.time_kind is None else KINDS[self.time_kind].read(column, place, ())
+        if self.time_kind is not None:
+            read = KINDS[self.time_kind].read(column, place, self._spellings.setdefault(_DATED, Spelling()))
+            return times(read, place, self._spellings.setdefault(_TIMED, Spelling()))
+        return times(column, place, self._spellings.setdefault(_TIMED, Spelling()))
+
+    def recent(self, block: Block, moments: Times) -> npt.NDArray[np.bool_] | None:
+        """Return which records of a block are of interest by their times; None: all."""
+        if self.since is None or self.time is None:
+            return None
+        return recent_times(moments, self.place(block, self.time), self._spellings[_TIMED], self.since)
 
     def class_numbers(self, block: Block) -> Any:
         """Return the class of each record of a block."""
@@ -170,7 +205,15 @@ def encode_file(
     The table is CSV or Parquet; other columns, and another order of columns, do not matter. Without an `id` column the
     number of a record is its id.
     """
-    file = PartyFile(path, state.columns, id, missing=state.missing, dialect=dialect_of(path))
+    file = PartyFile(
+        path,
+        state.columns,
+        id,
+        missing=state.missing,
+        dialect=dialect_of(path),
+        decimal=state.decimal,
+        styles=state.styles,
+    )
     for block in file.blocks([*([] if id is None else [id]), *state.columns], progress):
         typed = {name: file.typed(block, name) for name in state.columns}
         ids = file.ids(block)
@@ -191,7 +234,7 @@ class _Records:
         self._file, self._label = file, label
         self._ids, self._units = TextStack(), TextStack()
         self._labels = RowStack(np.int64, 1, COLUMNS)
-        self._times: list[Any] = []
+        self._times, self._recent = TimeStack(), RowStack(np.bool_, 1, COLUMNS)
 
     def add(self, block: Block) -> None:
         """Take in the next records."""
@@ -200,7 +243,11 @@ class _Records:
         if self._label:
             self._labels.add(file.class_numbers(block))
         if file.time is not None:
-            self._times.append(file.times(block))
+            moments = file.times(block)
+            self._times.add(moments)
+            recent = file.recent(block, moments)
+            if recent is not None:
+                self._recent.add(recent)
         if file.unit is not None:
             self._units.add(record_ids(block.columns[file.unit], file.place(block, file.unit), "unit"))
 
@@ -209,9 +256,9 @@ class _Records:
         file = self._file
         in_time, recent = None, None
         if file.time is not None:
-            column, place = _joined(self._times), Place(str(file.path), file.time, 1, file.dialect)
-            in_time = times(column, place)
-            recent = None if file.since is None else not_before(column, place, file.since)
+            in_time = self._times.finish()
+            if file.since is not None:
+                recent = require_recent(self._recent.finish().reshape(-1), Place(str(file.path), file.time), file.since)
         return {
             "ids": self._ids.finish(),
             "labels": self._labels.finish().reshape(-1) if self._label else None,
@@ -219,6 +266,32 @@ class _Records:
             "recent": recent,
             "units": None if file.unit is None else self._units.finish(),
         }
+
+
+class TimeStack:
+    """Times, block by block, that become one array of numbers which ascend as they do."""
+
+    def __init__(self) -> None:
+        self._bits = RowStack(np.int64, 1, COLUMNS)
+        self._blocks: list[tuple[int, np.dtype[Any]]] = []
+        """Of each block the number of rows and the type, in which their 64 bits are to be read."""
+
+    def add(self, moments: Times) -> None:
+        """Take in the next times."""
+        self._blocks.append((len(moments), moments.dtype))
+        self._bits.add(moments.view(np.int64))
+
+    def finish(self) -> npt.NDArray[np.int64] | npt.NDArray[np.float64]:
+        """Return all times: fractions if any is one, and moments in the coarsest unit of all files."""
+        bits, kinds = self._bits.finish().reshape(-1), {kind for _, kind in self._blocks}
+        if len(kinds) == 1:
+            return bits.view(np.float64) if kinds == {np.dtype(np.float64)} else bits
+        common = np.dtype(np.float64 if np.dtype(np.float64) in kinds else "M8[us]")
+        found, done = empty(len(bits), np.int64), 0
+        for rows, kind in self._blocks:
+            found[done : done + rows] = bits[done : done + rows].view(kind).astype(common).view(np.int64)
+            done += rows
+        return found.view(np.float64) if common == np.float64 else found
 
 
 class _Collected:
@@ -247,7 +320,7 @@ class _Collected:
             return {name: _joined(whole[name].chunks) for name in whole.column_names}
         self._write(self._spool)
         path = self._spool.finish()
-        written = replace(self._file, path=path, dialect=PLAIN, missing=(), rows=None, labels=None)
+        written = replace(self._file, path=path, dialect=PLAIN, missing=(), rows=None, labels=None, styles={})
         return _Stored(written, self._spool)
 
     def _write(self, spool: "_Spool") -> None:

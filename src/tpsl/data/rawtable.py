@@ -18,8 +18,8 @@ from tpsl.data.errors import DataError
 from tpsl.data.long_columns import chosen, counting, parts, taken
 from tpsl.data.sorting import is_ascending, sorted_positions
 from tpsl.tables.columns import NO_LABEL as NO_LABEL
-from tpsl.tables.columns import Times
 from tpsl.tables.reading import PLAIN, Dialect
+from tpsl.tables.spelling import Spelling
 
 Order = npt.NDArray[np.int64]
 
@@ -75,12 +75,14 @@ class RawTable:
     categorical: Mapping[str, Any] = field(default_factory=dict)  # pa.Array of text, plain or dictionary; null: missing
     numeric: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)  # NaN: missing
     labels: npt.NDArray[np.int64] | None = None
-    times: Times | None = None
+    times: npt.NDArray[np.int64] | npt.NDArray[np.float64] | None = None
     recent: npt.NDArray[np.bool_] | None = None  # which rows are of interest; None: all
     units: Any | None = None  # pa.Array of text, no nulls: whom a record is about
     columns: Mapping[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     dialect: Dialect = PLAIN
+    spellings: Mapping[str, Spelling] = field(default_factory=dict)
+    """How the columns are written, as far as their rows were read."""
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -1,25 +1,306 @@
-"""A saved encoder for a few records at a time, as they come to a service."""
+"""Records as Python values, a few at a time, to the arrays that a half of the network reads.
 
-from collections.abc import Sequence
+This file needs `spelling.py` and NumPy and nothing else: an exported half comes with a copy of both.
 
-from tpsl.data.encoder import EncoderState
-from tpsl.data.errors import DataError
-from tpsl.data.features import Features
-from tpsl.data.plain_encoder import PlainEncoder, Record
+    encoder = RowEncoder.load("encoder.json")
+    categorical, numeric = encoder.encode([{"colour": "red", "weight": 1.5, "bought": "2024-02-29"}])
+
+A record is a mapping from column to value: text (as in a CSV file), int, float, bool, date, datetime, or None for a
+missing value. Each record is encoded by itself. Guarantee: the arrays are, bit for bit, those of a file with such
+columns, because `tpsl.data.kinds` makes the same fields of the same values.
+
+Categories: a field of v kept values takes v + 2 rows of the embedding table: row 0 for unseen and rare values, row 1
+for a missing value, then the values. A hashed field takes buckets + 1 rows: row 0 for a missing value, row 1 + h(value)
+otherwise. A number is standardised by mean and deviation; one that is missing becomes 0.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl.tables import spelling
+from tpsl.tables.spelling import DAY_FIRST, LARGEST, MONTH_FIRST, Spelling
+
+VERSION = 1
+UNSEEN, MISSING, FIRST_VALUE = 0, 1, 2
+
+# A training value is at most sqrt(rows) deviations from the mean, so this cuts none of up to 100 million; a test value
+# further away is an accident that would overflow in the network.
+MOST_DEVIATIONS = 1e4
+
+Numbers = npt.NDArray[np.float64]
+Moments = npt.NDArray[np.datetime64]
+Record = Mapping[str, Any]
+
+_REMEMBERED, _LONGEST_REMEMBERED = 1 << 12, 64
+"""How many hashes of a field's values are kept, and of how long texts: others may send any."""
+_DAYS_A_YEAR = 365.25
+_MICROSECONDS_A_DAY = 86_400_000_000
+
+
+@dataclass(frozen=True)
+class Standard:
+    """What standardises a number: mean and deviation in training, and whether one was missing there."""
+
+    mean: float
+    deviation: float
+    indicated: bool
+
+    def column_names(self, name: str) -> tuple[str, ...]:
+        """Return the names of the encoded columns that `name` becomes."""
+        return (name, f"{name} missing") if self.indicated else (name,)
+
+    @property
+    def scale(self) -> float:
+        """What values are divided by; 1 for a column that is constant up to rounding."""
+        return self.deviation if self.deviation > 1e-12 * abs(self.mean) else 1.0
+
+    def columns(self, values: Numbers) -> list[npt.NDArray[np.float32]]:
+        """Return the standardised values, and the indicator if there is one."""
+        encoded, missing = standardised(values, self.mean, self.scale)
+        return [encoded, missing.astype(np.float32)] if self.indicated else [encoded]
+
+
+def standardised(
+    values: Numbers, mean: float | Numbers, scale: float | Numbers
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+    """Return (values - mean) / scale, 0 for those that are missing, and which are."""
+    missing = np.isnan(values)
+    found = values - mean
+    found /= scale
+    np.clip(found, -MOST_DEVIATIONS, MOST_DEVIATIONS, out=found)
+    found[missing] = 0.0
+    return found.astype(np.float32), missing
+
+
+def stable_hash(text: str) -> int:
+    """Return the 64-bit hash that bucket numbers come from: the same in every process, version and language."""
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+
+
+# ---- the fields that columns become
+
+
+def signed_logarithm(values: Numbers) -> Numbers:
+    """Return sign(x)·log(1 + |x|); NaN where there is no number."""
+    return np.asarray(np.copysign(np.log1p(np.abs(values)), values))
+
+
+def hour_of_day(moments: Moments) -> npt.NDArray[np.int64]:
+    """Return the hour of each moment, -1 where it is missing."""
+    return _known(moments, moments.astype(np.int64) // 3_600_000_000 % 24)
+
+
+def weekday(moments: Moments) -> npt.NDArray[np.int64]:
+    """Return the day of the week of each moment (Monday is 0), -1 where it is missing. 1970 began on a Thursday."""
+    return _known(moments, (moments.astype(np.int64) // _MICROSECONDS_A_DAY + 3) % 7)
+
+
+def _known(moments: Moments, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.where(np.isnat(moments), -1, values)
+
+
+def _days(moments: Moments) -> Numbers:
+    """Return days since 1970."""
+    days = moments.astype(np.int64).astype(np.float64) / _MICROSECONDS_A_DAY
+    return np.where(np.isnat(moments), np.nan, days)
+
+
+def _of_year(wave: Callable[[Numbers], Numbers], moments: Moments) -> Numbers:
+    """Return the sine or cosine of the day of the year, which goes round in a year."""
+    day = (moments.astype("M8[D]") - moments.astype("M8[Y]").astype("M8[D]")).astype(np.int64) + 1
+    return wave(np.where(np.isnat(moments), np.nan, day) * (2 * np.pi / _DAYS_A_YEAR))
+
+
+@dataclass(frozen=True)
+class RowKind:
+    """How values of a kind are read one by one, and which fields a column of them becomes.
+
+    Fields are called by the column's name and what stands before them here. Categories of moments are whole numbers as
+    text.
+    """
+
+    read: Callable[[Any, Spelling], Any]
+    categories: Mapping[str, Callable[[Moments], npt.NDArray[np.int64]] | None] = field(default_factory=dict)
+    numbers: Mapping[str, Callable[[Any], Numbers]] = field(default_factory=dict)
+    is_moment: bool = False
+
+
+_TEXT: Mapping[str, None] = {"": None}
+_CLOCK: Mapping[str, Callable[[Moments], npt.NDArray[np.int64]]] = {" hour": hour_of_day, " weekday": weekday}
+_DATE: Mapping[str, Callable[[Any], Numbers]] = {
+    "": _days,
+    " sine of year": partial(_of_year, np.sin),
+    " cosine of year": partial(_of_year, np.cos),
+}
+ROW_KINDS = {
+    "category": RowKind(spelling.category, _TEXT),
+    "number": RowKind(spelling.number, {}, {"": np.asarray}),
+    "date": RowKind(spelling.moment, _CLOCK, _DATE, True),
+    "day_first_date": RowKind(partial(spelling.moment, order=DAY_FIRST), _CLOCK, _DATE, True),
+    "month_first_date": RowKind(partial(spelling.moment, order=MONTH_FIRST), _CLOCK, _DATE, True),
+    "count": RowKind(spelling.whole_number, {}, {"": signed_logarithm}),
+    "hexadecimal": RowKind(spelling.hexadecimal, _TEXT),
+    "integer": RowKind(spelling.integer, _TEXT),
+    "hour": RowKind(spelling.hour, _CLOCK, {}, True),
+}
+
+
+# ---- encoding
 
 
 class RowEncoder:
-    """Encodes records that are mappings from column to value, without PyArrow.
+    """What was learned from one party's training rows, applied to a few records at a time."""
 
-    Guarantee: the features are, bit for bit, those of `EncoderState.encode` for a table of these records.
-    """
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        """Take an encoder as `encoder.json` holds it; one of another version, or with an unknown kind, is an error."""
+        if content["version"] != VERSION:
+            raise ValueError(f"the encoder is of version {content['version']}, and this program reads {VERSION}")
+        unknown = [kind for kind in content["columns"].values() if kind not in ROW_KINDS]
+        if unknown:
+            raise ValueError(f"there is no kind of column {unknown[0]!r}, only {', '.join(ROW_KINDS)}")
+        self._columns = {name: ROW_KINDS[kind] for name, kind in content["columns"].items()}
+        missing, styles = frozenset(["", *content["missing"]]), content["styles"]
+        self._spellings = {
+            name: Spelling(missing, content["decimal"], styles.get(name, "")) for name in content["columns"]
+        }
+        self._rows_of: dict[str, Callable[[str | None], int]] = {}
+        self._row_of_value: dict[str, dict[Any, int]] = {}
+        """Of each field that is a column as it stands: the row of every value that was learned, and of missing ones."""
+        first = 0
+        for name, part in content["categories"].items():
+            indexed = "values" in part
+            self._rows_of[name] = _indexed(part["values"], first) if indexed else _hashed(part["buckets"], first)
+            if indexed and content["columns"].get(name) == "category":
+                rows: dict[Any, int] = {text: row for row, text in enumerate(part["values"], first + FIRST_VALUE)}
+                self._row_of_value[name] = rows | dict.fromkeys((*missing, None), first + MISSING)
+            first += FIRST_VALUE + len(part["values"]) if indexed else 1 + part["buckets"]
+        standards = {name: Standard(**part) for name, part in content["numbers"].items()}
+        self._numbers = list(standards)
+        self._means = np.array([[standard.mean] for standard in standards.values()])
+        self._scales = np.array([[standard.scale] for standard in standards.values()])
+        # A number is followed by its indicator, if it has one: of (a, b, c), where b has one, a is column 0, b is 1
+        # with its indicator at 2, and c is 3.
+        self._indicated = np.array([standard.indicated for standard in standards.values()], dtype=bool)
+        self._places = np.arange(len(standards)) + np.cumsum(self._indicated) - self._indicated
 
-    def __init__(self, state: EncoderState) -> None:
-        self._state, self._plain = state, PlainEncoder(state.plain())
+    @classmethod
+    def load(cls, path: str | Path) -> "RowEncoder":
+        """Read an exported encoder."""
+        return cls(json.loads(Path(path).read_text(encoding="utf-8")))
 
-    def encode(self, rows: Sequence[Record]) -> Features:
-        """Return the features of records; one that lacks a column, or has a value that cannot be read, is an error."""
+    def encode(self, records: Sequence[Record]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Return categories [n, F] and numbers [n, M]; columns that were not learned from do not matter.
+
+        A column that a record lacks, or a value that cannot be read, is a `ValueError` of one sentence.
+        """
+        rows: dict[str, list[int]] = {}
+        numbers: dict[str, Numbers] = {}
+        for name, kind in self._columns.items():
+            given = self._given(records, name)
+            if name in self._row_of_value:
+                rows[name] = self._rows_of_texts(name, given)
+                continue
+            values: Any = _plain_numbers(given) if kind.read is spelling.number else None
+            if values is None:
+                values = _as_array(self._read(given, name), kind)
+            for ending, make in kind.categories.items():
+                texts = values if make is None else _as_texts(make(values))
+                rows[name + ending] = list(map(self._rows_of[name + ending], texts))
+            numbers |= {name + ending: make(values) for ending, make in kind.numbers.items()}
+        categorical = [rows[name] for name in self._rows_of]
+        return (
+            np.array(categorical, dtype=np.int32).reshape(len(categorical), len(records)).T.copy(),
+            self._standardised(numbers, len(records)),
+        )
+
+    def _standardised(self, numbers: Mapping[str, Numbers], records: int) -> npt.NDArray[np.float32]:
+        """Return all numbers of records, each with its indicator, if it has one, [n, M]."""
+        together = np.array([numbers[name] for name in self._numbers]).reshape(len(self._numbers), records)
+        encoded = np.empty((len(self._numbers) + int(self._indicated.sum()), records), np.float32)
+        if len(self._numbers):
+            encoded[self._places], missing = standardised(together, self._means, self._scales)
+            encoded[self._places[self._indicated] + 1] = missing[self._indicated]
+        return encoded.T.copy()
+
+    def _given(self, records: Sequence[Record], name: str) -> list[Any]:
         try:
-            return self._state.features(*self._plain.encode(rows))
-        except ValueError as error:
-            raise DataError(str(error)) from None
+            return [record[name] for record in records]
+        except KeyError:
+            number = next(number for number, record in enumerate(records, 1) if name not in record)
+            raise ValueError(
+                f"record {number}: there is no column {name!r}, which the encoder has learned from"
+            ) from None
+
+    def _rows_of_texts(self, name: str, given: list[Any]) -> list[int]:
+        """Return the rows of a column of categories; most values are texts that were learned.
+
+        Values are looked up before they are read, which is safe for texts alone: 1 and True equal 1.0.
+        """
+        known = self._row_of_value[name]
+        rows = [known.get(value) if type(value) is str else None for value in given]
+        if None in rows:
+            texts = self._read(given, name)
+            return [self._rows_of[name](text) if row is None else row for row, text in zip(rows, texts, strict=True)]
+        return rows  # type: ignore[return-value]
+
+    def _read(self, given: list[Any], name: str) -> list[Any]:
+        """Return the values of a column as its kind reads them; a request does not change the column's style."""
+        read, written = self._columns[name].read, replace(self._spellings[name])
+        values = []
+        for number, value in enumerate(given, 1):
+            try:
+                values.append(read(value, written))
+            except ValueError as error:
+                raise ValueError(f"record {number}: column {name!r}: {error}") from None
+        return values
+
+
+def _plain_numbers(given: list[Any]) -> Numbers | None:
+    """Return numbers of a column that needs no reading: floats, ints and None within float32; None if it does."""
+    if not set(map(type, given)) <= {float, int, type(None)}:
+        return None
+    try:
+        values = np.array(given, dtype=np.float64)
+    except OverflowError:
+        return None
+    return None if (np.abs(values) > LARGEST).any() else values
+
+
+def _as_array(values: list[Any], kind: RowKind) -> Any:
+    """Return what was read in the form that fields are made of: moments, numbers, or texts as they are."""
+    if kind.is_moment:
+        return np.array(values, dtype="M8[us]")
+    return np.array([np.nan if value is None else value for value in values], np.float64) if kind.numbers else values
+
+
+def _as_texts(numbers: npt.NDArray[np.int64]) -> list[str | None]:
+    return [None if number < 0 else str(number) for number in numbers.tolist()]
+
+
+def _indexed(values: Sequence[str], first: int) -> Callable[[str | None], int]:
+    rows: dict[str | None, int] = {text: row for row, text in enumerate(values, first + FIRST_VALUE)}
+    rows[None] = first + MISSING
+    unseen = first + UNSEEN
+    return lambda text: rows.get(text, unseen)
+
+
+def _hashed(buckets: int, first: int) -> Callable[[str | None], int]:
+    def row(text: str) -> int:
+        return first + 1 + stable_hash(text) % buckets
+
+    remembered = lru_cache(_REMEMBERED)(row)
+
+    def row_or_missing(text: str | None) -> int:
+        if text is None:
+            return first
+        return remembered(text) if len(text) <= _LONGEST_REMEMBERED else row(text)
+
+    return row_or_missing

@@ -1,7 +1,7 @@
 """One party's half of a finished run as files for its owner, which need nothing of tpsl.
 
 FOLDER/half.pt2, half.onnx, half.safetensors   the graph for PyTorch and for others, and its weights alone
-FOLDER/encoder.json, encode.py                 what was learned to encode the party's table, and what applies it
+FOLDER/encoder.json, encode.py, spelling.py    what was learned to encode the party's table, and what applies it
 FOLDER/predict.py                              from raw records to embeddings or probabilities, as an example
 FOLDER/MODEL_CARD.md, card.json                what it is; an export is whole once card.json is there
 """
@@ -13,13 +13,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tpsl.data import plain_encoder
+from tpsl.data import row_encoder
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.encoder import EncoderState
 from tpsl.data.features import Features
@@ -31,6 +32,7 @@ from tpsl.files import make_private_folder, write_atomically
 from tpsl.party.batches import Batches
 from tpsl.prediction.halves import has_label_features, inputs_like_those_of_training
 from tpsl.prediction.model import TrainedModel
+from tpsl.tables import spelling
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.transport.peers import LABEL_PARTY
@@ -132,9 +134,9 @@ def _reads(run: RunFolder, party: str, own: OwnParts | None) -> tuple[dict[str, 
 
 def _write(half: _Half, out: Path) -> Card:
     missing = write_formats(half.graph, half.inputs, half.output, out)
-    shipped = {"predict.py": inspect.getsource(predict_script).replace("from tpsl.data.plain_encoder", "from encode")}
+    shipped = {"predict.py": _source(predict_script)}
     if half.encoder is not None:
-        shipped["encode.py"] = inspect.getsource(plain_encoder)
+        shipped |= {"encode.py": _source(row_encoder), "spelling.py": _source(spelling)}
         shipped["encoder.json"] = json.dumps(half.encoder.plain(), ensure_ascii=False)
     for name, text in shipped.items():
         write_atomically(out / name, text.encode())
@@ -150,6 +152,14 @@ def _write(half: _Half, out: Path) -> Card:
     write_atomically(out / "MODEL_CARD.md", as_markdown(card))
     write_atomically(out / "card.json", as_json(card))
     return card
+
+
+def _source(module: ModuleType) -> str:
+    """Return a module's text as it stands in an exported folder, where its neighbours lie beside it."""
+    text = inspect.getsource(module).replace("from tpsl.tables import spelling", "import spelling")
+    return text.replace("from tpsl.tables.spelling", "from spelling").replace(
+        "from tpsl.data.row_encoder", "from encode"
+    )
 
 
 def _described(name: str, tensor: Tensor) -> dict[str, Any]:

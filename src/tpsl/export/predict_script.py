@@ -3,12 +3,11 @@
 A feature party:    python predict.py --records records.csv --out embeddings.npy
 The label party:    python predict.py --share PARTY=embeddings.npy --records own.csv --out probabilities.npy
 
-`--records` are this party's own, in the order of everybody else's: a .csv or .tsv file with a header, plain, .gz or
-.bz2, or, where the half reads inputs of the party's own, an .npz file of them. A label party without features has none.
+`--records` are this party's own, in the order of everybody else's: a .csv or .tsv file with a header, plain or .gz,
+or, where the half reads inputs of the party's own, an .npz file of them. A label party without features has none.
 """
 
 import argparse
-import bz2
 import csv
 import gzip
 import json
@@ -19,47 +18,25 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).parent
-OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+OPENERS: dict[str, Any] = {".gz": gzip.open}
 
 
 def read_records(path: Path) -> dict[str, Any]:
     """Return what the half reads of this party's records, by name."""
     if not (HERE / "encoder.json").exists():
         return dict(np.load(path))
-    from tpsl.data.plain_encoder import PlainEncoder
+    from tpsl.data.row_encoder import RowEncoder
 
     encoder = json.loads((HERE / "encoder.json").read_text(encoding="utf-8"))
-    names, records, decimal = read_table(path)
-    for name in names:
-        if encoder["columns"].get(name) == "number":
-            given = [(record[name] or "").strip() for record in records]
-            known = with_points([text for text in given if text not in encoder["missing"]], decimal)
-            for record, text in zip(records, given, strict=True):
-                record[name] = known.get(text, text)
-    categorical, numeric = PlainEncoder(encoder).encode(records)
-    return {"categorical": categorical, "numeric": numeric}
-
-
-def read_table(path: Path) -> tuple[list[str], list[dict[str, Any]], str]:
-    """Return the columns and records of a file, and its decimal sign: a comma where semicolons separate values."""
     with OPENERS.get(path.suffix, open)(path, "rt", newline="", encoding="utf-8-sig") as file:
         header = re.sub('"[^"]*"', "", file.readline())
         delimiter = "\t" if ".tsv" in path.suffixes else max(",;\t|", key=header.count)
         file.seek(0)
-        table = csv.DictReader(file, delimiter=delimiter)
-        return list(table.fieldnames or ()), list(table), "," if delimiter == ";" else "."
-
-
-def with_points(numbers: list[str], decimal: str) -> dict[str, str]:
-    """Return each number with a decimal point and nothing between thousands, as tpsl reads it."""
-    between = "." if decimal == "," else ","
-    grouped = re.compile(rf"[+-]?[0-9]{{1,3}}(\{between}[0-9]{{3}})+\{decimal}[0-9]+")
-    unclear = re.compile(r"[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+")
-    thousands = {text for text in numbers if grouped.fullmatch(text)}
-    for text in numbers:
-        if decimal == "," and thousands and unclear.fullmatch(text):
-            raise ValueError(f"{text!r} could be either beside numbers as {min(thousands)}")
-    return {text: (text.replace(between, "") if text in thousands else text).replace(decimal, ".") for text in numbers}
+        records = list(csv.DictReader(file, delimiter=delimiter))
+    if delimiter == ";":  # there 1,5 is a number
+        encoder["decimal"] = ","
+    categorical, numeric = RowEncoder(encoder).encode(records)
+    return {"categorical": categorical, "numeric": numeric}
 
 
 def run_torch(inputs: dict[str, Any]) -> Any:

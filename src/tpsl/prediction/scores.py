@@ -22,6 +22,7 @@ from tpsl.prediction.halves import PredictionError, Probabilities
 from tpsl.prediction.records import NewRecords
 from tpsl.tables.columns import Place, numbers, record_ids
 from tpsl.tables.reading import dialect_of, is_parquet, read_blocks
+from tpsl.tables.spelling import Spelling
 from tpsl.training.run_folder import NOT_PRIVATE
 
 _ROWS_AT_ONCE = 1 << 16
@@ -83,7 +84,9 @@ def read_scores(path: Path, class_names: tuple[str, ...]) -> tuple[Any, Probabil
     """
     columns, dialect, parts = _columns(class_names), dialect_of(path), []
     for block in read_blocks(path, ["id", *columns], dialect):
-        scores = [numbers(block.columns[name], Place.of(block, name, dialect)) for name in columns]
+        scores = [
+            numbers(block.columns[name], Place.of(block, name, dialect), Spelling(frozenset())) for name in columns
+        ]
         parts.append((record_ids(block.columns["id"], Place.of(block, "id", dialect)), np.stack(scores, axis=1)))
     if NOT_PRIVATE in path.name or (is_parquet(path.name) and read_schema(path).metadata == _MARK):
         raise PredictionError(f"{path}: has scores of a local head, NOT PRIVATE: nothing computed from them may leave")

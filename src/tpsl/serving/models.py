@@ -11,7 +11,6 @@ import torch
 
 from tpsl.data.encoder import EncoderState
 from tpsl.data.errors import DataError
-from tpsl.data.row_encoder import RowEncoder
 from tpsl.prediction.halves import Embedder, PredictionError, Predictor
 from tpsl.prediction.model import TrainedModel
 from tpsl.serving.batching import MOST_RECORDS, Array, Arrays
@@ -30,7 +29,6 @@ class TableHalf:
 
     embedder: Embedder
     state: EncoderState
-    encoder: RowEncoder
 
     @classmethod
     def load(cls, model: TrainedModel, party: str) -> TableHalf:
@@ -40,12 +38,12 @@ class TableHalf:
                 f"{model.path}: {party!r} has inputs of its own; a service takes records of tables only"
             )
         state = model.run.encoder(party)
-        return cls(model.embedder(party), state, RowEncoder(state))
+        return cls(model.embedder(party), state)
 
     def encode(self, records: Records) -> Arrays:
         """Return categories and numbers of records; a record that cannot be encoded is refused."""
         try:
-            features = self.encoder.encode(records)
+            features = self.state.encode_records(records)
         except DataError as error:
             raise Refusal(Reason.MALFORMED, str(error)) from None
         return features.categorical, features.numeric

@@ -1,14 +1,16 @@
-"""Giving a column its meaning: record id, category, number, label, time or date.
+"""Whole columns: record ids, categories, numbers, labels, times and dates, as `tpsl.tables.spelling` defines a value.
 
 Each function takes a column as it was read and returns it checked and in one canonical form, so that it does not matter
-whether a party keeps its table as CSV or Parquet, or its ids as integers or text. An error names file, column and row
-(the first record is row 1) and the value at fault.
+whether a party keeps its table as CSV or Parquet, its ids as integers or text, or how its files are cut. An error names
+file, column and row (the first record is row 1) and the value at fault: the first one of the column.
+
+PyArrow reads texts of the plain form; all others are read one distinct value at a time by `tpsl.tables.spelling`.
 """
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -16,20 +18,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tpsl.tables import spelling as spell
 from tpsl.tables.errors import DataError
 from tpsl.tables.reading import PLAIN, Block, Dialect
+from tpsl.tables.spelling import LOCAL_TIME, PLAIN_NUMBER, WHITE_SPACE, ZONED_TIME, DateOrder, Spelling, shown
 
 NO_LABEL = -1
 """Stands for a label that is not known yet."""
 
-Times = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+Times = npt.NDArray[np.int64] | npt.NDArray[np.float64] | npt.NDArray[np.datetime64]
 
 # A label column with more different fractions than this is taken for measurements.
 _FRACTIONS = 20
-_LONGEST_SHOWN = 40
-_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
-_THOUSANDS_BY_POINTS, _THOUSANDS_BY_COMMAS = r"^[+-]?\d{1,3}(\.\d{3})+,\d+$", r"^[+-]?\d{1,3}(,\d{3})+\.\d+$"
-_POINTS_ONLY = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+$"
+_SAME_CATEGORY = r"^(?i:true|false)$|^-?(0|[1-9][0-9]*)\.0$"
+_WHOLE = r"^[+-]?[0-9]{1,18}$"
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,6 @@ class Place:
         return DataError(f"{self.file}: column {self.column!r} is of type {kind}, {sentence}")
 
 
-def shown(value: Any) -> str:
-    """Return a value as an error shows it: quoted, and the end of a long one is left out."""
-    text = value if not isinstance(value, str) or len(value) <= _LONGEST_SHOWN else value[: _LONGEST_SHOWN - 3] + "..."
-    return repr(text)
-
-
 def record_ids(column: Any, place: Place, what: str = "id") -> Any:
     """Return ids as text: the integer 123 is `"123"`, the text `"007"` stays; a missing or empty id is an error.
 
@@ -86,51 +82,112 @@ def key_texts(column: Any, place: Place, missing: Sequence[str] = ()) -> Any:
     return without(("", *missing), _as_text(column, place))
 
 
-def texts(column: Any, place: Place, missing: Sequence[str] = ()) -> Any:
-    """Return categories as a dictionary array of text; null and the texts in `missing` are null."""
+def texts(column: Any, place: Place, spelling: Spelling) -> Any:
+    """Return categories as a dictionary array of text; null is missing."""
     kind = value_type(column)
-    if not (is_text(kind) or pa.types.is_integer(kind)):
-        return without(missing, _as_text(column, place)).dictionary_encode()
-    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    if is_text(kind) and not missing:
-        return encoded
-    values, indices = _as_text(encoded.dictionary, place), encoded.indices
-    absent = pc.is_in(values, value_set=pa.array(list(missing), pa.string()))
-    if pc.any(absent).as_py():
-        indices = pc.if_else(pc.fill_null(absent.take(indices), False), pa.scalar(None, indices.type), indices)
-    return pa.DictionaryArray.from_arrays(indices, values)
+    encoded = column if pa.types.is_dictionary(column.type) else _encoded(column, place)
+    if is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        values = without(spelling.missing, _as_text(encoded.dictionary, place))
+        if is_text(kind) and pc.any(pc.match_substring_regex(values, _SAME_CATEGORY)).as_py():
+            values = pc.replace_substring_regex(values, r"^-0\.0$", "0")
+            values = pc.replace_substring_regex(values, r"^(-?(?:0|[1-9][0-9]*))\.0$", r"\1")
+            values = pc.replace_substring_regex(values, "^(?i:true)$", "true")
+            values = pc.replace_substring_regex(values, "^(?i:false)$", "false")
+    else:
+        values = _by_value(encoded.dictionary, place, partial(spell.category, spelling=spelling), pa.string())
+    if values.null_count or values.type != encoded.dictionary.type or not values.equals(encoded.dictionary):
+        return values.take(encoded.indices).dictionary_encode()  # two spellings may be one value
+    return encoded
 
 
-def numbers(column: Any, place: Place, missing: Sequence[str] = ()) -> npt.NDArray[np.float64]:
+def numbers(column: Any, place: Place, spelling: Spelling) -> npt.NDArray[np.float64]:
     """Return numbers within float32, or NaN (missing); text that is no number, or a larger number, is an error."""
     kind = value_type(column)
     if is_text(kind):
-        parsed = _numbers_in_text(column, place, missing, pa.float64(), "a number")
-    elif (
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal(kind)
-    ):
+        known = _stripped(column, place, spelling)
+        parsed = _plain_numbers(known, spelling)
+        if parsed is None:
+            parsed = _by_value(known, place, partial(spell.number, spelling=spelling), pa.float64())
+    elif any(is_of(kind) for is_of in _NUMERIC):
         parsed = plain(column).cast(pa.float64(), safe=False)
     else:
         raise place.wrong_type(kind, "which is not numeric")
     values = cast(npt.NDArray[np.float64], parsed.fill_null(np.nan).to_numpy(zero_copy_only=False))
-    too_large = np.abs(values) > np.finfo(np.float32).max
+    too_large = np.abs(values) > spell.LARGEST
     if too_large.any():
         at = int(np.argmax(too_large))
         raise place.fault(at, f"the number {values[at]} is too large for float32")
     return values
 
 
-def whole_numbers(column: Any, place: Place, missing: Sequence[str] = ()) -> Any:
+_NUMERIC = pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal
+
+
+def _plain_numbers(known: Any, spelling: Spelling) -> Any | None:
+    """Return texts as numbers where all of them are of the plain form, and written in one style; None if not."""
+    style, between = "", "." if spelling.decimal == "," else ","
+    if pc.any(pc.match_substring(known, between)).as_py():
+        grouped = pc.match_substring_regex(known, spell.THOUSANDS[spelling.decimal])
+        if spelling.decimal == ",":
+            points = pc.any(pc.match_substring_regex(known, spell.POINTS_ONLY)).as_py()
+            style = "grouped" if pc.any(grouped).as_py() else "points" if points else ""
+            if (points and style == "grouped") or (style and spelling.style not in ("", style)):
+                return None
+        known = pc.if_else(grouped, pc.replace_substring(known, between, ""), known)
+    if spelling.decimal == ",":
+        known = pc.replace_substring(known, ",", ".")
+    parsed = _cast(known, PLAIN_NUMBER, pa.float64())
+    if parsed is not None and style:
+        spelling.see(style)
+    return parsed
+
+
+def with_points(numbers: Any, dialect: Dialect) -> Any:
+    """Return texts of numbers with a decimal point and nothing between thousands; null where one could mean two."""
+    between, decimal = (".", ",") if dialect.decimal_comma else (",", ".")
+    grouped = pc.match_substring_regex(numbers, spell.THOUSANDS[decimal])
+    if dialect.decimal_comma and pc.any(grouped).as_py():
+        unclear = pc.match_substring_regex(numbers, spell.POINTS_ONLY)
+        numbers = pc.if_else(unclear, pa.scalar(None, pa.string()), numbers)
+    numbers = pc.if_else(grouped, pc.replace_substring(numbers, between, ""), numbers)
+    return pc.replace_substring(numbers, ",", ".") if dialect.decimal_comma else numbers
+
+
+def whole_numbers(column: Any, place: Place, spelling: Spelling) -> Any:
     """Return whole numbers of up to 64 bits as an Arrow array, null where one is missing; anything else is an error."""
     kind = value_type(column)
     if is_text(kind):
-        return _numbers_in_text(column, place, missing, pa.int64(), "a whole number of up to 64 bits")
+        known = _stripped(column, place, spelling)
+        parsed = _cast(known, _WHOLE.replace("+", ""), pa.int64())
+        if parsed is None:
+            parsed = _by_value(known, place, partial(spell.whole_number, spelling=spelling), pa.int64())
+        return parsed
     if not pa.types.is_integer(kind):
         raise place.wrong_type(kind, "which is not a type of whole numbers")
     return plain(column).cast(pa.int64())
+
+
+def hexadecimal_texts(column: Any, place: Place, spelling: Spelling) -> Any:
+    """Return categories of eight hexadecimal digits, in lower case."""
+    return _in_one_form(texts(column, place, spelling), place, spell.hexadecimal, "^[0-9a-f]{8}$")
+
+
+def integer_texts(column: Any, place: Place, spelling: Spelling) -> Any:
+    """Return categories that are whole numbers of up to 32 bits, as text."""
+    return _in_one_form(texts(column, place, spelling), place, spell.integer, "^(0|-?[1-9][0-9]{0,8})$")
+
+
+def _in_one_form(encoded: Any, place: Place, read: Callable[[Any, Spelling], str | None], pattern: str) -> Any:
+    if pc.all(pc.match_substring_regex(encoded.dictionary, pattern)).as_py():
+        return encoded
+    return _by_value(plain(encoded), place, lambda text: read(text, Spelling()), pa.string()).dictionary_encode()
+
+
+def hours(column: Any, place: Place, spelling: Spelling) -> Any:
+    """Return when hours written as YYMMDDHH begin, in microseconds."""
+    if not is_text(value_type(column)):
+        return dates(column, place, spelling)
+    return _by_value(_as_text(column, place), place, partial(spell.hour, spelling=spelling), pa.timestamp("us"))
 
 
 def class_numbers(
@@ -140,176 +197,55 @@ def class_numbers(
 
     Where labels may come `late`, an empty field is a label that is not known yet: `NO_LABEL`.
     Whole numbers are compared as integers, everything else as text, in which capitals count only where they tell
-    classes apart. Where 0 and 1 are classes, true and false stand for them: 1, 1.0, `"1"`, `"true"` and true are the
-    same label.
+    classes apart. Where 0 and 1 are classes, true and false stand for them: 1, 1.0, +1, `"1"`, `"true"` and true are
+    the same label.
     """
-    column = column.dictionary_encode() if not pa.types.is_dictionary(column.type) else column
-    found = column.dictionary
-    labels = label_texts(found, place)
-    if {"0", "1"} <= set(class_values):
-        labels = pc.replace_substring_regex(labels, r"^(?i:false)$", "0")
-        labels = pc.replace_substring_regex(labels, r"^(?i:true)$", "1")
-    classes = _class_of(labels, pa.array(class_values, pa.string())).take(column.indices)
-    unknown = pc.is_null(classes)
-    if late:
-        unknown = pc.and_not(unknown, pc.fill_null(pc.equal(labels, "").take(column.indices), True))
+    encoded = column if pa.types.is_dictionary(column.type) else _encoded(column, place)
+    values = encoded.dictionary.to_pylist()
+    classes, classes_of = [], _ClassNames(class_values)
+    for value in values:
+        try:
+            classes.append(classes_of(value))
+        except ValueError as error:
+            raise place.wrong_type(column.type, "which cannot be read as text") from error
+    missing = pa.array([found == NO_LABEL for found in classes], pa.bool_()).take(encoded.indices).fill_null(True)
+    found = pa.array(classes, pa.int64()).take(encoded.indices)
+    unknown = pc.and_not(pc.is_null(found), missing) if late else pc.or_(pc.is_null(found), missing)
     if pc.any(unknown).as_py():
         at = first_true(unknown)
-        raise place.fault(at, _label_complaint(column[at].as_py(), labels, class_values))
-    return cast(npt.NDArray[np.int64], classes.fill_null(NO_LABEL).to_numpy(zero_copy_only=False).astype(np.int64))
+        raise place.fault(at, _label_complaint(column[at].as_py(), values, class_values))
+    return cast(npt.NDArray[np.int64], found.fill_null(NO_LABEL).to_numpy(zero_copy_only=False).astype(np.int64))
 
 
-def _class_of(labels: Any, class_values: Any) -> Any:
-    """Return the position of each label among the classes, null if it is none of them."""
-    exact = pc.index_in(labels, value_set=class_values, skip_nulls=True)
-    in_lower_case = pc.utf8_lower(class_values)
-    if len(in_lower_case.unique()) < len(class_values):
-        return exact
-    return pc.coalesce(exact, pc.index_in(pc.utf8_lower(labels), value_set=in_lower_case, skip_nulls=True))
+def label_texts(column: Any, place: Place) -> Any:
+    """Return labels as they are compared: as text, a whole number without a fraction; null is missing."""
+    return _by_value(column, place, spell.label_text, pa.string())
 
 
-def times(column: Any, place: Place) -> Times:
-    """Return moments that can be compared with each other: numbers as they are, dates and timestamps in their own unit.
+class _ClassNames:
+    """Finds the class that a label names."""
 
-    Text is read as integers, or else as numbers, or else as ISO 8601 dates and timestamps, all rows in the same way. A
-    missing time is an error.
-    """
-    moments = _moments(column, place)
-    if pa.types.is_date32(moments.type):
-        moments = moments.cast(pa.int32())
-    return _array(moments if pa.types.is_floating(moments.type) else moments.cast(pa.int64()))
+    def __init__(self, class_values: tuple[str, ...]) -> None:
+        self._exact = {name: number for number, name in enumerate(class_values)}
+        lower = {name.lower(): number for number, name in enumerate(class_values)}
+        self._lower = lower if len(lower) == len(class_values) else {}
+        if {"0", "1"} <= self._exact.keys():
+            self._lower = {"true": self._exact["1"], "false": self._exact["0"]} | self._lower
 
-
-def not_before(column: Any, place: Place, since: str) -> npt.NDArray[np.bool_]:
-    """Return which times of a whole column are at or after `since`, as `recent_times` does; none is an error."""
-    recent = recent_times(column, place, since)
-    if not recent.any():
-        raise DataError(f"{place.file}: column {place.column!r} has no time at or after {since}")
-    return recent
-
-
-def recent_times(column: Any, place: Place, since: str) -> npt.NDArray[np.bool_]:
-    """Return which times are at or after `since`: a number where they are numbers, else an ISO 8601 date or timestamp.
-
-    A time without a zone is taken as it stands, one with a zone in UTC.
-    """
-    moments = _moments(column, place)
-    are_dates = pa.types.is_temporal(moments.type)
-    try:
-        start: Any = datetime.fromisoformat(since) if are_dates else float(since)
-    except ValueError:
-        kind = "dates" if are_dates else "numbers"
-        raise DataError(f"{place.file}: column {place.column!r} has {kind}, and {since!r} is none") from None
-    if are_dates:
-        in_utc = start if start.tzinfo is None else start.astimezone(UTC).replace(tzinfo=None)
-        moments, start = _in_utc(moments), pa.scalar(in_utc, pa.timestamp("us"))
-    return _array(pc.greater_equal(moments, start))
+    def __call__(self, value: Any) -> int | None:
+        """Return the class, `NO_LABEL` for a missing label, None for one that names no class."""
+        if isinstance(value, str) and value in self._exact:
+            return self._exact[value]
+        text = spell.label_text(value)
+        if text is None:
+            return NO_LABEL
+        return self._exact.get(text, self._lower.get(text.lower()))
 
 
-def _moments(column: Any, place: Place) -> Any:
-    """Return times as whole numbers, fractions, dates or timestamps; a missing one is an error."""
-    kind = value_type(column)
-    absent = pc.is_null(column, nan_is_null=pa.types.is_floating(kind))
-    if is_text(kind):
-        column = pc.utf8_trim_whitespace(_as_text(column, place))
-        absent = pc.is_in(pc.fill_null(pc.utf8_lower(column), ""), value_set=pa.array(["", "nan"]))
-    if pc.any(absent).as_py():
-        raise place.fault(first_true(absent), "the time is missing")
-    if is_text(kind):
-        return _in_one_way(column, place, (pa.int64(), pa.float64(), *_MOMENTS), "a number, or an ISO 8601")
-    if pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return plain(column)
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return plain(column).cast(pa.float64(), safe=False)
-    raise place.wrong_type(kind, "and times must be numbers, dates, timestamps or text")
-
-
-def dates(column: Any, place: Place, missing: Sequence[str] = ()) -> Any:
-    """Return dates and timestamps, or ISO 8601 text of them, as microseconds of UTC; null is missing.
-
-    A time without a zone is taken as it stands.
-    """
-    kind = value_type(column)
-    if is_text(kind):
-        column = without(missing, pc.utf8_trim_whitespace(_as_text(column, place)))
-        column = _in_one_way(column, place, _MOMENTS, "an ISO 8601")
-    elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        column = plain(column)
-    else:
-        raise place.wrong_type(kind, "and dates must be dates, timestamps or text")
-    return _in_utc(column)
-
-
-def _in_utc(moments: Any) -> Any:
-    """Return dates or timestamps as microseconds of UTC; a time without a zone is taken as it stands."""
-    in_microseconds = moments.cast(pa.timestamp("us", tz=getattr(moments.type, "tz", None)), safe=False)
-    return in_microseconds.cast(pa.timestamp("us"), safe=False)
-
-
-_MOMENTS = (pa.timestamp("us"), pa.timestamp("us", tz="UTC"))
-
-
-def _in_one_way(column: Any, place: Place, kinds: Sequence[Any], wanted: str) -> Any:
-    """Return text as the first of these types that all of it can be read as."""
-    readings: list[Any] = []
-    for kind in kinds:
-        readings.append(parsed_or_null(column, kind))
-        if readings[-1].null_count == column.null_count:
-            return readings[-1]
-    closest = min(readings, key=lambda reading: reading.null_count)
-    at = first_true(pc.and_(pc.is_null(closest), pc.is_valid(column)))
-    raise place.fault(
-        at,
-        f"{shown(column[at].as_py())} cannot be read as a time like the other rows ({wanted} date or timestamp)",
-    )
-
-
-def _numbers_in_text(column: Any, place: Place, missing: Sequence[str], kind: Any, what: str) -> Any:
-    known = without(missing, pc.utf8_trim_whitespace(_as_text(column, place)))
-    parsed = parsed_or_null(with_points(known, place.dialect), kind)
-    unreadable = pc.and_(pc.is_valid(known), pc.is_null(parsed))
-    if pc.any(unreadable).as_py():
-        at = first_true(unreadable)
-        value = known[at].as_py()
-        advice = "if it stands for a missing value, list it in `missing`"
-        if place.dialect.decimal_comma and re.fullmatch(_POINTS_ONLY, value):
-            advice = "beside numbers as 1.234,56 it could be either: write it without points, or with decimals"
-        elif _DECIMAL_COMMA.fullmatch(value):
-            advice = "numbers have a decimal point, or a comma where semicolons separate the columns"
-        raise place.fault(at, f"{shown(value)} is not {what} ({advice})")
-    return parsed
-
-
-def with_points(numbers: Any, dialect: Dialect) -> Any:
-    """Return texts of numbers with a decimal point and nothing between thousands.
-
-    Only what stands before a decimal sign is sure to be thousands: 1,234.56, and 1.234,56 where a file has decimal
-    commas. There 1.234 beside 1.234,56 could be either, and becomes null.
-    """
-    between, pattern = (".", _THOUSANDS_BY_POINTS) if dialect.decimal_comma else (",", _THOUSANDS_BY_COMMAS)
-    if pc.any(pc.match_substring(numbers, between)).as_py():
-        grouped = pc.match_substring_regex(numbers, pattern)
-        unclear = pc.match_substring_regex(numbers, _POINTS_ONLY)
-        if dialect.decimal_comma and pc.any(grouped).as_py():
-            numbers = pc.if_else(unclear, pa.scalar(None, pa.string()), numbers)
-        numbers = pc.if_else(grouped, pc.replace_substring(numbers, between, ""), numbers)
-    return pc.replace_substring(numbers, ",", ".") if dialect.decimal_comma else numbers
-
-
-def label_texts(values: Any, place: Place) -> Any:
-    """Return labels as they are compared: as text, a whole number without a fraction."""
-    if pa.types.is_floating(values.type):
-        values = values.cast(pa.float64())
-        whole = pc.equal(values, pc.round(values))
-        return pc.if_else(whole, values.cast(pa.int64(), safe=False).cast(pa.string()), values.cast(pa.string()))
-    labels = pc.utf8_trim_whitespace(_as_text(values, place))
-    return pc.replace_substring_regex(labels, r"^([+-]?\d+)\.0*$", r"\1")
-
-
-def _label_complaint(value: Any, labels: Any, class_values: tuple[str, ...]) -> str:
+def _label_complaint(value: Any, values: Sequence[Any], class_values: tuple[str, ...]) -> str:
     if value is None or value == "":
         return f"the label is missing; labels are {_listed(class_values)} (remove the row if there is none)"
-    fractions = pc.sum(pc.match_substring_regex(labels, r"^[+-]?\d*\.\d+(e[+-]?\d+)?$")).as_py() or 0
+    fractions = sum(_is_fraction(other) for other in values)
     if fractions > _FRACTIONS:
         return (
             f"{shown(value)} is one of {fractions} different fractions in the column, which looks like a quantity: "
@@ -319,6 +255,165 @@ def _label_complaint(value: Any, labels: Any, class_values: tuple[str, ...]) -> 
         f"{shown(value)} is not a label; labels are {_listed(class_values)} (class_values names others, one for each "
         "of the classes)"
     )
+
+
+def _is_fraction(value: Any) -> bool:
+    try:
+        return float(value) % 1 != 0
+    except (TypeError, ValueError):
+        return False
+
+
+def dates(column: Any, place: Place, spelling: Spelling, order: DateOrder = ()) -> Any:
+    """Return dates and timestamps, or texts of them, as microseconds of UTC; null is missing.
+
+    A time without a zone is taken as it stands. Texts are ISO 8601, or in the given order.
+    """
+    kind = value_type(column)
+    if is_text(kind):
+        known = _stripped(column, place, spelling)
+        parsed = _plain_moments(reordered(known, order), spelling)
+        if parsed is None:
+            reader = partial(spell.moment, spelling=spelling, order=order)
+            parsed = _by_value(known, place, reader, pa.timestamp("us"))
+        return parsed
+    if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        raise place.wrong_type(kind, "and dates must be dates, timestamps or text")
+    if column.null_count < len(column):
+        _see("local" if getattr(kind, "tz", None) is None else "zoned", column, place, spelling)
+    return _in_utc(plain(column))
+
+
+def reordered(texts: Any, order: DateOrder) -> Any:
+    """Return dates that are written in this order as ISO 8601 has them; what is no such date stays as it is."""
+    for pattern, replacement in order:
+        texts = pc.replace_substring_regex(texts, pattern, replacement)
+    return texts
+
+
+def _plain_moments(known: Any, spelling: Spelling) -> Any | None:
+    """Return texts as microseconds of UTC where all of them are ISO 8601 in one style; None if not."""
+    for style, pattern, zone in (("local", LOCAL_TIME, None), ("zoned", ZONED_TIME, "UTC")):
+        parsed = _cast(known, pattern, pa.timestamp("us", tz=zone)) if spelling.style in ("", style) else None
+        if parsed is not None:
+            if parsed.null_count < len(parsed):
+                spelling.see(style)
+            return _in_utc(parsed)
+    return None
+
+
+def times(column: Any, place: Place, spelling: Spelling) -> Times:
+    """Return moments that can be compared with each other: numbers as they are, dates and timestamps in UTC.
+
+    Numbers are int64 where all are whole, else float64; moments have microseconds, or nanoseconds where the column has
+    them. Numbers beside dates in one column, and a missing time, are errors.
+    """
+    kind = value_type(column)
+    absent = pc.is_null(column, nan_is_null=pa.types.is_floating(kind))
+    if is_text(kind):
+        column = _stripped(column, place, spelling)
+        absent = pc.is_in(pc.fill_null(pc.utf8_lower(column), ""), value_set=pa.array(["", "nan"]))
+    if pc.any(absent).as_py():
+        raise place.fault(first_true(absent), "the time is missing")
+    if is_text(kind):
+        return _times_in_text(column, place, spelling)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        _see("numeric", column, place, spelling)
+        return _array(plain(column).cast(pa.int64() if pa.types.is_integer(kind) else pa.float64(), safe=False))
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        in_microseconds = dates(column, place, spelling)
+        exact = pa.types.is_timestamp(kind) and kind.unit == "ns"
+        return _array(plain(column).cast(pa.timestamp("ns", tz=kind.tz)) if exact else in_microseconds)
+    raise place.wrong_type(kind, "and times must be numbers, dates, timestamps or text")
+
+
+def _times_in_text(column: Any, place: Place, spelling: Spelling) -> Times:
+    numbers = _cast(column, _WHOLE, pa.int64())
+    numbers = _cast(column, PLAIN_NUMBER, pa.float64()) if numbers is None else numbers
+    if numbers is not None:
+        _see("numeric", column, place, spelling)
+        return _array(numbers)
+    moments = _plain_moments(column, spelling)
+    if moments is None:
+        moments = _by_value(column, place, partial(spell.time, spelling=spelling), pa.timestamp("us"))
+    return _array(moments)
+
+
+def recent_times(moments: Times, place: Place, spelling: Spelling, since: str) -> npt.NDArray[np.bool_]:
+    """Return which times of a column, as `times` has read them, are at or after `since`.
+
+    `since` is a number where they are numbers, else an ISO 8601 date or timestamp. A time without a zone is taken as it
+    stands, one with a zone in UTC.
+    """
+    try:
+        if spelling.style == "numeric":
+            return np.asarray(moments.astype(np.float64) >= float(since))
+        start = datetime.fromisoformat(since)
+    except ValueError:
+        kind = "numbers" if spelling.style == "numeric" else "dates"
+        raise DataError(f"{place.file}: column {place.column!r} has {kind}, and {since!r} is none") from None
+    in_utc = start if start.tzinfo is None else start.astimezone(UTC).replace(tzinfo=None)
+    return np.asarray(moments >= np.datetime64(in_utc, "us"))
+
+
+def require_recent(recent: npt.NDArray[np.bool_], place: Place, since: str) -> npt.NDArray[np.bool_]:
+    """Return which times of a whole column are recent; it is an error if none is."""
+    if not recent.any():
+        raise DataError(f"{place.file}: column {place.column!r} has no time at or after {since}")
+    return recent
+
+
+def _in_utc(moments: Any) -> Any:
+    """Return dates or timestamps as microseconds of UTC; a time without a zone is taken as it stands."""
+    in_microseconds = moments.cast(pa.timestamp("us", tz=getattr(moments.type, "tz", None)), safe=False)
+    return in_microseconds.cast(pa.timestamp("us"), safe=False)
+
+
+def _see(style: str, column: Any, place: Place, spelling: Spelling) -> None:
+    """Note how a column is written that has one style throughout."""
+    try:
+        spelling.see(style)
+    except ValueError as error:
+        at = first_true(pc.is_valid(column))
+        raise place.fault(at, f"{shown(str(column[at].as_py()))} cannot be read as a time: {error}") from None
+
+
+def _stripped(column: Any, place: Place, spelling: Spelling) -> Any:
+    """Return a column of text without white space around the texts; null where one is missing."""
+    return without(spelling.missing, pc.utf8_trim(_as_text(column, place), characters=WHITE_SPACE))
+
+
+def _cast(known: Any, pattern: str, kind: Any) -> Any | None:
+    """Return texts as a type, if all that are not null are of a form that PyArrow and Python read alike."""
+    if not pc.all(pc.match_substring_regex(known, pattern).fill_null(True)).as_py():
+        return None
+    try:
+        return known.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _by_value(column: Any, place: Place, read: Callable[[Any], Any], kind: Any) -> Any:
+    """Return a column as `read` reads each of its distinct values; the first row that cannot be read is an error.
+
+    Distinct values come in the order of their first rows: [b, a, b] is the dictionary [b, a] with the indices
+    [0, 1, 0], so the first value that fails is that of the first row that does.
+    """
+    encoded = _encoded(column, place)
+    found = []
+    for code, value in enumerate(encoded.dictionary.to_pylist()):
+        try:
+            found.append(read(value))
+        except ValueError as error:
+            raise place.fault(first_true(pc.equal(encoded.indices, code)), str(error)) from None
+    return pa.array(found, kind).take(encoded.indices)
+
+
+def _encoded(column: Any, place: Place) -> Any:
+    try:
+        return plain(column).dictionary_encode()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise place.wrong_type(column.type, "which cannot be read as text") from error
 
 
 def parsed_or_null(column: Any, kind: Any) -> Any:
@@ -350,12 +445,10 @@ def plain(column: Any) -> Any:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def without(missing: Sequence[str], column: Any) -> Any:
+def without(missing: Sequence[str] | frozenset[str], column: Any) -> Any:
     """Return a column of text in which those that stand for a missing value are null."""
-    if not missing:
-        return column
-    absent = pc.is_in(column, value_set=pa.array(list(missing), pa.string()))
-    return pc.if_else(absent, pa.scalar(None, pa.string()), column)
+    absent = pc.is_in(column, value_set=pa.array(sorted(missing), pa.string()))
+    return pc.if_else(absent, pa.scalar(None, pa.string()), column) if pc.any(absent).as_py() else column
 
 
 def _array(column: Any) -> npt.NDArray[Any]:

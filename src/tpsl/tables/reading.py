@@ -350,4 +350,5 @@ def _all_present(file: str, columns: list[str], present: list[str]) -> None:
 
 def _one_array(values: Any) -> Any:
     combined = values.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+    array = combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+    return array.cast(pa.string()) if pa.types.is_null(array.type) else array  # without a value there is no type

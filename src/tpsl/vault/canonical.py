@@ -14,11 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.tables.columns import is_text
+from tpsl.tables.spelling import TRUTH, label_text
 from tpsl.vault.errors import VaultError
 from tpsl.vault.texts import Texts
-
-_WORDS = {"true": 1.0, "false": 0.0}
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?")
 
 
 def ids_as_text(ids: Any, *, what: str = "id", first_row: int = 1, source: str = "the input") -> Texts:
@@ -163,7 +161,6 @@ def _check_texts(texts: Sequence[str], what: str, first_row: int, source: str) -
 
 
 def _spelled_label(text: str) -> float:
-    word = text.strip().lower()
-    if word in _WORDS:
-        return _WORDS[word]
-    return float(word) if _NUMBER.fullmatch(word) else float("nan")
+    """Return the number that a label is, NaN if it is none: as training reads it (`tpsl.tables.spelling`)."""
+    label = label_text(text) or ""
+    return TRUTH.get(label.lower(), float(label) if re.fullmatch(r"-?[0-9]+", label) else float("nan"))

@@ -1,0 +1,312 @@
+"""What one value of a column means, whether it comes from CSV, Parquet, JSON, a data frame or a Python record.
+
+This is the only definition. `tpsl.tables.columns` applies it to whole columns, and leaves texts to PyArrow only where
+both read them alike; `tpsl.data.row_encoder` applies it to a few records. This file needs Python 3.11 and NumPy and
+nothing else, because an exported half comes with a copy of it.
+
+| kind | values | missing |
+|---|---|---|
+| category | text; integers; 1.0 is `1`; True, TRUE and a Boolean are `true` | None, NaN, "", the texts in `missing` |
+| number | floats, integers, Booleans (1 and 0) and texts of them, within float32 | the same, and the text `nan` |
+| date | dates, timestamps, ISO 8601 texts; also 31.12.2025 or 12/31/2025 where the kind says the order | the same |
+| count | whole numbers of up to 64 bits | the same |
+
+What depends on the *column* is its `Spelling`: it is fixed for all rows, saved with the encoder, and a row that is
+written otherwise is an error, in whatever file or block it stands.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+LARGEST = float(np.finfo(np.float32).max)
+PLAIN_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+THOUSANDS = {".": r"^[+-]?[0-9]{1,3}(,[0-9]{3})+\.[0-9]+$", ",": r"^[+-]?[0-9]{1,3}(\.[0-9]{3})+,[0-9]+$"}
+"""By decimal sign: only what stands before a decimal sign is sure to be thousands."""
+POINTS_ONLY = r"^[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+$"
+TRUTH = {"true": 1.0, "false": 0.0}
+_DAY, _CLOCK = r"[0-9]{4}-[0-9]{2}-[0-9]{2}", r"[ T]([01][0-9]|2[0-3])(:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?"
+LOCAL_TIME = f"^{_DAY}({_CLOCK})?$"
+ZONED_TIME = f"^{_DAY}{_CLOCK}(Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)$"
+WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+"""What is stripped from numbers, dates and labels."""
+_WHOLE_TEXT = re.compile(r"-?(0|[1-9][0-9]*)\.0")
+_WHOLE_LABEL = re.compile(r"[+-]?[0-9]+(\.0*)?")
+_LARGEST_WHOLE = 1e15
+_LONGEST_SHOWN = 40
+_PLAIN_NUMBER, _POINTS_ONLY = re.compile(PLAIN_NUMBER), re.compile(POINTS_ONLY)
+_THOUSANDS = {decimal: re.compile(pattern) for decimal, pattern in THOUSANDS.items()}
+_LOCAL_TIME, _ZONED_TIME = re.compile(LOCAL_TIME), re.compile(ZONED_TIME)
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
+_ADVICE = "if it stands for a missing value, list it in `missing`"
+
+DateOrder = Sequence[tuple[str, str]]
+_TWO_DIGITS = (r"^([0-9]{4})-([0-9])-", r"\1-0\2-"), (r"^([0-9]{4}-[0-9]{2})-([0-9])( |T|$)", r"\1-0\2\3")
+_DAY_MONTH_YEAR = r"^([0-9]{1,2})[./-]([0-9]{1,2})[./-]([0-9]{4})"
+SHORT_YEAR = r"^([0-9]{1,2})[./]([0-9]{1,2})[./]([0-9]{2})( |T|$)"
+"""A date whose year has two digits; not with hyphens, as 25-12-31 is more likely to begin with the year."""
+_SHORT_1900S = SHORT_YEAR.replace("[0-9]{2}", "69|[7-9][0-9]")
+DAY_FIRST: DateOrder = (
+    (_SHORT_1900S, r"19\3-\2-\1\4"),
+    (SHORT_YEAR, r"20\3-\2-\1\4"),
+    (_DAY_MONTH_YEAR, r"\3-\2-\1"),
+    *_TWO_DIGITS,
+)
+MONTH_FIRST: DateOrder = (
+    (_SHORT_1900S, r"19\3-\1-\2\4"),
+    (SHORT_YEAR, r"20\3-\1-\2\4"),
+    (_DAY_MONTH_YEAR, r"\3-\1-\2"),
+    *_TWO_DIGITS,
+)
+"""What turns dates such as 31.12.2025 or 12/31/2025 into ISO 8601: patterns in their order, and their replacements.
+
+A year of two digits is one from 1969 to 2068, as POSIX reads them (`%y` of `strptime`).
+"""
+
+STYLES = {
+    "grouped": "numbers such as 1.234,56, beside which it could mean either: write it without points, or with decimals",
+    "points": "numbers such as 1.234, beside which it could mean either: write them without points, or with decimals",
+    "local": "times without a zone",
+    "zoned": "times with a zone",
+    "numeric": "numbers for times",
+}
+"""Ways of writing that exclude each other within a column, and what they are called in an error."""
+
+
+@dataclass
+class Spelling:
+    """How the values of one column are written.
+
+    `missing` texts stand for a missing value; the empty text always does. `decimal` is the decimal sign, a comma in
+    tables whose values are separated by semicolons. `style` is what the rows before have shown where two ways of
+    writing exclude each other ("" if none has): it is fixed by the first row that shows one.
+    """
+
+    missing: frozenset[str] = frozenset([""])
+    decimal: str = "."
+    style: str = ""
+
+    def see(self, style: str) -> None:
+        """Note how a row is written; a row that contradicts an earlier one is a `ValueError` of one sentence."""
+        if self.style not in ("", style):
+            raise ValueError(f"other rows of the column have {STYLES[self.style]}")
+        self.style = style
+
+
+def category(value: Any, spelling: Spelling) -> str | None:
+    """Return a category as text, None if it is missing."""
+    text = value if type(value) is str else _as_text(value)
+    return None if text is None or text in spelling.missing else canonical_text(text)
+
+
+def canonical_text(text: str) -> str:
+    """Return the one spelling of texts that mean the same category: truth values, and 1.0 for 1."""
+    if text[-1:] not in ("e", "E", "0"):
+        return text
+    lower = text.lower()
+    if lower in TRUTH:
+        return lower
+    if text.endswith(".0") and _WHOLE_TEXT.fullmatch(text):
+        return "0" if text == "-0.0" else text[:-2]
+    return text
+
+
+def number(value: Any, spelling: Spelling) -> float | None:
+    """Return a number within float32; None or NaN if it is missing."""
+    if isinstance(value, str):
+        text = value.strip(WHITE_SPACE)
+        if text in spelling.missing:
+            return None
+        found = _number_in(text, spelling)
+    else:
+        value = _python(value)
+        if value is None:
+            return None
+        if not isinstance(value, int | float | Decimal):
+            raise ValueError(f"{shown(value)} is of type {type(value).__name__}, which is not numeric")
+        found = float(value) if not isinstance(value, int) or abs(value) < 2**128 else math.inf
+    if abs(found) > LARGEST:
+        raise ValueError(f"the number {found} is too large for float32")
+    return found
+
+
+def _number_in(text: str, spelling: Spelling) -> float:
+    if spelling.decimal == "." and _PLAIN_NUMBER.match(text):
+        return float(text)
+    lower = text.lower()
+    if lower in TRUTH:
+        return TRUTH[lower]
+    if lower in ("nan", "inf", "-inf", "+inf"):
+        return float(lower)
+    plain, style = text, ""
+    if _THOUSANDS[spelling.decimal].match(text):
+        plain, style = text.replace("." if spelling.decimal == "," else ",", ""), "grouped"
+    elif _POINTS_ONLY.match(text):
+        style = "points"
+    if spelling.decimal == ",":
+        plain = plain.replace(",", ".")
+        if style:
+            _see(style, text, spelling)
+    if not _PLAIN_NUMBER.match(plain):
+        comma = "numbers have a decimal point, or a comma where semicolons separate the columns"
+        raise ValueError(f"{shown(text)} is not a number ({comma if _DECIMAL_COMMA.fullmatch(text) else _ADVICE})")
+    return float(plain)
+
+
+def _see(style: str, text: str, spelling: Spelling) -> None:
+    try:
+        spelling.see(style)
+    except ValueError as error:
+        raise ValueError(f"{shown(text)} is written differently: {error}") from None
+
+
+def whole_number(value: Any, spelling: Spelling) -> int | None:
+    """Return a whole number of up to 64 bits, None if it is missing."""
+    if isinstance(value, str):
+        text = value.strip(WHITE_SPACE)
+        if text in spelling.missing:
+            return None
+        return _integer_in(text, 64, f"{shown(text)} is not a whole number of up to 64 bits ({_ADVICE})")
+    value = _python(value)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{shown(value)} is of type {type(value).__name__}, which is not a type of whole numbers")
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{value} is not a whole number of up to 64 bits")
+    return value
+
+
+def hexadecimal(value: Any, spelling: Spelling) -> str | None:
+    """Return a category of eight hexadecimal digits in lower case, None if it is missing."""
+    text = category(value, spelling)
+    if text is None:
+        return None
+    digits = text.strip(WHITE_SPACE)
+    if len(digits) != 8 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
+        raise ValueError(f"{shown(text)} is not a category of eight hexadecimal digits")
+    return digits.lower()
+
+
+def integer(value: Any, spelling: Spelling) -> str | None:
+    """Return a category that is a whole number of up to 32 bits as text, None if it is missing."""
+    text = category(value, spelling)
+    if text is None:
+        return None
+    return str(_integer_in(text.strip(WHITE_SPACE), 32, f"{shown(text)} is not a whole number of up to 32 bits"))
+
+
+def moment(value: Any, spelling: Spelling, order: DateOrder = ()) -> datetime | None:
+    """Return a date or timestamp in UTC, None if it is missing; a time without a zone is taken as it stands."""
+    if isinstance(value, str):
+        text = value.strip(WHITE_SPACE)
+        if text in spelling.missing:
+            return None
+        for pattern, replacement in order:
+            text = re.sub(pattern, replacement, text)
+        return _moment_in(text, spelling)
+    value = _python(value)
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        spelling.see("local" if value.tzinfo is None else "zoned")
+        return _in_utc(value)
+    if isinstance(value, date):
+        spelling.see("local")
+        return datetime(value.year, value.month, value.day)
+    raise ValueError(f"{shown(value)} is of type {type(value).__name__}, and dates must be dates, timestamps or text")
+
+
+def _moment_in(text: str, spelling: Spelling) -> datetime:
+    style = "local" if _LOCAL_TIME.match(text) else "zoned" if _ZONED_TIME.match(text) else None
+    try:
+        found = _in_utc(datetime.fromisoformat(text if style else "-"))
+    except (ValueError, OverflowError):
+        raise ValueError(f"{shown(text)} cannot be read as a time (an ISO 8601 date or timestamp)") from None
+    _see(style or "local", text, spelling)
+    return found
+
+
+def time(text: str, spelling: Spelling) -> datetime | None:
+    """Return the time of a record in a column of dates; None for a number, beside which dates are errors."""
+    if _PLAIN_NUMBER.match(text):
+        _see("numeric", text, spelling)
+        return None
+    return _moment_in(text, spelling)
+
+
+def hour(value: Any, spelling: Spelling) -> datetime | None:
+    """Return when an hour written as YYMMDDHH begins; it cannot be missing as text."""
+    if not isinstance(value, str):
+        return moment(value, spelling)
+    text = value.strip(WHITE_SPACE)
+    try:
+        return datetime.strptime(text if len(text) == 8 else "-", "%y%m%d%H")
+    except ValueError:
+        raise ValueError(f"{shown(value)} is not an hour as YYMMDDHH") from None
+
+
+def label_text(value: Any) -> str | None:
+    """Return a label as it is compared with the names of classes, None if it is missing: a whole number is `1`."""
+    text = value.strip(WHITE_SPACE) if isinstance(value, str) else _as_text(value)
+    if not text:
+        return None
+    return str(int(text.partition(".")[0])) if _WHOLE_LABEL.fullmatch(text) else text
+
+
+def shown(value: Any) -> str:
+    """Return a value as an error shows it: quoted, and the end of a long one is left out."""
+    text = value if not isinstance(value, str) or len(value) <= _LONGEST_SHOWN else value[: _LONGEST_SHOWN - 3] + "..."
+    return repr(text)
+
+
+def _as_text(value: Any) -> str | None:
+    """Return the text of a value that is none, None if it is missing."""
+    value = _python(value)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        whole = value == math.floor(value) and abs(value) < _LARGEST_WHOLE if math.isfinite(value) else False
+        return str(int(value)) if whole else repr(value)
+    if isinstance(value, int | Decimal):
+        return str(value)
+    if isinstance(value, datetime):
+        return str(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    raise ValueError(f"{shown(value)} is of type {type(value).__name__}, which cannot be read as text")
+
+
+def _python(value: Any) -> Any:
+    """Return the Python value of a NumPy scalar, and None for every form of missing: NaN, NaT and NA."""
+    if isinstance(value, np.generic):
+        value = float(str(value)) if isinstance(value, np.float16 | np.float32) else value.item()
+    if isinstance(value, float) and value != value:
+        return None
+    return None if type(value).__name__ in ("NAType", "NaTType") else value
+
+
+def _integer_in(text: str, bits: int, fault: str) -> int:
+    """Return the whole number that a text is, decimal or hexadecimal; hexadecimal digits are those of its bits."""
+    if re.fullmatch(r"-?0*[0-9]{1,19}", text):
+        found = int(text)
+    elif re.fullmatch(r"0[xX][0-9a-fA-F]+", text) and len(text) <= 2 + bits // 4:
+        found = int(text, 16)
+        found -= 2**bits if found >= 2 ** (bits - 1) else 0
+    else:
+        raise ValueError(fault)
+    if not -(2 ** (bits - 1)) <= found < 2 ** (bits - 1):
+        raise ValueError(fault)
+    return found
+
+
+def _in_utc(found: datetime) -> datetime:
+    return found if found.tzinfo is None else found.astimezone(UTC).replace(tzinfo=None)
