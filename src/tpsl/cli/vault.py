@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpsl.allocator import keep_freed_memory
-from tpsl.cli import hand_over, statement, vault_key
+from tpsl.cli import hand_over, statement
 from tpsl.cli.console import (
     Facts,
     JsonFlag,
@@ -24,7 +24,6 @@ from tpsl.cli.console import (
 )
 from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.shared_options import with_options
-from tpsl.cli.vault_key import KeyFileOption, PassphraseFlag, use_chosen_key
 from tpsl.cli.vault_options import VaultArgument, named_vault
 
 if TYPE_CHECKING:
@@ -68,8 +67,6 @@ def create(
     tables: TablesArgument,
     classes: Annotated[int | None, typer.Option(help="Number of classes. Default: 2, or the class values.")] = None,
     processes: ProcessesOption = 0,
-    key_file: KeyFileOption = None,
-    passphrase: PassphraseFlag = False,
     json: JsonFlag = False,
 ) -> None:
     """Make a vault from files of labels; a fault in any of them leaves no vault behind.
@@ -79,7 +76,6 @@ def create(
     from tpsl.vault import Incoming, Vault
 
     classes = classes or len(context.meta[_META]["class_value"] or ()) or 2
-    use_chosen_key(key_file, passphrase)
     given = _tables(context, tables)
     with progress_bar("storing labels") as progress:
         incoming = Incoming(vault, classes, given, progress)
@@ -300,7 +296,7 @@ def verify(
 
     with Vault.open(vault, of_any_age=True) as opened, progress_bar("verifying") as progress:
         since = opened.entries_since(head.strip().lower()) if head is not None else None
-        problems, encrypted = opened.verify(progress=progress), opened.encrypted
+        problems = opened.verify(progress=progress)
         remarks = [] if problems else opened.remarks()
         unseen = [] if problems else opened.cannot_see()
     if head is not None and since is None:
@@ -308,24 +304,23 @@ def verify(
     if json:
         noted = {} if head is None else {"entries_since_head": since}
         found = {"problems": problems, "remarks": remarks, "cannot_see": unseen, **noted}
-        print_json({"vault": str(vault), "sound": not problems, "encrypted": encrypted, **found})
+        print_json({"vault": str(vault), "sound": not problems, **found})
     elif problems:
         for problem in problems:
             complain(problem)
     else:
         for sentence in (*remarks, *unseen):
             notice(sentence)
-        answer(False, {}, _sound(vault, since, encrypted=encrypted))
+        answer(False, {}, _sound(vault, since))
     if problems:
         raise typer.Exit(1)
 
 
-def _sound(vault: Path, since: int | None, *, encrypted: bool) -> Report:
+def _sound(vault: Path, since: int | None) -> Report:
     facts: Facts = {"checked": "chain, records, releases and tables agree, and the noise is that of the tables"}
     if since is not None:
         added = "1 ledger entry was" if since == 1 else f"{since:,} ledger entries were"
         facts["hash"] = f"{added} added since it was noted" if since else "that of the newest ledger entry"
-    facts["encrypted"] = "yes" if encrypted else f"no: tpsl vault encrypt {vault} does that"
     steps = {"state what was released": f"tpsl vault statement {vault} --certs certs/label"}
     return Report(f"{vault}: sound", facts, steps)
 
@@ -368,6 +363,3 @@ def witness(
 app.command("hand-over", cls=hand_over.COMMAND)(hand_over.hand_over)
 app.command("statement")(statement.statement)
 app.command("check-statement")(statement.check_statement)
-app.command("new-key")(vault_key.new_key)
-app.command("encrypt")(vault_key.encrypt)
-app.command("decrypt")(vault_key.decrypt)

@@ -30,7 +30,6 @@ from tpsl.transport.channel import MOST_STREAMS
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import ReleasePolicy, default_place
-from tpsl.vault.key import read_key_file, use_key
 from tpsl.vault.policy import DEFAULT_MAX_EPSILON
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ ConnectAddress = Annotated[str, AfterValidator(_reachable)]
 MetricsHost = Annotated[str, AfterValidator(_in_numbers)]
 LocalPath = Annotated[Path, Field(strict=False)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
-_PATHS = ("certificates", "out", "start_from", "vault", "vaults", "vault_key", "data", "alignment", "spu_python")
+_PATHS = ("certificates", "out", "start_from", "vault", "vaults", "data", "alignment", "spu_python")
 
 
 class Local(BaseModel):
@@ -92,9 +91,6 @@ class Local(BaseModel):
     )
     vaults: LocalPath | None = Field(
         None, description="Label party: the folder of all its vaults; 'vaults' if not given."
-    )
-    vault_key: LocalPath | None = Field(
-        None, description="Label party: the key file that opens its encrypted vaults and encrypts new ones."
     )
     max_epsilon: float = Field(
         DEFAULT_MAX_EPSILON,
@@ -202,11 +198,6 @@ class Local(BaseModel):
         from tpsl.training.warm_start import StartingPoint
 
         return None if self.start_from is None else StartingPoint(self.start_from)
-
-    def use_vault_key(self) -> None:
-        """Have this process, and those that it starts, open vaults with the key file that is named, if one is."""
-        if self.vault_key is not None:
-            use_key(read_key_file(self.vault_key))
 
     def vault_choice(self) -> VaultChoice:
         """Return what the label party says of its vaults, and what it permits."""

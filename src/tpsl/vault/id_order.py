@@ -23,7 +23,7 @@ class IdsInOrder:
     """The ids that a vault has now; it is read when this is made, and not after.
 
     Where they are more than fit into memory, each block is sorted and cut at the same texts, and its pieces go to
-    a nameless file beside the vault.
+    a spill file beside the vault.
     """
 
     def __init__(self, connection: sqlite3.Connection, folder: Path) -> None:

@@ -11,7 +11,7 @@ vault of 100 million records has a few thousand rows of about a megabyte, which 
 are, and every guarantee is that of a transaction.
 
 Permissions are set before content exists: the folder is 0700 and the file is created 0600 and empty; SQLite gives its
-journal the permissions of the file. With a key the file is encrypted (`database`, `key`).
+journal the permissions of the file.
 """
 
 import errno
@@ -32,10 +32,8 @@ from tpsl.files import (
     replaced,
 )
 from tpsl.vault import blocks, id_index, lookalikes, witness
-from tpsl.vault.database import driver_of, is_encrypted, may_be_encrypted, open_database, sqlcipher
-from tpsl.vault.errors import VaultError, VaultFull, VaultLocked, disk_full, sqlite_errors
+from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
 from tpsl.vault.file_system import require_local
-from tpsl.vault.key import VARIABLE, named_key, type_passphrase, use_key
 
 DATABASE = "vault.sqlite"
 INCOMING = "incoming"
@@ -46,6 +44,10 @@ FORMAT = 4
 
 They are migrated when they are opened.
 """
+
+_WAIT_SECONDS = 60.0
+_CACHE_KIB = 64 << 10
+_PAGE_BYTES = 16 << 10
 
 # Released outcomes and ledger entries are only ever inserted; the triggers stop a careless statement from doing more.
 _OUTCOMES = """
@@ -117,10 +119,9 @@ def _being_made(folder: Path) -> Iterator[None]:
 
 
 def connect(folder: Path) -> sqlite3.Connection:
-    """Open the database file of the vault in `folder`, which must exist; an encrypted one with the key of the process.
+    """Open the database file of the vault in `folder`, which must exist.
 
-    An empty file will be encrypted if the process has a key. Whether it can be opened, and is there, or not, the draft
-    that a killed `replacing` has left is removed.
+    Whether it can be opened, and is there, or not, the draft that a killed `replacing` has left is removed.
     """
     file = folder / DATABASE
     if not folder.exists():
@@ -130,39 +131,24 @@ def connect(folder: Path) -> sqlite3.Connection:
         raise VaultError(f"{folder} is no vault: it has no file {DATABASE}")
     require_local(folder)
     with sqlite_errors(folder):
-        key = named_key()
-        if key is None:
-            return open_database(file, None) or _unlocked(folder)
-        found = open_database(file, key, sqlcipher()) or open_database(file, None, sqlcipher())
-        if found is None:
-            _require_encrypted(folder)
-            raise VaultLocked(
-                f"{key} does not open the vault {folder}: it has another key, or its file was overwritten"
-            )
-        return found
+        return _open(file)
 
 
-def _unlocked(folder: Path) -> sqlite3.Connection:
-    """Open an encrypted vault with the passphrase that is asked for, which the process then has."""
-    _require_encrypted(folder)
-    key = type_passphrase(folder)
-    if key is None:
-        raise VaultLocked(
-            f"{folder} is encrypted, or is no vault: name its key file with {VARIABLE}=FILE, or with `vault_key` in "
-            "the local file, or type its passphrase on a terminal"
-        )
-    found = open_database(folder / DATABASE, key, sqlcipher())
-    if found is None:
-        raise VaultLocked(
-            f"the passphrase does not open the vault {folder}; if that has a key file, name it: {VARIABLE}"
-        )
-    use_key(key)
-    return found
-
-
-def _require_encrypted(folder: Path) -> None:
-    if not may_be_encrypted(folder / DATABASE):
-        raise VaultError(f"{folder} is no vault: its file is not a vault database, or was overwritten")
+def _open(file: Path) -> sqlite3.Connection:
+    """Open a database file that exists; an empty one is a new database."""
+    connection = sqlite3.connect(
+        f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=_WAIT_SECONDS, isolation_level=None
+    )
+    try:
+        connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")  # of a new database; others keep theirs
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("SELECT COUNT(*) FROM sqlite_master")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 @contextmanager
@@ -170,7 +156,7 @@ def replacing(folder: Path) -> Iterator[Path]:
     """Give the place of a draft, which replaces the vault's file; for the one process that may write to the vault.
 
     The draft is locked by a lock on the folder. If the process is killed the lock is gone, and whoever opens the vault
-    next, with its key or without, removes the draft.
+    next removes the draft.
     """
     with _locked(folder, fcntl.LOCK_EX), replaced(folder / DATABASE) as draft:
         yield draft
@@ -198,8 +184,7 @@ def _locked(folder: Path, how: int) -> Iterator[None]:
 def back_up(connection: sqlite3.Connection, folder: Path, copy: Path) -> None:
     """Copy the database of the vault in `folder`, as it is at one moment, to a new or empty folder; all or nothing.
 
-    The copy of an encrypted vault has the same key. It is a draft until all of it is on the disk; that of a process
-    which was killed is written anew.
+    It is a draft until all of it is on the disk; that of a process which was killed is written anew.
     """
     require_local(copy)
     names = {entry.name for entry in copy.iterdir()} if copy.is_dir() else set()
@@ -217,9 +202,7 @@ def back_up(connection: sqlite3.Connection, folder: Path, copy: Path) -> None:
 def _copy_to(draft: Path, connection: sqlite3.Connection) -> None:
     """Copy a database to a file, durably; without a journal, since a draft that is not whole is given up."""
     open_private(draft, "wb").close()
-    target = open_database(draft, named_key() if is_encrypted(connection) else None, driver_of(connection))
-    assert target is not None, "an empty file can be opened with any key"
-    with closing(target):
+    with closing(_open(draft)) as target:
         target.execute("PRAGMA journal_mode = OFF")
         connection.backup(target)
     with open_durably(draft, "ab"):

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.vault.nameless import PartedFile
+from tpsl.vault.spill_file import SpillFile
 from tpsl.vault.texts import Texts
 
 
@@ -15,7 +15,7 @@ class TextParts:
     """Texts and numbers that are written to parts in any order, then read part by part."""
 
     def __init__(self, folder: Path, parts: int) -> None:
-        self._texts, self._numbers = PartedFile(folder, parts), PartedFile(folder, parts)
+        self._texts, self._numbers = SpillFile(folder, parts), SpillFile(folder, parts)
 
     def __enter__(self) -> Self:
         return self

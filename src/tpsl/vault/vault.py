@@ -32,12 +32,10 @@ from tpsl.vault.blocks import CHUNK, count_records, ids_between, labels_at
 from tpsl.vault.canonical import GivenIds, ids_as_text
 from tpsl.vault.comparing import Overlap, overlap_of
 from tpsl.vault.coverage import PositionSet
-from tpsl.vault.database import is_encrypted
-from tpsl.vault.errors import VaultError, database_errors, explained, sqlite_errors
+from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_errors
 from tpsl.vault.id_index import Found, by_row, find_known
 from tpsl.vault.id_order import IdsInOrder
 from tpsl.vault.incoming import Incoming
-from tpsl.vault.key import named_key
 from tpsl.vault.ledger import Ledger
 from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels, Room
@@ -182,23 +180,9 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return self._is_known(ids)
 
-    @property
-    def encrypted(self) -> bool:
-        """Whether nobody can read the vault's file without its key."""
-        with sqlite_errors(self.path):
-            return is_encrypted(self._connection)
-
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """All or nothing; when it ends, what was done is durable, and the witness knows of it.
-
-        Who has named a key means all vaults: a plain one is a `VaultError`.
-        """
-        if named_key() is not None and not self.encrypted:
-            raise VaultError(
-                f"the vault {self.path} is not encrypted, and a key is named; "
-                f"`tpsl vault encrypt {self.path}` encrypts it"
-            )
+        """All or nothing; when it ends, what was done is durable, and the witness knows of it."""
         with storage.writing(self._connection, self.path):
             self._entries_known = ledger.require_known(self._connection, self._entries_known)
             yield
@@ -499,7 +483,7 @@ class Vault:
         try:
             self._connection.execute("BEGIN")
             return verifying.verify(self._connection, self.path, progress)
-        except database_errors() as error:
+        except DATABASE_ERRORS as error:
             return [str(explained(self.path, error))]
         finally:
             self._connection.rollback()

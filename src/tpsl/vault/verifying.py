@@ -67,8 +67,7 @@ def _permissions(folder: Path) -> list[str]:
 
 
 def _length(connection: sqlite3.Connection, folder: Path) -> list[str]:
-    # SQLCipher tells the size of a page as text.
-    pages, size = (int(connection.execute(f"PRAGMA page_{what}").fetchone()[0]) for what in ("count", "size"))
+    pages, size = (connection.execute(f"PRAGMA page_{what}").fetchone()[0] for what in ("count", "size"))
     actual = (folder / DATABASE).stat().st_size
     if actual >= pages * size:
         return []
