@@ -330,21 +330,25 @@ def test_a_path_that_is_no_vault_is_named(tpsl: Any, tmp_path: Path, command: st
     assert str(tmp_path) in tpsl("vault", command, tmp_path, *options).error()
 
 
-def test_files_go_in_together_and_a_copy_that_is_older_than_the_witness_is_not_opened(
+def test_files_go_in_together_and_an_older_copy_does_not_have_the_noted_hash(
     tpsl: Any, vault: Path, tmp_path: Path
 ) -> None:
     for number in range(3):
         write_csv(tmp_path / f"late-{number}.csv", [1, 0], first=RECORDS + 2 * number)
     found = tpsl("vault", "add", vault, tmp_path / "late-*.csv", "--processes", 1, *COLUMNS, "--json").json()
     assert (found["new"], found["unchanged"]) == (6, 0)
-    witness = tmp_path / "witness"
-    assert tpsl("vault", "witness", vault, witness).stdout == f"{witness} is the witness of {vault} from now on\n"
-    head = tpsl("vault", "backup", vault, "--out", tmp_path / "copy", "--json").json()["head"]
-    assert witness.read_text() == f"3 {head}\n"
+    copied = tpsl("vault", "backup", vault, "--out", tmp_path / "copy", "--json").json()["head"]
     tpsl("vault", "release", vault, "--epsilon", 1)
-    assert "older than its witness" in tpsl("vault", "release", tmp_path / "copy", "--epsilon", 1).error()
-    refused = json.loads(tpsl("vault", "verify", tmp_path / "copy", "--json").stdout)
-    assert ["older than its witness" in problem for problem in refused["problems"]] == [True]
+    noted = tpsl("vault", "ledger", vault, "--json").json()["head"]
+    older = json.loads(tpsl("vault", "verify", tmp_path / "copy", "--hash", noted, "--json").stdout)
+    assert (older["sound"], older["entries_since_head"]) == (False, None)
+    newest = tpsl("vault", "verify", vault, "--hash", copied, "--json").json()
+    assert (newest["sound"], newest["entries_since_head"]) == (True, 1)
+
+
+@pytest.mark.parametrize("command", ["new-key", "encrypt", "decrypt", "witness"])
+def test_commands_that_were_let_go_are_unknown(tpsl: Any, vault: Path, tmp_path: Path, command: str) -> None:
+    assert "No such command" in tpsl("vault", command, vault, tmp_path / "file").stderr
 
 
 def test_a_name_is_a_vault_of_the_place_unless_a_folder_here_has_it(

@@ -193,6 +193,22 @@ def test_a_draft_that_is_being_written_is_left_alone(vault: Vault, folder: Path)
     assert not draft.exists()
 
 
+def test_a_copy_is_made_of_one_moment_and_for_its_owner_only(vault: Vault, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        vault.back_up(tmp_path / "deep" / "copy")
+    finally:
+        os.umask(before)
+    copy = tmp_path / "deep" / "copy"
+    assert (copy.stat().st_mode & 0o777, (copy / "vault.sqlite").stat().st_mode & 0o777) == (0o700, 0o600)
+    vault.release(laplace(1.0))
+    with Vault.open(copy) as opened:
+        assert (len(opened), opened.verify(), len(opened.ledger().entries)) == (1000, [], 2)
+        assert (opened.positions(np.arange(1000)) == np.arange(1000)).all()
+    with pytest.raises(VaultError, match="copy exists and is not empty"):
+        vault.back_up(copy)
+
+
 # A child of this process kills itself after the first page of a copy, then after the second, and so on to the last.
 KILLED_WHILE_COPYING = """
 import os, signal, sqlite3

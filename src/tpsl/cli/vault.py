@@ -294,7 +294,7 @@ def verify(
     """Recompute everything the ledger claims and test the noise; exit status 1 if anything does not hold."""
     from tpsl.vault import Vault
 
-    with Vault.open(vault, of_any_age=True) as opened, progress_bar("verifying") as progress:
+    with Vault.open(vault) as opened, progress_bar("verifying") as progress:
         since = opened.entries_since(head.strip().lower()) if head is not None else None
         problems = opened.verify(progress=progress)
         remarks = [] if problems else opened.remarks()
@@ -336,28 +336,12 @@ def backup(
 
     with Vault.open(vault) as opened:
         opened.back_up(out)
-    with Vault.open(out, of_any_age=True) as copy:
+    with Vault.open(out) as copy:
         records, head = len(copy), copy.head()
     content = {"vault": str(vault), "copy": str(out), "records": records, "head": head}
     facts: Facts = {"copy": out, "records": f"{records:,}", "newest hash": head}
     steps = {"check it": f"tpsl vault verify {out} --hash {head}"}
     answer(json, content, Report(f"Copied the vault {vault}", facts, steps))
-
-
-@app.command()
-def witness(
-    vault: VaultArgument,
-    file: Annotated[Path, typer.Argument(help="A file on another disk or machine; it need not exist.")],
-    json: JsonFlag = False,
-) -> None:
-    """Have a file elsewhere know how far the ledger has come: then a copy that is older is not opened any more."""
-    from tpsl.vault import Vault
-
-    with Vault.open(vault, of_any_age=True) as opened:
-        opened.appoint_witness(file)
-        head = opened.head()
-    content = {"vault": str(vault), "witness": str(file), "head": head}
-    answer(json, content, Report(f"{file} is the witness of {vault} from now on"))
 
 
 app.command("hand-over", cls=hand_over.COMMAND)(hand_over.hand_over)

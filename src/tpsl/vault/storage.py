@@ -31,7 +31,7 @@ from tpsl.files import (
     open_private,
     replaced,
 )
-from tpsl.vault import blocks, id_index, lookalikes, witness
+from tpsl.vault import blocks, id_index, lookalikes
 from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
 from tpsl.vault.file_system import require_local
 
@@ -77,7 +77,6 @@ _TABLES = {
     "statistics": _STATISTICS,
     "ledger": _LEDGER,
     "lookalikes": lookalikes.SCHEMA,
-    "witness": witness.SCHEMA,
 }
 
 

@@ -25,7 +25,6 @@ from tpsl.vault import (
     storage,
     totals,
     verifying,
-    witness,
 )
 from tpsl.vault.adding import Added
 from tpsl.vault.blocks import CHUNK, count_records, ids_between, labels_at
@@ -119,22 +118,14 @@ class Vault:
         return cls.open(path)
 
     @classmethod
-    def open(cls, path: str | PathLike[str], *, of_any_age: bool = False) -> Self:
+    def open(cls, path: str | PathLike[str]) -> Self:
         """Open an existing vault; what a killed process left unfinished is undone first.
 
-        A vault of an older format gets the present one, all or nothing, and keeps its ledger and releases. One that is
-        older than its witness (`witness`) is a `VaultError`, unless it may be `of_any_age`, to be verified.
+        A vault of an older format gets the present one, all or nothing, and keeps its ledger and releases.
         """
         connection = storage.connect(Path(path))
         try:
-            opened = cls(Path(path), connection)
-            if not of_any_age:
-                with storage.reading(connection, Path(path)):
-                    witness.require_newest(connection)
-                    state = witness.state_of(connection)
-                if state is not None:
-                    state.attest()
-            return opened
+            return cls(Path(path), connection)
         except BaseException:
             connection.close()
             raise
@@ -182,13 +173,10 @@ class Vault:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """All or nothing; when it ends, what was done is durable, and the witness knows of it."""
+        """All or nothing; when it ends, what was done is durable."""
         with storage.writing(self._connection, self.path):
             self._entries_known = ledger.require_known(self._connection, self._entries_known)
             yield
-            state = witness.state_of(self._connection)
-        if state is not None:
-            state.attest()
 
     def require_units(self, ids: AnyIds, units: Any) -> None:
         """Raise a `VaultError` unless the vault has these records with these units."""
@@ -462,13 +450,6 @@ class Vault:
         if self.counts_people:
             return total_of_people(self._connection, wanted.positions(), planned)
         return totals.total_spent(self._connection, wanted, planned)
-
-    def appoint_witness(self, path: str | PathLike[str]) -> None:
-        """Have a file elsewhere know from now on how far the ledger has come: an older copy is then not opened."""
-        if Path(path).resolve().is_relative_to(self.path.resolve()):
-            raise VaultError(f"{path}: a witness in the folder of its vault is restored with it; name a file elsewhere")
-        with self._writing():
-            witness.appoint(self._connection, Path(path))
 
     def back_up(self, folder: str | PathLike[str]) -> None:
         """Copy the vault as it is at one moment, also while others use it, to a folder that is new or empty."""

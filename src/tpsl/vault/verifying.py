@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism, from_spec
 from tpsl.progress import Progress, no_progress
-from tpsl.vault import coverage, file_records, id_index, ledger, witness
+from tpsl.vault import coverage, file_records, id_index, ledger
 from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, read_block
 from tpsl.vault.budget import times
 from tpsl.vault.errors import VaultError
@@ -24,7 +24,7 @@ from tpsl.vault.verifying_statistics import NOISE_NOT_TESTED, statistic_problems
 
 def verify(connection: sqlite3.Connection, folder: Path, progress: Progress = no_progress) -> list[str]:
     """All problems of the vault; an empty list means that it is sound."""
-    problems = [*_permissions(folder), *_length(connection, folder), *_integrity(connection), *_age(connection)]
+    problems = [*_permissions(folder), *_length(connection, folder), *_integrity(connection)]
     entries, chain = _chain(connection)
     return problems + chain + _contents(connection, entries, progress)
 
@@ -72,14 +72,6 @@ def _length(connection: sqlite3.Connection, folder: Path) -> list[str]:
     if actual >= pages * size:
         return []
     return [f"the database file is truncated: it has {actual} bytes instead of {pages * size}"]
-
-
-def _age(connection: sqlite3.Connection) -> list[str]:
-    try:
-        witness.require_newest(connection)
-    except VaultError as error:
-        return [str(error)]
-    return []
 
 
 def _integrity(connection: sqlite3.Connection) -> list[str]:
