@@ -38,7 +38,6 @@ from tpsl.tables import DataError
 from tpsl.tables.locations import Location, StoredFile, Url, files_of
 from tpsl.vault.blocks import Block
 from tpsl.vault.errors import VaultBusy, VaultError, VaultFull, disk_full
-from tpsl.vault.file_system import require_local
 from tpsl.vault.portions import Portion, Stretch, portions_of
 from tpsl.vault.storage import INCOMING
 from tpsl.vault.tables import Batch, LabelTable
@@ -83,7 +82,6 @@ class Incoming:
         self._size = sum(self._sizes.values())
 
     def __enter__(self) -> Self:
-        require_local(self._vault)
         self._is_new = not self._vault.exists()
         try:
             make_private_folder(self._folder)

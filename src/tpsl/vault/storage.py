@@ -33,7 +33,6 @@ from tpsl.files import (
 )
 from tpsl.vault import blocks, id_index, lookalikes
 from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
-from tpsl.vault.file_system import require_local
 
 DATABASE = "vault.sqlite"
 INCOMING = "incoming"
@@ -85,7 +84,6 @@ def require_free(folder: Path) -> None:
 
     A folder with nothing but an unfinished creation in it (a killed process) is taken over.
     """
-    require_local(folder)
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -128,7 +126,6 @@ def connect(folder: Path) -> sqlite3.Connection:
     _remove_draft(folder)
     if not file.is_file():
         raise VaultError(f"{folder} is no vault: it has no file {DATABASE}")
-    require_local(folder)
     with sqlite_errors(folder):
         return _open(file)
 
@@ -185,7 +182,6 @@ def back_up(connection: sqlite3.Connection, folder: Path, copy: Path) -> None:
 
     It is a draft until all of it is on the disk; that of a process which was killed is written anew.
     """
-    require_local(copy)
     names = {entry.name for entry in copy.iterdir()} if copy.is_dir() else set()
     if (copy.exists() and not copy.is_dir()) or names - {draft_of(copy / DATABASE).name}:
         raise _is_taken(copy)
