@@ -24,7 +24,6 @@ from tpsl.party.label_party import LabelParty
 from tpsl.training.job import Job
 from tpsl.training.origin import Ledgered
 from tpsl.training.releases import (
-    as_stored,
     check_labels,
     compared,
     compared_without_alignment,
@@ -221,7 +220,7 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
     """
 
     def at(path: Path) -> RunVault:
-        return RunVault(setup, as_stored(side, path), path, choice.policy)
+        return RunVault(setup, side, path, choice.policy)
 
     run = setup.run
     if not setup.job.releases:
@@ -242,11 +241,6 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
         if not choice.policy.compose:
             _refuse_people_of_another_vault(chosen, vaults_in(choice.place))
     chosen.check()
-    if chosen.side is not side:
-        setup.watching.notice(
-            f"the vault {chosen.path} was made by an older version and knows these records by the ids of their "
-            "alignment: without it they are not recognised, and nobody is kept from releasing their labels again"
-        )
     if reason := setup.job.privacy.reason(side.records.classes):
         setup.watching.reason(reason)
     return chosen

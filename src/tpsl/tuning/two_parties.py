@@ -26,7 +26,7 @@ from tpsl.training.join import join
 from tpsl.training.local import Local, LocalError, listen_address, own_data
 from tpsl.training.observer import Watching
 from tpsl.training.released import Released
-from tpsl.training.releases import as_stored, release_labels
+from tpsl.training.releases import release_labels
 from tpsl.training.search_step import SearchStep
 from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
@@ -148,7 +148,7 @@ def _evaluated(search: JointSearch, side: LabelSide, watched: Watched) -> Releas
             setup = RunSetup(trial.job, trial.run, own, device, watching=watching)
             AfterTraining(setup, side, vault_for(setup, side, choice, releases=False)).complete()
         path = trial.run.vault()
-        records = as_stored(side, path).records
+        records = side.records
         noisy = release_labels(trial.job, records, path, no_notice, choice.policy)
         check_release(search.out, noisy)
         with Vault.open(path) as vault:

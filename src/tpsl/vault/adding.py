@@ -99,8 +99,7 @@ class _Adding:
             self._has_units = rows.units is not None
         first = self._known + self._new_ids.count
         self._ids.update(rows.ids)
-        if self._styles.records == first:  # not so in a vault of an older version
-            self._styles = self._styles.joined(rows.ids)
+        self._styles = self._styles.joined(rows.ids)
         if rows.units is not None:
             self._units.update(rows.units)
         self._new_ids.take(rows.ids.hashes(self._key), np.arange(first, first + len(rows)))

@@ -38,11 +38,7 @@ DATABASE = "vault.sqlite"
 INCOMING = "incoming"
 """The folder of a vault with what was read of files that it does not have yet."""
 APPLICATION_ID = int.from_bytes(b"tpsl", "big")
-FORMAT = 4
-"""Formats 1 and 2 had a row for each record; the second had statistics. The third had an index of ids without a key.
-
-They are migrated when they are opened.
-"""
+FORMAT = 1
 
 _WAIT_SECONDS = 60.0
 _CACHE_KIB = 64 << 10
@@ -68,6 +64,8 @@ CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, hash TEXT NOT NULL, body TEXT
 CREATE TRIGGER ledger_stay BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE TRIGGER ledger_fixed BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 """
+_FILE_RECORDS = "CREATE TABLE file_records (ids BLOB NOT NULL, labels BLOB NOT NULL);"
+_LAST_FILES = "CREATE TABLE last_files (digest TEXT NOT NULL, head TEXT NOT NULL, added TEXT NOT NULL);"
 _TABLES = {
     "blocks": blocks.SCHEMA,
     "id_key": id_index.KEY_SCHEMA,
@@ -76,6 +74,8 @@ _TABLES = {
     "statistics": _STATISTICS,
     "ledger": _LEDGER,
     "lookalikes": lookalikes.SCHEMA,
+    "file_records": _FILE_RECORDS,
+    "last_files": _LAST_FILES,
 }
 
 
@@ -214,13 +214,11 @@ def is_blank(connection: sqlite3.Connection) -> bool:
 
 
 def write_schema(connection: sqlite3.Connection) -> None:
-    """Lay out those tables of an empty vault that are not there yet, inside the running transaction."""
+    """Lay out the tables of a new vault, inside the running transaction."""
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {FORMAT}")
-    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    for name, schema in _TABLES.items():
-        if name not in there:
-            _execute_all(connection, schema)
+    for schema in _TABLES.values():
+        _execute_all(connection, schema)
 
 
 def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
@@ -233,17 +231,20 @@ def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
             statement = ""
 
 
-def read_format(connection: sqlite3.Connection, folder: Path) -> int:
-    """The format of a vault; what is none, or one that this version does not read, is a `VaultError`."""
+def require_format(connection: sqlite3.Connection, folder: Path) -> None:
+    """Raise a `VaultError` unless this is a vault that this version reads; nothing is migrated."""
     if is_blank(connection):
         raise VaultError(f"{folder} holds no vault yet: its creation is under way or was interrupted; create it again")
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise VaultError(f"{folder} is no vault: its database was written by another program")
-    if not 1 <= version <= FORMAT:
-        raise VaultError(f"vault {folder} has format {version}; this version of tpsl reads formats up to {FORMAT}")
-    return int(version)
+    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if version != FORMAT or not _TABLES.keys() <= there:
+        raise VaultError(
+            f"vault {folder} was written by another version of tpsl, in a format that this one does not read: create "
+            "the vault again from the files of its labels, and count what it has released as spent"
+        )
 
 
 @contextmanager

@@ -20,7 +20,6 @@ from tpsl.vault import (
     file_records,
     ledger,
     lookalikes,
-    migrating,
     releasing,
     storage,
     totals,
@@ -69,10 +68,7 @@ class Vault:
         self.path = path
         self._connection, self._entries_known = connection, 0
         with storage.reading(connection, path):
-            old = storage.read_format(connection, path) < storage.FORMAT
-        if old:
-            migrating.migrate(connection, path)
-        with storage.reading(connection, path):
+            storage.require_format(connection, path)
             created = ledger.read_first(connection).details
         self.classes, self.counts_people = int(created["classes"]), bool(created.get("counts_people"))
 
@@ -119,10 +115,7 @@ class Vault:
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> Self:
-        """Open an existing vault; what a killed process left unfinished is undone first.
-
-        A vault of an older format gets the present one, all or nothing, and keeps its ledger and releases.
-        """
+        """Open an existing vault; what a killed process left unfinished is undone first."""
         connection = storage.connect(Path(path))
         try:
             return cls(Path(path), connection)

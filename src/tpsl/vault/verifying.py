@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism, from_spec
 from tpsl.progress import Progress, no_progress
-from tpsl.vault import coverage, file_records, id_index, ledger
+from tpsl.vault import coverage, id_index, ledger
 from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, read_block
 from tpsl.vault.budget import times
 from tpsl.vault.errors import VaultError
@@ -41,8 +41,6 @@ def cannot_see(connection: sqlite3.Connection) -> list[str]:
             f"{changed:,} labels were changed after their release, and the vault does not keep the labels they had: "
             f"the tests of the noise allow for any {changed:,} records"
         )
-    if file_records.are_missing(connection):
-        sentences.append(file_records.PEOPLE_NOT_KEPT)
     return sentences
 
 
