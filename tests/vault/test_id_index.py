@@ -141,7 +141,6 @@ def moved_to(vault: Vault, chunk: int, bits: int) -> None:
     connection = vault._connection
     connection.execute("DROP TRIGGER blocks_fixed")
     connection.execute("UPDATE blocks SET chunk = ?", (chunk,))
-    connection.execute("UPDATE id_styles SET records = ?", (len(vault),))
     connection.execute("DELETE FROM id_index")
     ids, first = next(blocks.read_blocks(connection, chunk * CHUNK)).ids, chunk * CHUNK
     with Pairs(vault.path) as entries:

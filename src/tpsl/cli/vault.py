@@ -27,7 +27,7 @@ from tpsl.cli.shared_options import with_options
 from tpsl.cli.vault_options import VaultArgument, named_vault
 
 if TYPE_CHECKING:
-    from tpsl.vault import Incoming, LabelTable, Ledger, Vault
+    from tpsl.vault import Incoming, LabelTable, Ledger
 
 app = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
 
@@ -82,10 +82,10 @@ def create(
         Vault.require_free(vault, incoming)
         with incoming:
             _read(context, incoming, processes)
-            made = Vault.create(vault, classes=classes, batches=incoming)
+            made = Vault.create(vault, classes=classes, batches=incoming, notice=warn)
     with made:
-        records, alike = len(made), _lookalikes(made)
-    content = {"vault": str(vault), "records": records, "classes": classes, "lookalikes": alike}
+        records = len(made)
+    content = {"vault": str(vault), "records": records, "classes": classes}
     facts: Facts = {"vault": vault, "labels": f"{records:,} of {classes} classes, none released"}
     answer(json, content, Report("Stored the labels", facts, _release_it(vault)))
 
@@ -106,17 +106,19 @@ def add(
     from tpsl.vault import Incoming, Vault
 
     given = _tables(context, tables)
-    with Vault.open(vault) as opened, progress_bar("storing labels") as progress:
-        with Incoming(vault, opened.classes, given, progress) as incoming:
-            _read(context, incoming, processes)
-            added = opened.add(incoming)
-        alike = _lookalikes(opened)
+    with (
+        Vault.open(vault) as opened,
+        progress_bar("storing labels") as progress,
+        Incoming(vault, opened.classes, given, progress) as incoming,
+    ):
+        _read(context, incoming, processes)
+        added = opened.add(incoming, notice=warn)
     if added.changed_after_release:
         warn(
             f"{added.changed_after_release:,} records have another label now than when they were released; "
             "their release stays as it is"
         )
-    content = {"vault": str(vault), **asdict(added), "lookalikes": alike}
+    content = {"vault": str(vault), **asdict(added)}
     known = f"{added.unchanged:,} known before" + (f", {added.changed:,} with another label" if added.changed else "")
     facts: Facts = {"vault": vault, "labels": f"{added.new:,} new, {known}"}
     answer(json, content, Report("Stored the labels", facts, _release_it(vault) if added.new else {}))
@@ -167,7 +169,7 @@ def release(context: typer.Context, vault: VaultArgument, json: JsonFlag = False
 
     with Vault.open(vault) as opened:
         report = hand_over.release_all(opened, context)
-        total, alike = opened.ledger().epsilon_per_record, _lookalikes(opened)
+        total = opened.ledger().epsilon_per_record
     names = ("draws", "epsilon", "delta", "private", "released", "already_released", "composed")
     content = {
         "vault": str(vault),
@@ -185,17 +187,9 @@ def release(context: typer.Context, vault: VaultArgument, json: JsonFlag = False
     headline = "Released the labels" if report.released else "All labels were released before: nothing more was spent"
     answer(
         json,
-        {**content, "epsilon_per_record": total, "lookalikes": alike},
+        {**content, "epsilon_per_record": total},
         Report(headline if report.private else f"{headline}, NOT PRIVATE", facts, steps),
     )
-
-
-def _lookalikes(vault: Vault) -> int:
-    """Warn of ids that look alike; return how many do."""
-    found = vault.lookalikes()
-    if found is not None:
-        warn(str(found))
-    return found.records if found else 0
 
 
 @app.command()

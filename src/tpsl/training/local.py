@@ -106,9 +106,6 @@ class Local(BaseModel):
     not_private: bool = Field(
         False, description="Label party: permit what protects nothing, no noise or seeded noise. For experiments."
     )
-    allow_lookalikes: bool = Field(
-        False, description="Label party: draw for ids that differ only in spaces, case or leading zeros."
-    )
     compose: bool = Field(
         False, description="Label party: permit a second release of records that were released before; the ε add up."
     )
@@ -203,7 +200,7 @@ class Local(BaseModel):
         """Return what the label party says of its vaults, and what it permits."""
         from tpsl.training.vaults import VaultChoice
 
-        policy = ReleasePolicy(self.max_epsilon, self.not_private, self.compose, self.max_delta, self.allow_lookalikes)
+        policy = ReleasePolicy(self.max_epsilon, self.not_private, self.compose, self.max_delta)
         return VaultChoice(self.vault, self.vaults or default_place(), policy, self.wait)
 
 

@@ -209,7 +209,9 @@ def _store_training(side: LabelSide, vault_path: Path, notice: Notice, may_be_ne
         notice(f"storing {len(ids):,} training labels in the new vault {vault_path}")
         try:
             classes, are_new = side.records.classes, side.records.ids_are_new
-            Vault.create(vault_path, classes=classes, batches=[(ids, labels, units)], counts_people=are_new).close()
+            batches = [(ids, labels, units)]
+            made = Vault.create(vault_path, classes=classes, batches=batches, counts_people=are_new, notice=notice)
+            made.close()
             return
         except VaultError:
             if not Vault.exists(vault_path):  # or another process has made it
@@ -251,4 +253,4 @@ def _add_new(
     new = ~vault.knows(ids)
     chosen = pa.array(new)
     notice(f"adding {int(new.sum()):,} {what} labels to the vault {vault.path}")
-    vault.add([(ids.filter(chosen), labels[new], None if units is None else units.filter(chosen))])
+    vault.add([(ids.filter(chosen), labels[new], None if units is None else units.filter(chosen))], notice=notice)

@@ -48,7 +48,6 @@ from tpsl.vault import (
     VaultError,
 )
 from tpsl.vault.ledger import as_json, describe_release, now
-from tpsl.vault.lookalikes import refuse_alike
 from tpsl.vault.place import free_name, vaults_in
 from tpsl.vault.planned import Planned
 from tpsl.vault.statistic_plan import PlannedStatistic
@@ -96,8 +95,6 @@ class RunVault:
         """Raise what the releases would raise, before anything is stored or drawn."""
         job, records = self.job, self.records
         if not Vault.exists(self.path):
-            if not self.policy.allow_lookalikes:
-                refuse_alike(records.training_ids)
             self.policy.check(self._first_releases(), len(records.train))
             return
         with Vault.open(self.path) as vault:

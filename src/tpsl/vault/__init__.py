@@ -10,7 +10,6 @@ from tpsl.vault.comparing import Overlap
 from tpsl.vault.errors import VaultBusy, VaultError, VaultFull
 from tpsl.vault.incoming import Incoming
 from tpsl.vault.ledger import Entry, LargestUnit, Ledger, Spent
-from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels
 from tpsl.vault.noisy_statistic import NoisyStatistic
 from tpsl.vault.place import default_place
@@ -31,7 +30,6 @@ __all__ = [
     "LargestUnit",
     "Ledger",
     "LedgerTotal",
-    "Lookalikes",
     "NoisyLabels",
     "NoisyStatistic",
     "Overlap",

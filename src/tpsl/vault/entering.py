@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+from tpsl.progress import Notice
 from tpsl.vault import adding, ledger
 from tpsl.vault.adding import Added
 from tpsl.vault.blocks import count_records
@@ -18,15 +19,17 @@ from tpsl.vault.portions import portions_of
 from tpsl.vault.tables import Batch
 
 
-def enter(connection: sqlite3.Connection, folder: Path, classes: int, batches: Iterable[Batch] | Incoming) -> Added:
+def enter(
+    connection: sqlite3.Connection, folder: Path, classes: int, batches: Iterable[Batch] | Incoming, notice: Notice
+) -> Added:
     """Add records inside the running transaction (`adding.add`), unless a command that was killed has done so."""
     if not isinstance(batches, Incoming):
-        return adding.add(connection, folder, classes, portions_of(batches, classes))
+        return adding.add(connection, folder, classes, portions_of(batches, classes), notice)
     done = entered(connection, batches)
     if done is not None:
         return done
     batches.require_classes(classes)
-    added = adding.add(connection, folder, classes, batches.portions())
+    added = adding.add(connection, folder, classes, batches.portions(), notice)
     _, head = ledger.read_last(connection)
     connection.execute("DELETE FROM last_files")
     row = batches.digest(), head, json.dumps(asdict(added))

@@ -31,7 +31,7 @@ from tpsl.files import (
     open_private,
     replaced,
 )
-from tpsl.vault import blocks, id_index, lookalikes
+from tpsl.vault import blocks, id_index
 from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
 
 DATABASE = "vault.sqlite"
@@ -73,7 +73,6 @@ _TABLES = {
     "outcomes": _OUTCOMES,
     "statistics": _STATISTICS,
     "ledger": _LEDGER,
-    "lookalikes": lookalikes.SCHEMA,
     "file_records": _FILE_RECORDS,
     "last_files": _LAST_FILES,
 }

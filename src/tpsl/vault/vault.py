@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
-from tpsl.progress import Progress, no_progress
+from tpsl.progress import Notice, Progress, no_progress
 from tpsl.vault import (
     accounting,
     adding,
     entering,
     file_records,
     ledger,
-    lookalikes,
     releasing,
     storage,
     totals,
@@ -35,7 +34,7 @@ from tpsl.vault.id_index import Found, by_row, find_known
 from tpsl.vault.id_order import IdsInOrder
 from tpsl.vault.incoming import Incoming
 from tpsl.vault.ledger import Ledger
-from tpsl.vault.lookalikes import Lookalikes
+from tpsl.vault.near_duplicates import warn
 from tpsl.vault.noisy import NoisyLabels, Room
 from tpsl.vault.noisy_statistic import NoisyStatistic
 from tpsl.vault.people import NewRecords, total_of_people
@@ -80,13 +79,15 @@ class Vault:
         classes: int = 2,
         batches: Iterable[Batch] | Incoming = (),
         counts_people: bool = False,
+        notice: Notice = warn,
     ) -> Self:
         """Create a vault for labels 0..classes-1, together with its first records if `batches` (`LabelTable`) has any.
 
         With `counts_people` the same people come again under new ids, ALIGNMENT-NUMBER: totals and limits are what a
         person can have spent over all alignments (`tpsl.vault.people`). Either the vault exists afterwards with all of
         the records, or an error is raised and no vault is there. A vault that a killed process has made of the same
-        files (`Incoming`), and to which nothing has happened since, is that vault.
+        files (`Incoming`), and to which nothing has happened since, is that vault. Near-duplicate ids are told to
+        `notice`.
         """
         path = Path(path)
         if isinstance(classes, bool) or not isinstance(classes, (int, np.integer)) or not 2 <= classes <= 65_536:
@@ -99,7 +100,7 @@ class Vault:
                     storage.write_schema(connection)
                     details = {"classes": int(classes), "format": storage.FORMAT}
                     ledger.append(connection, "created", details | ({"counts_people": True} if counts_people else {}))
-                    entering.enter(connection, path, int(classes), batches)
+                    entering.enter(connection, path, int(classes), batches, notice)
                 else:
                     _require_made_of(connection, path, batches)
         except BaseException:
@@ -198,13 +199,14 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return file_records.compare(self._connection, ids, labels)
 
-    def add(self, batches: Iterable[Batch] | Incoming) -> Added:
+    def add(self, batches: Iterable[Batch] | Incoming, *, notice: Notice = warn) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
 
         New ids are appended. A known id with another label gets the new label and keeps its release, if it has one.
+        Near-duplicates among the new ids are told to `notice`.
         """
         with self._writing():
-            added = entering.enter(self._connection, self.path, self.classes, batches)
+            added = entering.enter(self._connection, self.path, self.classes, batches, notice)
         if isinstance(batches, Incoming):
             batches.clear()
         return added
@@ -226,20 +228,14 @@ class Vault:
         Asking again draws nothing. Records that were released under another mechanism, epsilon, number of draws or
         noise are refused, unless `compose=True`: then they get a further release and the ledger adds up. A `seed` makes
         the noise repeatable for experiments, and the release NOT PRIVATE. What the `policy` does not permit is an error
-        before anything is drawn: by default a δ above 1/records, and a draw for an id that looks like another one.
+        before anything is drawn: by default a δ above 1/records.
         """
         planned = self._planned(mechanism, draws, seed)
         with self._writing():
             wanted = self._wanted(ids)
             policy.check(self._total(wanted, planned), count_records(self._connection))
             return releasing.release(
-                self._connection,
-                self.path,
-                planned,
-                wanted,
-                compose=compose or policy.compose,
-                allow_lookalikes=policy.allow_lookalikes,
-                progress=progress,
+                self._connection, planned, wanted, compose=compose or policy.compose, progress=progress
             )
 
     def noisy_labels(
@@ -357,12 +353,6 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return accounting.account(self._connection, self.path)
 
-    def lookalikes(self) -> Lookalikes | None:
-        """Which ids are probably other names of records that the vault has under an earlier id; None if none is."""
-        with storage.writing(self._connection, self.path):  # ids of an older vault may have to be examined first
-            lookalikes.examine(self._connection, self.path)
-            return lookalikes.found(self._connection)
-
     def holdings(self) -> Holdings:
         """Which records the vault has at this moment, and under which releases each of them went out."""
         with storage.reading(self._connection, self.path):
@@ -436,8 +426,6 @@ class Vault:
         releasing.check_conflicts(self._connection, request.wanted, None, compose)
         if self.counts_people:
             request.require_one_alignment()
-        if not policy.allow_lookalikes:
-            lookalikes.refuse_second_draws(self._connection, self.path, request.wanted)
 
     def _total(self, wanted: PositionSet, planned: Charge | None = None) -> LedgerTotal:
         if self.counts_people:
