@@ -3,12 +3,11 @@
 A feature party:    python predict.py --records records.csv --out embeddings.npy
 The label party:    python predict.py --share PARTY=embeddings.npy --records own.csv --out probabilities.npy
 
-`--records` are this party's own, in the order of everybody else's: a .csv or .tsv file with a header, plain, .gz or
-.bz2, or, where the half reads inputs of the party's own, an .npz file of them. A label party without features has none.
+`--records` are this party's own, in the order of everybody else's: a .csv or .tsv file with a header, plain or .gz,
+or, where the half reads inputs of the party's own, an .npz file of them. A label party without features has none.
 """
 
 import argparse
-import bz2
 import csv
 import gzip
 import json
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).parent
-OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+OPENERS: dict[str, Any] = {".gz": gzip.open}
 
 
 def read_records(path: Path) -> dict[str, Any]:
