@@ -28,8 +28,7 @@ from tpsl.vault import (
     Vault,
     VaultError,
 )
-from tpsl.vault.planned import Charge, Planned
-from tpsl.vault.statistic_plan import PlannedStatistic
+from tpsl.vault.planned import Charge, Planned, PlannedStatistic
 
 
 def noisy_labels_for(

@@ -49,8 +49,7 @@ from tpsl.vault import (
 )
 from tpsl.vault.ledger import as_json, describe_release, now
 from tpsl.vault.place import free_name, vaults_in
-from tpsl.vault.planned import Planned
-from tpsl.vault.statistic_plan import PlannedStatistic
+from tpsl.vault.planned import Planned, PlannedStatistic
 from tpsl.vault.totals import total_of
 
 

@@ -11,7 +11,7 @@ from tpsl.vault import ledger
 from tpsl.vault.blocks import count_records, read_blocks
 from tpsl.vault.ledger import LargestUnit, Ledger, Spent
 from tpsl.vault.people import largest_person
-from tpsl.vault.text_parts import TextParts
+from tpsl.vault.spill_file import TextParts
 from tpsl.vault.texts import HashKey, Texts
 from tpsl.vault.totals import Releases, ReleasesOfEach, ways_out
 from tpsl.vault.units import UnitKind, UnitRows, largest_unit

@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from tpsl.vault.blocks import CHUNK, Positions, chunk_count, count_records, ids_between
-from tpsl.vault.text_parts import TextParts
+from tpsl.vault.spill_file import TextParts
 from tpsl.vault.texts import Texts
 
 _IDS_AT_ONCE = 1 << 21

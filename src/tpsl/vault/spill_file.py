@@ -1,9 +1,15 @@
 """Anonymous temporary file for what does not fit into memory; the operating system deletes it when the process ends."""
 
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from tpsl.vault.texts import Texts
 
 _IN_MEMORY = 1 << 20
 
@@ -49,3 +55,31 @@ class SpillFile:
             self._file.seek(start)
             found.append(self._file.read(end - start))
         return b"".join(found)
+
+
+class TextParts:
+    """Texts and numbers that are written to parts in any order, then read part by part."""
+
+    def __init__(self, folder: Path, parts: int) -> None:
+        self._texts, self._numbers = SpillFile(folder, parts), SpillFile(folder, parts)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Delete the files."""
+        self._texts.close()
+        self._numbers.close()
+
+    def write(self, part: int, texts: Texts, numbers: npt.NDArray[np.int64]) -> None:
+        """Append texts, and the number of each, to a part."""
+        self._texts.write(part, texts.to_bytes())
+        self._numbers.write(part, numbers.tobytes())
+
+    def read(self) -> Iterator[tuple[Texts, npt.NDArray[np.int64]]]:
+        """The texts and numbers of each part, as they were written."""
+        for part in range(len(self._texts)):
+            yield Texts.from_bytes(self._texts.read(part)), np.frombuffer(self._numbers.read(part), np.int64)

@@ -35,15 +35,13 @@ from tpsl.vault.id_order import IdsInOrder
 from tpsl.vault.incoming import Incoming
 from tpsl.vault.ledger import Ledger
 from tpsl.vault.near_duplicates import warn
-from tpsl.vault.noisy import NoisyLabels, Room
-from tpsl.vault.noisy_statistic import NoisyStatistic
+from tpsl.vault.noisy import NoisyLabels, NoisyStatistic, Room
 from tpsl.vault.people import NewRecords, total_of_people
-from tpsl.vault.planned import Charge, Planned
+from tpsl.vault.planned import Charge, Planned, PlannedStatistic, StatisticPlan
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.releasing_statistic import StatisticRequest
 from tpsl.vault.statement import facts
-from tpsl.vault.statistic_plan import PlannedStatistic, StatisticPlan
 from tpsl.vault.statistic_tests import noise_problems
 from tpsl.vault.tables import Batch
 from tpsl.vault.totals import Holdings, LedgerTotal, Releases
