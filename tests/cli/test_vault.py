@@ -340,8 +340,8 @@ def test_files_go_in_together_and_an_older_copy_does_not_have_the_noted_hash(
 
 
 @pytest.mark.parametrize("command", ["new-key", "encrypt", "decrypt", "witness"])
-def test_commands_that_were_let_go_are_unknown(tpsl: Any, vault: Path, tmp_path: Path, command: str) -> None:
-    assert "No such command" in tpsl("vault", command, vault, tmp_path / "file").stderr
+def test_commands_that_were_let_go_are_unknown(tpsl: Any, tmp_path: Path, command: str) -> None:
+    assert "No such command" in tpsl("vault", command, tmp_path / "vault").stderr
 
 
 def test_a_name_is_a_vault_of_the_place_unless_a_folder_here_has_it(
