@@ -109,8 +109,7 @@ def train(
     Guarantee: that of `one_process.train`. `path` is the run's folder, a new one under `runs` if None. Labels and
     releases are kept in `vault`, or in the vault under `vaults` that holds these labels, or in a new one there: a
     second run on the same labels costs no more. What the label party permits goes by the names of its local file: ε up
-    to `max_epsilon` in all, `not_private` no noise and seeded noise, `compose` a second release of the same labels;
-    `vault_key` is the key file of encrypted vaults.
+    to `max_epsilon` in all, `not_private` no noise and seeded noise, `compose` a second release of the same labels.
     `start_from` is a finished run that training starts from.
     `own` is what parties bring themselves, by their names. The transcript of the first `record_steps` steps is
     recorded, so that the run can be attacked.
@@ -119,7 +118,6 @@ def train(
         warnings.warn("the noise is seeded: this run is NOT private", stacklevel=2)
     folder = _new_folder(job) if path is None else Path(path)
     side = Local().overridden(vault=None if vault is None else Path(vault), **local)
-    side.use_vault_key()
     start = side.starting_point()
     if data is None and own:
         data = load_records(job, own, encoders=start.encoders() if start else {})

@@ -51,7 +51,7 @@ def demo(
     from tpsl.data.config import FlightsData
     from tpsl.data.dataset import load
     from tpsl.data.true_labels import label_facts
-    from tpsl.report.ledgers import known_vaults, unlocked, with_sums
+    from tpsl.report.ledgers import known_vaults, with_sums
     from tpsl.report.page import write_page
     from tpsl.report.run_table import summary, summary_table
     from tpsl.training.job import make_job
@@ -66,7 +66,7 @@ def demo(
         job = make_job({**content, "data": config.model_dump()}, {}, "demo")
         views.append(_train_and_attack(name, job, data, run))
     vaults = [RunFolder(run).vault() for run in runs]
-    views = with_sums(views, vaults, sums_over(unlocked(known_vaults(vaults), [])))
+    views = with_sums(views, vaults, sums_over(known_vaults(vaults)))
     late = label_facts(data.labels)["positive_rate"]
     page = out / "report.html"
     about = (
