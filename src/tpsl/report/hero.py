@@ -105,13 +105,14 @@ class Hero(TypedDict):
 
 def hero(view: RunView, views: Sequence[RunView]) -> Hero:
     """Return the first screen of a run among the runs of a page, for the party whose page it is."""
-    own, classes, several = view["party"] == LABEL_PARTY, view["classes"], view["classes"] > 2
+    own, several = view["party"] == LABEL_PARTY, view["classes"] > 2
+    pairs, rest = ", mean over pairs of classes", f", mean over {view['classes']} classes, each against the rest"
     return Hero(
         headline=promise_sentence(view),
         verdict=verdict(view, views) if own else Verdict(code="features", text=exposure_text(view)),
-        attack_title=f"What an attacker gets of the labels (AUC{', mean over pairs of classes' if several else ''})",
+        attack_title=f"What an attacker gets of the labels (AUC{pairs if several else ''})",
         attack=_attack_bars(view, views),
-        utility_title=f"What the model can do (test AUC{f', mean over {classes} classes, each against the rest' if several else ''})",
+        utility_title=f"What the model can do (test AUC{rest if several else ''})",
         utility=_utility_bars(view, views) if own else [],
         features=[] if own else [_features_bar(view)],
         cards=[_promise_card(view), _cost_card(view, views), _advantage_card(view)]

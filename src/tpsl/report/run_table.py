@@ -87,11 +87,11 @@ def summary_table(views: Sequence[RunView]) -> Table:
     No number is cut off at 80 columns, and names are shown as they are, never read as markup.
     """
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
-    table.add_column("Run", overflow="fold", min_width=14)
+    table.add_column("Run", overflow="fold", min_width=12)
     table.add_column("ε", justify="right")
     table.add_column("Test AUC", justify="right", no_wrap=True)
-    table.add_column("Attack AUC", justify="right", max_width=13)
-    table.add_column("Bound", justify="right", max_width=14)
+    table.add_column("Attack AUC", justify="right", min_width=13, max_width=13)
+    table.add_column("Bound", justify="right", min_width=14, max_width=14)
     table.add_column("Private")
     for view in views:
         attack, test = shown(view), view["test"] or {}
