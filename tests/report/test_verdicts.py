@@ -111,11 +111,12 @@ def test_a_run_without_a_test_has_a_verdict_too(views: list[RunView]) -> None:
     exchange = {**laplace["job"], "training": {**laplace["job"]["training"], "exchange": "labels"}}
     for other, why in (
         ({"job": exchange}, "the feature party has the model"),
-        ({"test_records": 4}, "all test records are of one class"),
+        ({"test_records": 4}, "tpsl label evaluate RUN"),
+        ({"test_records": 4, "test": {"test_auc": None, "test_log_loss": 0.1}}, "all test records are of one class"),
         ({"test_records": 0}, "there are no test records"),
         ({"local_head": {"test_auc": 0.7}}, "only the local head was trained"),
     ):
-        found = verdict(changed(laplace, test=None, **other), views)
+        found = verdict(changed(laplace, **{"test": None, **other}), views)
         assert found["code"] == "untested" and why in found["text"]
 
 

@@ -233,7 +233,7 @@ def verdict(view: RunView, views: Sequence[RunView]) -> Verdict:
         reached = "" if area is None else f" Its model reaches a test AUC of {area.value:.3f}."
         return Verdict(code="not private", text=f"Not private.{reached}")
     if area is None:
-        return Verdict(code="untested", text=f"Not tested: {why_untested(view)}.")
+        return Verdict(code="untested", text=f"No test AUC: {why_untested(view)}.")
     if is_guessing(view):
         interval = f"{area.low:.3f}–{area.high:.3f}"
         return Verdict(
@@ -270,7 +270,10 @@ def why_untested(view: RunView) -> str:
         return "the feature party has the model and tests it"
     if view["local_head"] is not None:
         return "only the local head was trained, on true labels"
-    return "all test records are of one class" if view["test_records"] else "there are no test records"
+    if not view["test_records"]:
+        return "there are no test records"
+    evaluated = (view["test"] or {}).get("test_log_loss") is not None
+    return "all test records are of one class" if evaluated else "not evaluated yet: tpsl label evaluate RUN"
 
 
 def lead(views: Sequence[RunView]) -> str:
