@@ -16,6 +16,7 @@ import pytest
 
 from tpsl.attacks import run_attacks
 from tpsl.cli.demo import RUNS
+from tpsl.cli.train import OPTIONS_ALONE
 from tpsl.data.dataset import load
 from tpsl.report.findings import keep_finding
 from tpsl.report.label_view import read_run
@@ -24,18 +25,17 @@ from tpsl.report.run_table import summary, summary_table
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 
-SMALL = {
-    "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
-    "training": {"batch_size": 256, "epochs": 3, "patience": 0},
-}
-SYNTHETIC = {"source": "synthetic", "rows": 3000, "numeric_fields": 4, "categorical_fields": 2, "largest_vocabulary": 8}
+SYNTHETIC = {"source": "synthetic", "rows": 3000, "numeric_fields": 4, "categorical_fields": 2, "signal": 3.0}
 PAGES: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {name: {**content, "data": {"source": "flights", "rows": 2000}} for name, (_, content) in RUNS.items()},
     "sweep": {
-        f"eps-{epsilon:g}": {**SMALL, "data": SYNTHETIC, "privacy": {"epsilon": epsilon}} for epsilon in (0.5, 2.0, 6.0)
+        f"eps-{epsilon:g}": {**OPTIONS_ALONE, "data": SYNTHETIC, "privacy": {"epsilon": epsilon}}
+        for epsilon in (0.5, 2.0, 6.0)
     },
-    "four": {"four": {**SMALL, "data": {**SYNTHETIC, "classes": 4}, "privacy": {"epsilon": 2.0}}},
-    "nothing": {"nothing": {**SMALL, "data": {**SYNTHETIC, "rows": 400}, "privacy": {"epsilon": 0.01}}},
+    "four": {"four": {**OPTIONS_ALONE, "data": {**SYNTHETIC, "classes": 4}, "privacy": {"epsilon": 2.0}}},
+    "nothing": {
+        "nothing": {**OPTIONS_ALONE, "data": {**SYNTHETIC, "rows": 400, "signal": 0.0}, "privacy": {"epsilon": 0.01}}
+    },
 }
 SIGMAS = 4.89 / 1.96  # half intervals: α = 1e-6
 
@@ -139,7 +139,7 @@ def test_the_verdicts_follow_from_the_intervals(made: dict[str, list[Path]]) -> 
             code = codes[page, run.name] = data["heroes"][run.name]["verdict"]["code"]
             if own["epsilon"] is not None:
                 assert (code == "guessing") == (own["test_auc_low"] <= 0.5)
-    assert codes["nothing", "nothing"] == "guessing"
+    assert codes["nothing", "nothing"] in ("guessing", "no comparison")  # by chance, one interval in 40 lies above 0.5
     assert codes["demo", "plain"] == "not private"
     assert codes["one", "eps-2"] in ("no comparison", "guessing")
 
