@@ -211,7 +211,7 @@ def test_the_first_number_is_what_was_spent_in_all(browser: Any, tmp_path: Path)
     train(make_job(job, {}, "test"), tmp_path / "five", vault=vault)
     composing = VaultChoice(vault, policy=ReleasePolicy(compose=True))
     train(make_job(job, {"privacy": {"epsilon": 1.0}}, "test"), tmp_path / "one", vault=composing)
-    train(make_job(job, {"privacy": {"epsilon": 2.0}}, "test"), tmp_path / "two")
+    train(make_job(job, {"privacy": {"epsilon": 2.0}}, "test"), tmp_path / "two", vault=tmp_path / "other" / "vault")
     runs = [tmp_path / "one", tmp_path / "two"]
     vaults = [RunFolder(run).vault() for run in runs]
     views = with_sums([read_run(run) for run in runs], vaults, sums_over(known_vaults(vaults)))
@@ -223,7 +223,7 @@ def test_the_first_number_is_what_was_spent_in_all(browser: Any, tmp_path: Path)
     assert "in all; this run’s release: ε = 1" in card
     assert "by this run (ε = 1) and by others, however it is combined with other knowledge" in card
     assert "All known vaults together: ε = 8." in card
-    assert "two/label/vault (ε = 2)" in card
+    assert "other/vault (ε = 2)" in card
     hero = browser.run("return document.getElementById('hero').innerText")
     for words in ("by this run (ε = 1) and by others", "ε = 8", "over all known vaults; its own: ε = 6", "this run: 1"):
         assert words in hero
