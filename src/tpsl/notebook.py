@@ -31,7 +31,7 @@ from tpsl.models.config import ModelConfig
 from tpsl.prediction.one_process import predict
 from tpsl.progress import Progress
 from tpsl.report.ledgers import result_now
-from tpsl.report.words import auc_text, ceiling_text, guarantee_text, measured_text
+from tpsl.report.words import auc_text, bound_text, guarantee_text, measured_text
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig, make_job
 from tpsl.training.local import Local
 from tpsl.training.observer import Watching
@@ -237,7 +237,7 @@ class Attacks:
                 result.needs.replace("+", " + "),
                 _measured(result.auc, result.auc_low, result.auc_high),
                 "–" if result.closed_form is None else auc_text(result.closed_form),
-                ceiling_text(result.as_dict()),
+                bound_text(result.ceiling, result.ceiling_low, result.ceiling_high),
             ]
             for result in self
         ]
@@ -252,7 +252,7 @@ class Attacks:
         return _table([_HEADINGS, *self._rows()], headed=True)
 
 
-_HEADINGS = ["attack", "the attacker has", "AUC", "closed form", "ceiling"]
+_HEADINGS = ["attack", "the attacker has", "AUC", "theory", "bound"]
 
 
 def _table(rows: Sequence[Sequence[str]], *, headed: bool = False) -> str:
@@ -338,7 +338,7 @@ def _draw_attacks(panel: Any, report: AttackReport) -> None:
         markersize=12,
         color="black",
         linewidth=1,
-        label="its ceiling",
+        label="its bound",
     )
     panel.set_xlim(min(0.45, *areas) - 0.02, 1.0)
     panel.set_xlabel("attack AUC (0.5 is guessing)")
