@@ -291,7 +291,7 @@ def test_an_import_warns_of_near_duplicate_ids_and_nothing_is_refused(tpsl: Any,
     assert added.json()["new"] == 2
     assert "warning: 2 ids are near-duplicates of an earlier one, for example ' X' of 'x'" in added.stderr
     released = tpsl("vault", "release", vault, *DISCRETE, "--json")
-    assert (released.json()["released"], released.stderr) == (5, "")
+    assert released.json()["released"] == 5 and "near-duplicate" not in released.stderr
 
 
 def test_a_large_delta_is_refused_unless_it_is_asked_for(tpsl: Any, vault: Path) -> None:

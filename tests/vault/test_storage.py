@@ -1,7 +1,9 @@
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -122,6 +124,37 @@ def test_an_interrupted_creation_is_taken_over(folder: Path, fork: Callable[...,
     with Vault.create(folder, batches=[(["a"], [1], None)]) as vault:
         assert (len(vault), vault.verify()) == (1, [])
         assert Vault.exists(folder)
+
+
+def test_a_creation_that_fails_leaves_alone_what_another_process_creates(
+    folder: Path, fork: Callable[..., Any], tmp_path: Path
+) -> None:
+    code = (
+        "import pathlib, time; from tpsl.vault import Vault\n"
+        "def batches():\n"
+        "    yield list(range(1000)), [0] * 1000, None\n"
+        "    pathlib.Path('began').touch()\n"
+        "    while not pathlib.Path('go').exists(): time.sleep(0.01)\n"
+        "    yield ['x'], ['no label'], None\n"
+        "Vault.create(place, batches=batches())"
+    )
+    fails = fork(code, tmp_path, place=str(folder))
+    while not (tmp_path / "began").exists():
+        time.sleep(0.01)
+
+    def batches() -> Iterator[tuple[list[int], list[int], None]]:
+        for start in range(0, 1000, 100):
+            time.sleep(0.05)  # the other process has time to remove its file
+            yield list(range(start, start + 100)), [1] * 100, None
+
+    with ThreadPoolExecutor(1) as pool:
+        creates = pool.submit(lambda: Vault.create(folder, batches=batches()).close())
+        time.sleep(0.3)  # it waits for the other process
+        (tmp_path / "go").touch()
+        creates.result(60)
+    assert fails.status(60) != 0
+    with Vault.open(folder) as vault:
+        assert (len(vault), vault.verify()) == (1000, [])
 
 
 def test_a_busy_vault_is_told(vault: Vault, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,18 +91,50 @@ def require_free(folder: Path) -> None:
         raise VaultError(f"{folder} exists and is not empty, so no vault can be created there")
 
 
-def create_file(folder: Path) -> bool:
-    """Make the folder and an empty database file, owner only; return whether the folder is new."""
-    new = not folder.exists()
-    with _being_made(folder):
-        require_free(folder)
-        make_private_folder(folder)
-        folder.chmod(0o700)
-        file = folder / DATABASE
-        if not file.exists():
-            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        file.chmod(0o600)
-    return new
+@contextmanager
+def creating(folder: Path) -> Iterator[None]:
+    """Make the folder and an empty database file, owner only, for the one process that may create a vault there.
+
+    If the block raises, the file goes again where it is still empty, and the folder if it is new. All of that happens
+    under a lock on the folder, so that nobody removes what another process has begun to fill.
+    """
+    lock, new = _locked_folder(folder)
+    try:
+        with _being_made(folder):
+            folder.chmod(0o700)
+            os.close(os.open(folder / DATABASE, os.O_CREAT | os.O_RDWR, 0o600))
+            (folder / DATABASE).chmod(0o600)
+        try:
+            yield
+        except BaseException:
+            _remove_unfinished(folder, new)
+            raise
+    finally:
+        os.close(lock)
+
+
+def _locked_folder(folder: Path) -> tuple[int, bool]:
+    """Lock the folder of a vault that is created; return the descriptor that holds the lock, and whether it is new."""
+    while True:
+        with _being_made(folder):
+            require_free(folder)
+            new = not folder.exists()
+            make_private_folder(folder)
+            with suppress(FileNotFoundError):  # another process has failed to create a vault, and removes the folder
+                lock = os.open(folder, os.O_RDONLY)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if folder.exists() and os.path.samestat(os.fstat(lock), folder.stat()):
+                    return lock, new
+                os.close(lock)
+
+
+def _remove_unfinished(folder: Path, with_folder: bool) -> None:
+    """Remove the file of a vault that was not created, and the folder if it was made for it."""
+    with suppress(OSError):  # something else lies there
+        if (folder / DATABASE).stat().st_size == 0:
+            (folder / DATABASE).unlink()
+            if with_folder:
+                folder.rmdir()
 
 
 @contextmanager

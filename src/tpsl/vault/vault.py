@@ -90,24 +90,18 @@ class Vault:
         path = Path(path)
         if isinstance(classes, bool) or not isinstance(classes, (int, np.integer)) or not 2 <= classes <= 65_536:
             raise VaultError(f"a vault needs at least 2 and at most 65536 classes, not {classes!r}")
-        folder_is_new, ours = storage.create_file(path), False
-        try:
-            with contextlib.closing(storage.connect(path)) as connection, storage.writing(connection, path):
-                if storage.is_blank(connection):
-                    ours = True  # only now: before, another process may have been creating a vault here
-                    storage.write_schema(connection)
-                    details = {"classes": int(classes), "format": storage.FORMAT}
-                    ledger.append(connection, "created", details | ({"counts_people": True} if counts_people else {}))
-                    entering.enter(connection, path, int(classes), batches, notice)
-                else:
-                    _require_made_of(connection, path, batches)
-        except BaseException:
-            if ours:
-                (path / storage.DATABASE).unlink(missing_ok=True)
-            if ours and folder_is_new:
-                with contextlib.suppress(OSError):  # another process has put something there
-                    path.rmdir()
-            raise
+        with (
+            storage.creating(path),
+            contextlib.closing(storage.connect(path)) as connection,
+            storage.writing(connection, path),
+        ):
+            if storage.is_blank(connection):
+                storage.write_schema(connection)
+                details = {"classes": int(classes), "format": storage.FORMAT}
+                ledger.append(connection, "created", details | ({"counts_people": True} if counts_people else {}))
+                entering.enter(connection, path, int(classes), batches, notice)
+            else:
+                _require_made_of(connection, path, batches)
         if isinstance(batches, Incoming):
             batches.clear()
         return cls.open(path)
