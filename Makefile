@@ -1,16 +1,18 @@
-# Everything runs in .venv, which the first command makes.
+# Everything runs in .venv, which the first command makes: with what a user needs for the demo, with all of it for the rest.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_FOR_DEMO := $(VENV)/.ready-for-demo
 
 # Threads that wait for each other sleep instead of spinning: see src/tpsl/cli/main.py.
 export OMP_WAIT_POLICY ?= passive
 
 .PHONY: demo picture test lint drill bench docs wheel proto clean
 
-demo: $(READY)
+demo: $(READY_FOR_DEMO)
 	$(BIN)/tpsl demo
+	@echo 'To type tpsl in this terminal:  source $(BIN)/activate'
 
 # The picture of the demo's page for README and docs, from the demo that was made last.
 picture:
@@ -53,11 +55,20 @@ proto: $(READY)
 	$(BIN)/ruff format --quiet src/tpsl/transport/*_pb2.py src/tpsl/transport/*_pb2.pyi
 
 # pip would compile what it installs on one processor, for a minute; some packages bring files that nobody can compile, and tests of their own.
-$(READY): pyproject.toml research/pyproject.toml constraints.txt
+define install
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]' -e research
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt $(1)
 	$(BIN)/python -m compileall -q -j 0 -x '/tests/' $(VENV)/lib src research >/dev/null || true
+endef
+
+$(READY_FOR_DEMO): pyproject.toml constraints.txt
+	$(call install,-e '.[demo]')
 	touch $@
+
+# All of it includes what the demo needs.
+$(READY): pyproject.toml research/pyproject.toml constraints.txt
+	$(call install,-e '.[dev]' -e research)
+	touch $@ $(READY_FOR_DEMO)
 
 clean:
 	rm -rf $(VENV) build dist runs
