@@ -40,12 +40,11 @@ from tpsl.training.own_parts import OwnParts
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.setup import RunSetup
+from tpsl.training.transcript import RECORDED_STEPS
 from tpsl.training.warm_start import StartingPoint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_RECORDED_STEPS = 64
 
 
 def job(data: str | DataConfig | Mapping[str, Any] = "flights", *, epsilon: float | None = None, **keys: Any) -> Job:
@@ -99,7 +98,7 @@ def train(
     *,
     vault: str | os.PathLike[str] | None = None,
     own: Mapping[str, OwnParts] = MappingProxyType({}),
-    record_steps: int = _RECORDED_STEPS,
+    record_steps: int = RECORDED_STEPS,
     progress: bool = True,
     data: Dataset | None = None,
     **local: Any,
