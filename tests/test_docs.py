@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import html
 import io
+import json
 import os
 import re
 import shlex
@@ -275,6 +276,27 @@ def test_blocks_of_the_readme(tmp_path: Path, quick_programs: Path, monkeypatch:
     shell = [replace(block, language="bash", mark="checked, not run") for block in blocks if block.language == "sh"]
     assert shell
     Page(tmp_path, {}, quick_programs).run(shell + [block for block in blocks if block.language != "sh"])
+
+
+def test_the_readmes_commands_for_own_data_work_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TPSL_VAULTS")  # as for a new user
+    rows = [f"C{number},{number * 37 % 101},{'north' if number % 3 else 'south'}\n" for number in range(600)]
+    Path("features.csv").write_text("customer,visits,region\n" + "".join(rows))
+    labels = [f"C{number},{'yes' if number * 37 % 101 > 50 else 'no'}\n" for number in range(600)]
+    Path("labels.csv").write_text("customer,bought\n" + "".join(reversed(labels)))
+    (block,) = [block for block in blocks_of(README) if "tpsl init features.csv labels.csv" in block.text]
+    typed = [plain_tpsl(command) for command in commands_of(block.text)]
+    assert typed[-1] == ["ui"], "which goes on until it is stopped"
+    printed = {words[0]: in_process(words) for words in typed[:-1] if words is not None}
+    assert list(printed) == ["init", "train", "attack", "report", "vault"]
+    assert "not measured" not in printed["report"] and "all known vaults" not in printed["report"]
+    first, plain = (
+        json.loads((Path("runs") / name / "label" / "ledger.json").read_text()) for name in ("first", "plain")
+    )
+    assert (first["epsilon"], plain["epsilon"]) == (1.0, "inf")
+    assert "ε = 1" in printed["vault"] and "1 vault in vaults" in printed["vault"]
+    assert '"shortest_distance":{' in Path("report.html").read_text(encoding="utf-8")
 
 
 def test_titles_do_not_speak_of_tests() -> None:

@@ -27,9 +27,10 @@ def test_the_demo_as_json_says_what_was_promised_and_what_the_attack_got(tpsl: A
     assert plain["epsilon"] is None
     assert (paper["epsilon"], paper["estimator"]) == (laplace(1.0).epsilon, "linear")
     assert (ours["epsilon"], ours["estimator"]) == (randomized_response(1.0).epsilon, "posterior")
-    for run in content["runs"]:  # the same labels three times, once without noise: the page says what that adds up to
-        assert (run["over_vaults"]["private"], run["over_vaults"]["epsilon"]) == (False, None)
-        assert len(run["over_vaults"]["vaults"]) == 3
+    for run in content[
+        "runs"
+    ]:  # the same labels three times, once without noise: they are public, and add up to nothing
+        assert run["over_vaults"] is None
     assert plain["attack_auc"] == pytest.approx(1.0, abs=1e-6)
     for run, mechanism in ((paper, laplace(1.0)), (ours, randomized_response(1.0))):
         assert run["attack_closed_form"] == predicted_auc(mechanism).shortest_distance

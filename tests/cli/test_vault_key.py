@@ -63,11 +63,11 @@ def test_a_key_is_changed_and_taken_off(
 
 
 def test_a_run_makes_no_second_vault_beside_one_that_it_cannot_open(
-    tpsl: Any, small_job: Path, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tpsl: Any, table_job: Path, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = tmp_path / "label.yaml"
     local.write_text(f"party: label\nvault_key: {key.name}\n")
-    trained = tpsl("train", small_job, "--local", local, "--out", tmp_path / "run")
+    trained = tpsl("train", table_job, "--local", local, "--out", tmp_path / "run")
     assert trained.status == 0, trained.stderr
     assert os.environ[VARIABLE] == str(key), "for the processes that it starts"
     place = RunFolder(tmp_path / "run").vault()
@@ -75,11 +75,11 @@ def test_a_run_makes_no_second_vault_beside_one_that_it_cannot_open(
         assert (vault.encrypted, vault.verify()) == (True, [])
         head = vault.head()
     monkeypatch.setenv(VARIABLE, "")
-    assert f"{place} is encrypted" in tpsl("train", small_job, "--out", tmp_path / "again").error()
+    assert f"{place} is encrypted" in tpsl("train", table_job, "--out", tmp_path / "again").error()
     assert [path.name for path in place.parent.iterdir()] == [place.name]
     page = tpsl("report", tmp_path / "run", "--out", tmp_path / "page.html")
     assert page.status == 0 and f"{place.name}: is locked, and its key is not at hand" in page.stderr.replace("\n", "")
-    again = tpsl("train", small_job, "--set", f"local.vault_key={key}", "--out", tmp_path / "again")
+    again = tpsl("train", table_job, "--set", f"local.vault_key={key}", "--out", tmp_path / "again")
     assert again.status == 0, again.stderr
     with Vault.open(place) as vault:
         assert vault.head() == head, "nothing was drawn again"

@@ -47,6 +47,14 @@ def train(
             "--record-transcript", help="Keep all that crossed the border, not only the first 64 steps, for attacks."
         ),
     ] = False,
+    scratch: Annotated[
+        bool,
+        typer.Option(
+            "--scratch",
+            help="For the owner of both tables, to try things: any ε, also none. The run has its own vault, which "
+            "counts in no total, and nothing of the run may leave.",
+        ),
+    ] = False,
     log: LogOption = None,
     json: JsonFlag = False,
 ) -> None:
@@ -72,19 +80,21 @@ def train(
         stoppable(f"the same command with --out {run} goes on where it stopped"),
         watched_by_first(workers, agreed, run, log, reasons(context, notice)) as watching,
     ):
-        device, record_steps = workers.device(at_label.device), 0 if workers.are_several else RECORDED_STEPS
+        device = workers.device(at_label.device)
+        # Several workers cannot record, and a GPU takes recorded steps one by one.
+        by_default = 0 if workers.are_several or device.type == "cuda" else RECORDED_STEPS
         setup = RunSetup(
             agreed,
             RunFolder(run),
             parties.own,
             device,
-            ALL_STEPS if record_transcript else record_steps,
+            ALL_STEPS if record_transcript else by_default,
             watching,
             start=at_label.starting_point(),
             workers=workers,
             shards_tables=at_label.shards_tables,
         )
-        result = train_together(setup, at_label.vault_choice())
+        result = train_together(setup, at_label.vault_choice(scratch=scratch))
     if workers.is_first:
         show_result(run, result, json)
 

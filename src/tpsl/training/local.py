@@ -13,7 +13,9 @@ trains for all parties each may have such a file of its own, which says in `part
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -208,11 +210,14 @@ class Local(BaseModel):
         if self.vault_key is not None:
             use_key(read_key_file(self.vault_key))
 
-    def vault_choice(self) -> VaultChoice:
-        """Return what the label party says of its vaults, and what it permits."""
+    def vault_choice(self, *, scratch: bool = False) -> VaultChoice:
+        """Return what the label party says of its vaults, and what it permits: of a `scratch` run any ε, also none."""
         from tpsl.training.vaults import VaultChoice
 
         policy = ReleasePolicy(self.max_epsilon, self.not_private, self.compose, self.max_delta, self.allow_lookalikes)
+        if scratch:
+            policy = replace(policy, max_epsilon=math.inf, not_private=True)
+            return VaultChoice(policy=policy, wait=self.wait, scratch=True)
         return VaultChoice(self.vault, self.vaults or default_place(), policy, self.wait)
 
 

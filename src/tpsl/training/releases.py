@@ -208,30 +208,34 @@ def check_labels(vault: Vault, side: LabelSide, *, may_be_new: bool = False) -> 
     return overlap.known == records
 
 
-def store_labels(side: LabelSide, vault_path: Path, notice: Notice, *, may_be_new: bool = False) -> None:
+def store_labels(
+    side: LabelSide, vault_path: Path, notice: Notice, *, may_be_new: bool = False, scratch: bool = False
+) -> None:
     """Have the labels of the training records in the vault, all of which `may_be_new` to it. Nothing is released.
 
-    Stored labels stay as they are; a vault that has another label or unit of a record is an error.
+    Stored labels stay as they are; a vault that has another label or unit of a record is an error. One that is not
+    there is made, as a `scratch` vault or not.
     """
     labels = taken(reveal(side.labels), side.records.train)
     # Said, not refused: others would see a refusal, and what they see may not depend on labels.
     if len(labels) and labels[0] != NO_LABEL and all((labels[part] == labels[0]).all() for part in parts(len(labels))):
         name = side.records.class_names[labels[0]]
         notice(f"all {len(labels):,} training labels are {name!r}: nothing can be learned; is it the right column?")
-    _store_training(side, vault_path, notice, may_be_new)
+    _store_training(side, vault_path, notice, may_be_new, scratch)
     if side.in_file is not None:
         with Vault.open(vault_path) as vault:
             vault.keep_file_records(side.in_file.ids, reveal(side.in_file.labels))
 
 
-def _store_training(side: LabelSide, vault_path: Path, notice: Notice, may_be_new: bool) -> None:
+def _store_training(side: LabelSide, vault_path: Path, notice: Notice, may_be_new: bool, scratch: bool) -> None:
     ids, units = side.records.training_ids, side.records.training_units
     labels = taken(reveal(side.labels), side.records.train)
     if not Vault.exists(vault_path):
         notice(f"storing {len(ids):,} training labels in the new vault {vault_path}")
         try:
             classes, are_new = side.records.classes, side.records.ids_are_new
-            Vault.create(vault_path, classes=classes, batches=[(ids, labels, units)], counts_people=are_new).close()
+            batches = [(ids, labels, units)]
+            Vault.create(vault_path, classes=classes, batches=batches, counts_people=are_new, scratch=scratch).close()
             return
         except VaultError:
             if not Vault.exists(vault_path):  # or another process has made it

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from tpsl.data.config import FlightsData, TableData
+from tpsl.data.config import FlightsData, SyntheticData, TableData
 from tpsl.data.sides import LabelSide
 from tpsl.data.split import Rows
 from tpsl.party.label_party import LabelParty
@@ -50,7 +50,7 @@ from tpsl.vault import (
 )
 from tpsl.vault.ledger import as_json, describe_release, now
 from tpsl.vault.lookalikes import refuse_alike
-from tpsl.vault.place import free_name, vaults_in
+from tpsl.vault.place import default_place, free_name, vaults_in
 from tpsl.vault.planned import Planned
 from tpsl.vault.statistic_plan import PlannedStatistic
 from tpsl.vault.totals import total_of
@@ -67,10 +67,15 @@ class VaultChoice:
     policy: ReleasePolicy = NO_LIMITS
     wait: float = 3600.0
     """Seconds to wait for a late label, or for a vault that is busy, where labels arrive while the job runs."""
+    scratch: bool = False
+    """Whether the run is for its owner alone: the vault is in its folder, counts in no total, and nothing leaves."""
 
 
 class RunVault:
     """The vault of one run, and its training records in it."""
+
+    scratch = False
+    """Whether nothing of the run may leave."""
 
     def __init__(self, setup: RunSetup, side: LabelSide, path: Path, policy: ReleasePolicy = NO_LIMITS) -> None:
         self.job, self.run, self._notice = setup.job, setup.run, setup.watching.notice
@@ -88,7 +93,7 @@ class RunVault:
         How long it takes may depend on them, so a label party that listens does it before it opens its port. Where
         people are counted by unit, the time of the release depends on whom the label party knows; so it happens here.
         """
-        store_labels(self.side, self.path, self._notice, may_be_new=self._continues)
+        store_labels(self.side, self.path, self._notice, may_be_new=self._continues, scratch=self.scratch)
         self._stored = True
         if self.records.ids_are_new:
             self.noisy()
@@ -205,6 +210,7 @@ class RunVault:
             "private": total.private,
             "records": total.records,
             "time": now(),
+            **({"scratch": True} if self.scratch else {}),
         }
         self.run.note_ledger(self.path, content)
         self._total = total
@@ -231,6 +237,8 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
         chosen = at(begun)
     elif origin is not None and origin.ledgered is not None:
         chosen = at(_continued(origin.ledgered, choice.named))
+    elif choice.scratch:
+        chosen = at(run.label / "vault")
     elif choice.named is not None:
         chosen = at(choice.named)
         if choice.place is not None and not choice.policy.compose:
@@ -241,6 +249,11 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
         chosen = at(_found(at(run.label / "vault"), choice.place))
         if not choice.policy.compose:
             _refuse_people_of_another_vault(chosen, vaults_in(choice.place))
+    chosen.scratch = choice.scratch
+    if Vault.exists(chosen.path) and is_scratch(chosen.path) != choice.scratch:
+        kind = "counts in totals" if choice.scratch else "is that of a scratch run"
+        remedy = "leave --scratch out" if choice.scratch else "add --scratch"
+        raise VaultError(f"the vault {chosen.path} {kind}: {remedy}, or train anew with another --out")
     chosen.check()
     if chosen.side is not side:
         setup.watching.notice(
@@ -250,6 +263,26 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
     if reason := setup.job.privacy.reason(side.records.classes):
         setup.watching.reason(reason)
     return chosen
+
+
+def for_public_labels(setup: RunSetup, choice: VaultChoice) -> VaultChoice:
+    """Return the choice for a run in one process: labels that come with tpsl are public, so it is a scratch run.
+
+    It is none if a vault or another place is named, or if it goes on, or starts from a run, with a vault that counts.
+    """
+    is_named = choice.named is not None or choice.place not in (None, default_place())
+    if is_named or not isinstance(setup.job.data, FlightsData | SyntheticData):
+        return choice
+    origin = setup.run.origin(LABEL_PARTY)
+    ledgered = origin.ledgered if origin else None
+    before = begun_with(setup.run, None) or (Path(ledgered.vault) if ledgered else None)
+    return replace(choice, scratch=before is None or not Vault.exists(before) or is_scratch(before))
+
+
+def is_scratch(vault: Path) -> bool:
+    """Whether a vault counts in no total, and nothing of it may leave."""
+    with Vault.open(vault) as opened:
+        return opened.scratch
 
 
 def begun_with(run: RunFolder, named: Path | None) -> Path | None:
