@@ -7,6 +7,7 @@ import html
 import io
 import json
 import os
+import pkgutil
 import re
 import shlex
 import signal
@@ -28,6 +29,7 @@ from tpsl.cli.keys import all_keys
 from tpsl.cli.main import app, main
 from tpsl.training.job import Job, load_job, make_job
 from tpsl.training.local import load_local
+from tpsl.vault.storage import FORMAT
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -341,6 +343,23 @@ def commands_below(command: Any, path: list[str]) -> list[tuple[list[str], list[
     for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
         found += commands_below(command.get_command(context, name), [*path, name])
     return found
+
+
+def test_names_of_python_in_the_documentation_exist() -> None:
+    """Those of two parts may be groups of entry points."""
+    missing = []
+    for page in PAGES:
+        for found in set(re.findall(r"`(tpsl(?:\.\w+){2,})\b", page.read_text(encoding="utf-8"))):
+            try:
+                pkgutil.resolve_name(found)
+            except (ImportError, AttributeError):
+                missing.append(f"{name(page)}: {found}")
+    assert missing == []
+
+
+def test_the_format_of_vaults_is_the_one_that_is_documented() -> None:
+    said = re.findall(r"present format, (\d+)", (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8"))
+    assert said == [str(FORMAT)]
 
 
 def test_links_of_the_readme() -> None:
