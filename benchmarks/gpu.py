@@ -37,6 +37,9 @@ def main() -> None:
     parser.add_argument("--own-half", action="store_true", help="The bottom half of own_half.py, not the paper's.")
     parser.add_argument("--compile", action="store_true", help="Have it compiled.")
     options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("skipped: it needs a GPU, and PyTorch sees none here")
+        return
     settings = {
         "data.source": "synthetic",
         "data.rows": options.rows,

@@ -80,8 +80,8 @@ def measured(parties: TwoParties, way: Way, batch: int, rounds: int, steps: int)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--way", type=Way.parse, action="append", required=True)
-    parser.add_argument("--batch", type=int, default=65_536)
+    parser.add_argument("--way", type=Way.parse, action="append", help="may be repeated; int8:4:2:4 and bfloat16:1:0:1")
+    parser.add_argument("--batch", type=int, help="65,536 on a GPU, 8,192 on CPUs")
     parser.add_argument("--fields", type=int, default=39)
     parser.add_argument("--largest-vocabulary", type=int, default=2_540_000, help="of 39 fields: a table of 8.6 M rows")
     parser.add_argument("--rounds", type=int, default=3)
@@ -90,6 +90,8 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    options.way = options.way or [Way.parse(text) for text in ("int8:4:2:4", "bfloat16:1:0:1")]
+    options.batch = options.batch or (65_536 if options.device == "cuda" else 8192)
     found = {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running, ThreadPoolExecutor() as starting:
         contenders = list(starting.map(lambda way: started(way, options, Path(folder)), options.way))

@@ -588,7 +588,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         job = make_job({**SMALL_RUN, "privacy": privacy}, {}, "test")
         data = load(job.data)
         attacked = name != "seeded"
-        train(job, folder / name, record_steps=20 if attacked else 0, data=data)
+        vault = folder / name / "label" / "vault"  # named, so that it counts
+        train(job, folder / name, vault=vault, record_steps=20 if attacked else 0, data=data)
         if attacked:
             found = run_attacks(folder / name, data.labels, features=data.feature_parties)
             keep_finding(folder / name, "attacks", found.as_dict())

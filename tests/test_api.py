@@ -235,7 +235,8 @@ def test_new_folders_and_seeded_noise(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_labels_are_released_once_and_the_total_stands_first(tmp_path: Path) -> None:
     def trained(epsilon: float, name: str, **options: Any) -> tpsl.Run:
         job = tpsl.job(SYNTHETIC, epsilon=epsilon, batch_size=800, epochs=1, model=SMALL)
-        return tpsl.train(job, tmp_path / name, record_steps=0, progress=False, **options)
+        vault = tmp_path / "vaults" / "synthetic"
+        return tpsl.train(job, tmp_path / name, vault=vault, record_steps=0, progress=False, **options)
 
     assert trained(5, "a").guarantee == "ε = 5"
     with pytest.raises(ValueError, match="--compose"):

@@ -1,11 +1,15 @@
 """Benchmarks run to the end in their short form; what they measure is for people to read."""
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SHORT = {
@@ -45,6 +49,7 @@ SHORT = {
     "vault.py": ["20000"],
     "workers.py": ["--rows", "2000", "--batch", "64", "--steps", "2", "--json"],
 }
+NO_SHORT_FORM = ("criteo.py", "data.py", "gpu.py", "large_tables.py", "release.py", "release_statistic.py")
 SECONDS = 300
 
 # What `python PROGRAM ARGUMENTS` does, but that torch is there already, as it is in the programs that it starts.
@@ -73,3 +78,49 @@ def test_the_short_form_runs(name: str, fork: Callable[..., Any], quick_programs
     assert printed.strip()
     if "--json" in SHORT[name]:
         assert isinstance(json.loads(printed), dict)
+
+
+def make_bench(environment: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """`make bench` with another environment, which is ready."""
+    (environment / ".ready").touch()
+    command = ["make", *options, f"VENV={environment}", "bench"]
+    return subprocess.run(command, cwd=BENCHMARKS.parent, capture_output=True, text=True)
+
+
+def test_all_benchmarks_are_run_and_a_failure_is_told_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for program in ("python", "tpsl"):  # stand in for hours of measuring
+        script = f'#!/bin/sh\necho {program} "$@" >> {tmp_path}/run\n[ "$1" != benchmarks/step.py ]\n'
+        (tmp_path / "bin" / program).write_text(script)
+        (tmp_path / "bin" / program).chmod(0o755)
+    done = make_bench(tmp_path)
+    names = sorted([*SHORT, *NO_SHORT_FORM])
+    assert (tmp_path / "run").read_text().splitlines() == [
+        "tpsl bench",
+        *(f"python benchmarks/{name}" for name in names),
+    ]
+    assert done.returncode != 0
+    assert done.stdout.splitlines()[-1] == "failed: benchmarks/step.py"
+    (tmp_path / "bin" / "python").write_text("#!/bin/sh\n")
+    assert make_bench(tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("name", [*SHORT, *NO_SHORT_FORM])
+def test_no_benchmark_needs_an_option(name: str, fork: Callable[..., Any], tmp_path: Path) -> None:
+    """`make bench` gives none."""
+    if "argparse" not in (BENCHMARKS / name).read_text(encoding="utf-8"):
+        return
+    done = fork(PROGRAM, tmp_path, program=str(BENCHMARKS / name), arguments=["--help"], python=sys.executable)
+    assert done.status(SECONDS) == 0, done.stderr.read_text()
+    usage = done.stdout.read_text().partition("\n\n")[0].split(maxsplit=2)[2]
+    needed = usage
+    while "[" in needed:  # an option in brackets may be left out
+        needed = re.sub(r"\[[^][]*\]", "", needed)
+    assert needed.split() == [], usage
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_its_benchmark_is_skipped_with_a_reason(fork: Callable[..., Any], tmp_path: Path) -> None:
+    done = fork(PROGRAM, tmp_path, program=str(BENCHMARKS / "gpu.py"), arguments=[], python=sys.executable)
+    assert done.status(SECONDS) == 0, done.stderr.read_text()
+    assert done.stdout.read_text().startswith("skipped: it needs a GPU")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import html
 import io
+import json
 import os
+import pkgutil
 import re
 import shlex
 import signal
@@ -27,6 +29,7 @@ from tpsl.cli.keys import all_keys
 from tpsl.cli.main import app, main
 from tpsl.training.job import Job, load_job, make_job
 from tpsl.training.local import load_local
+from tpsl.vault.storage import FORMAT
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -277,6 +280,27 @@ def test_blocks_of_the_readme(tmp_path: Path, quick_programs: Path, monkeypatch:
     Page(tmp_path, {}, quick_programs).run(shell + [block for block in blocks if block.language != "sh"])
 
 
+def test_the_readmes_commands_for_own_data_work_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TPSL_VAULTS")  # as for a new user
+    rows = [f"C{number},{number * 37 % 101},{'north' if number % 3 else 'south'}\n" for number in range(600)]
+    Path("features.csv").write_text("customer,visits,region\n" + "".join(rows))
+    labels = [f"C{number},{'yes' if number * 37 % 101 > 50 else 'no'}\n" for number in range(600)]
+    Path("labels.csv").write_text("customer,bought\n" + "".join(reversed(labels)))
+    (block,) = [block for block in blocks_of(README) if "tpsl init features.csv labels.csv" in block.text]
+    typed = [plain_tpsl(command) for command in commands_of(block.text)]
+    assert typed[-1] == ["ui"], "which goes on until it is stopped"
+    printed = {words[0]: in_process(words) for words in typed[:-1] if words is not None}
+    assert list(printed) == ["init", "train", "attack", "report", "vault"]
+    assert "not measured" not in printed["report"] and "all known vaults" not in printed["report"]
+    first, plain = (
+        json.loads((Path("runs") / name / "label" / "ledger.json").read_text()) for name in ("first", "plain")
+    )
+    assert (first["epsilon"], plain["epsilon"]) == (1.0, "inf")
+    assert "ε = 1" in printed["vault"] and "1 vault in vaults" in printed["vault"]
+    assert '"shortest_distance":{' in Path("report.html").read_text(encoding="utf-8")
+
+
 def test_titles_do_not_speak_of_tests() -> None:
     blocks = [block for page in PAGES for block in blocks_of(page)]
     assert [str(block) for block in blocks if re.search(r"not run|\btests?\b", block.title)] == []
@@ -319,6 +343,23 @@ def commands_below(command: Any, path: list[str]) -> list[tuple[list[str], list[
     for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
         found += commands_below(command.get_command(context, name), [*path, name])
     return found
+
+
+def test_names_of_python_in_the_documentation_exist() -> None:
+    """Those of two parts may be groups of entry points."""
+    missing = []
+    for page in PAGES:
+        for found in set(re.findall(r"`(tpsl(?:\.\w+){2,})\b", page.read_text(encoding="utf-8"))):
+            try:
+                pkgutil.resolve_name(found)
+            except (ImportError, AttributeError):
+                missing.append(f"{name(page)}: {found}")
+    assert missing == []
+
+
+def test_the_format_of_vaults_is_the_one_that_is_documented() -> None:
+    said = re.findall(r"present format, (\d+)", (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8"))
+    assert said == [str(FORMAT)]
 
 
 def test_links_of_the_readme() -> None:

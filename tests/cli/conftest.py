@@ -19,6 +19,8 @@ import pytest
 import yaml
 
 from tpsl.cli.main import main
+from tpsl.data.config import SyntheticData
+from tpsl.data.writing import write_synthetic
 
 
 @dataclass(frozen=True)
@@ -197,3 +199,12 @@ def small_job(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(yaml.safe_dump(SMALL_JOB))
     return path
+
+
+@pytest.fixture
+def table_job(tmp_path: Path) -> Path:
+    """The same on files, whose labels are somebody's: releases of them count."""
+    folder = tmp_path / "tables"
+    data = write_synthetic(folder, SyntheticData.model_validate(SMALL_JOB["data"])).config.model_dump(mode="json")
+    (folder / "job.yaml").write_text(yaml.safe_dump({**SMALL_JOB, "data": data}))
+    return folder / "job.yaml"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from tpsl.attacks import ATTACKS
+from tpsl.training.transcript import RECORDED_STEPS, Transcript
 
 
 @pytest.fixture
@@ -99,10 +101,30 @@ def test_it_computes_with_as_many_threads_as_it_is_told(tpsl: Any, recorded: Pat
         torch.set_num_threads(before)
 
 
+def test_one_process_records_its_first_steps_unless_it_is_told_to_record_all(
+    tpsl: Any, small_job: Path, tmp_path: Path
+) -> None:
+    longer = ("--rows", 5000)  # 80 steps of 50 records: a fifth is for the test
+    for name, steps, flags in (("plain", RECORDED_STEPS, ()), ("recorded", 80, ("--record-transcript",))):
+        run = tmp_path / name
+        shown = tpsl("train", small_job, *longer, *flags, "--vault", tmp_path / "vault", "--out", run)
+        assert shown.facts()["play the attacker"] == f"tpsl attack {run}"
+        assert len(Transcript(run / "feature" / "transcript")) == steps
+    found = tpsl("attack", tmp_path / "plain", "--only", "likelihood", "--json").json()
+    assert found["steps"] == RECORDED_STEPS
+    assert contents(tmp_path / "plain") == contents(tmp_path / "recorded"), "recording changes nothing"
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """The weights of a run, by file."""
+    return {str(file.relative_to(run)): file.read_bytes() for file in sorted(run.rglob("*.safetensors"))}
+
+
 def test_errors_name_the_culprit(tpsl: Any, small_job: Path, recorded: Path, tmp_path: Path) -> None:
     assert "unknown attack 'magic'" in tpsl("attack", recorded, "--only", "magic").error()
     assert f"{tmp_path / 'nowhere'}: is not a run folder" in tpsl("attack", tmp_path / "nowhere").error()
     assert tpsl("train", small_job, "--out", tmp_path / "plain", "--json").status == 0
+    shutil.rmtree(tmp_path / "plain" / "feature" / "transcript")
     assert "record one with --record-transcript" in tpsl("attack", tmp_path / "plain").error()
     (recorded / "feature" / "transcript" / "gradients.f32").write_bytes(b"12345")
     assert "gradients.f32" in tpsl("attack", recorded).error()

@@ -14,7 +14,8 @@ from tpsl.transport.certificates import create_authority, issue
 
 @pytest.fixture
 def run(tpsl: Any, small_job: Path, tmp_path: Path) -> Path:
-    assert tpsl("train", small_job, "--rows", 2000, "--out", tmp_path / "run", "--log", "none").status == 0
+    vault = ("--vault", tmp_path / "vaults" / "synthetic")
+    assert tpsl("train", small_job, "--rows", 2000, *vault, "--out", tmp_path / "run", "--log", "none").status == 0
     return tmp_path / "run"
 
 

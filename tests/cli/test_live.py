@@ -45,13 +45,17 @@ def wait_until(true: Any) -> None:
 
 
 def test_it_is_an_observer() -> None:
-    observers: list[Observer] = [log()[0], NullObserver()]
+    live, written = log(log_json=True)
+    observers: list[Observer] = [live, NullObserver()]
     for observer in observers:
         observer.gathered({})
         observer.at_step(1, 2, 3)
         observer.waiting_for("airport")
         observer.waiting_for(None)
         observer.event("checkpoint", step=1)
+    assert [(line["event"], line["step"]) for line in objects(written) if line["event"] == "checkpoint"] == [
+        ("checkpoint", 1)
+    ]
 
 
 def test_a_json_log_has_time_event_and_party_in_every_line() -> None:

@@ -217,13 +217,13 @@ def test_two_runs_on_one_vault_share_one_release(tpsl: Any, small_job: Path, tmp
 
 
 def test_the_number_that_people_see_first_is_what_was_spent_in_all(
-    tpsl: Any, small_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tpsl: Any, table_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Train at ε = 5, compose ε = 1, train at 1: the records have spent 6, whatever the run's own share is."""
     monkeypatch.chdir(tmp_path)
-    command = ("train", small_job, "--mechanism", "discrete")
+    command = ("train", table_job, "--mechanism", "discrete")
     assert tpsl(*command, "--epsilon", 5, "--out", "five", "--json").json()["total_epsilon"] == 5.0
-    vault = tmp_path / "vaults" / "synthetic"
+    vault = tmp_path / "vaults" / "table-label"
     options = ("--mechanism", "discrete", "--epsilon", 1)
     assert "--compose" in tpsl("vault", "release", vault, *options).error()
     assert "--compose" in tpsl(*command, "--epsilon", 1, "--out", "one").error()
@@ -242,15 +242,15 @@ def test_the_number_that_people_see_first_is_what_was_spent_in_all(
 
 
 def test_a_second_folder_releases_nothing_and_a_second_vault_is_refused_or_counted(
-    tpsl: Any, small_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tpsl: Any, table_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):
-        assert tpsl("train", small_job, "--out", name, "--seed", 1, "--json").json()["total_epsilon"] == 2.0
-    vault = tmp_path / "vaults" / "synthetic"
+        assert tpsl("train", table_job, "--out", name, "--seed", 1, "--json").json()["total_epsilon"] == 2.0
+    vault = tmp_path / "vaults" / "table-label"
     kinds = [entry["kind"] for entry in tpsl("vault", "ledger", vault, "--json").json()["entries"]]
     assert kinds == ["created", "added", "released"]
-    second = ("train", small_job, "--out", "c", "--vault", tmp_path / "second" / "vault")
+    second = ("train", table_job, "--out", "c", "--vault", tmp_path / "second" / "vault")
     sentence = tpsl(*second).error()
     assert str(vault) in sentence
     assert "--compose" in sentence
@@ -259,7 +259,7 @@ def test_a_second_folder_releases_nothing_and_a_second_vault_is_refused_or_count
     assert "all known vaults together have spent ε = 4 on these records" in shown.stdout
     (a, c) = tpsl("report", "a", "c", "--json").json()["runs"]
     assert a["over_vaults"] == c["over_vaults"]
-    assert {part["vault"] for part in a["over_vaults"]["vaults"]} == {"vaults/synthetic", "second/vault"}
+    assert {part["vault"] for part in a["over_vaults"]["vaults"]} == {"vaults/table-label", "second/vault"}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,10 @@ def test_recording_cannot_begin_in_the_middle(tpsl: Any, small_job: Path, tmp_pa
     run = tmp_path / "run"
     tpsl("train", small_job, "--out", run)
     (run / "result.json").unlink()
+    shutil.rmtree(run / "feature" / "transcript")  # as if it had been begun over a network
+    (run / "label" / "trajectory.f32").unlink()
     sentence = tpsl("train", small_job, "--out", run, "--record-transcript").error()
     assert str(run) in sentence
     assert "not recorded from its first step" in sentence
+    assert tpsl("train", small_job, "--out", run).status == 0, "which nobody has asked to record"
+    assert not (run / "feature" / "transcript").exists()

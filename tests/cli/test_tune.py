@@ -39,15 +39,15 @@ def test_tuning_spends_once_and_writes_the_best_job(
     assert ledger["epsilon_per_record"] == content["total_epsilon"] == content["epsilon"]
     page = tpsl("report", out, "--out", tmp_path / "page.html", "--json").json()
     assert [run["test_auc"] for run in page["runs"]] == [candidate["test_auc"] for candidate in content["candidates"]]
-    again = tpsl("train", out / "best.yaml", "--out", tmp_path / "run", "--json").json()
+    again = tpsl("train", out / "best.yaml", "--vault", vault, "--out", tmp_path / "run", "--json").json()
     assert again["test_auc"] == content["best"]["test_auc"]
 
 
-def test_tuning_asks_before_it_releases(tpsl: Any, small_job: Path, space: Path, tmp_path: Path) -> None:
-    command = ("tune", small_job, "--out", tmp_path / "tuned", "--space", space)
+def test_tuning_asks_before_it_releases(tpsl: Any, table_job: Path, space: Path, tmp_path: Path) -> None:
+    command = ("tune", table_job, "--out", tmp_path / "tuned", "--space", space)
     assert "--max-epsilon" in tpsl(*command, "--max-epsilon", 1).error()
     assert not (tmp_path / "vaults").exists()
-    assert tpsl("train", small_job, "--epsilon", 1, "--out", tmp_path / "run").status == 0
+    assert tpsl("train", table_job, "--epsilon", 1, "--out", tmp_path / "run").status == 0
     assert "--compose" in tpsl(*command).error()
     shown = tpsl(*command, "--compose")
     promised = "ε = 3 in all (this run's release: ε = 2): one release for all of them"

@@ -68,8 +68,9 @@ class Office:
         return result
 
     def train_in_one_process(self, *options: object, job: str = "job.yaml") -> dict[str, bytes]:
-        """Return the weights of one process, which finds the vault that the label party has used."""
-        self.tpsl("train", job, "--out", "one", "--set", "local.threads=1", *options).result()
+        """Return the weights of one process with the vault that the label party has used."""
+        (vault,) = self.vaults()
+        self.tpsl("train", job, "--vault", vault, "--out", "one", "--set", "local.threads=1", *options).result()
         return self.weights("one")
 
     def weights(self, *runs: str) -> dict[str, bytes]:

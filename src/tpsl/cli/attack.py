@@ -30,7 +30,7 @@ def attack(
 ) -> None:
     """Attack a run by every attack of the suite; the label party scores the guesses with its true labels.
 
-    The run was recorded, with --record-transcript.
+    One process without a GPU records its first 64 steps; otherwise the run was recorded with --record-transcript.
 
     Attack AUC 0.5 is guessing, 1 is complete recovery. Each attack stands beside the bound of its own kind of attacker:
     what ε allows an attacker who reads noisy labels; for attackers who profit from features, the AUC of noisy label and

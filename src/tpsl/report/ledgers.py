@@ -102,9 +102,10 @@ def with_sums(views: Sequence[RunView], vaults: Sequence[Path | None], sums: Map
 def known_vaults(own: Iterable[Path | None]) -> list[Path]:
     """Return the folders of all vaults whose releases are added up, resolved, each once; no vault is opened.
 
-    Known are the runs' own vaults, those beside them, and those in the label party's place.
+    Known are the runs' own vaults, those beside them, and those in the label party's place; not those of scratch runs.
     """
     there = [path for path in own if path is not None and (path / DATABASE).is_file()]
+    there = [path for path in there if not (_is_in_run(path) and RunFolder(path.parent.parent).is_scratch)]
     places = {default_place(), *(path.parent for path in there)}
     beside = [vault for place in places for vault in folders_of_vaults(place)]
     return sorted({path.resolve() for path in (*there, *beside)})
@@ -112,7 +113,11 @@ def known_vaults(own: Iterable[Path | None]) -> list[Path]:
 
 def vault_label(vault: Path) -> str:
     """Return the end of a vault's path, which tells it from others: no page says where the label party's files are."""
-    return "/".join(vault.parts[-3 if vault.parts[-2:] == ("label", "vault") else -2 :])
+    return "/".join(vault.parts[-3 if _is_in_run(vault) else -2 :])
+
+
+def _is_in_run(vault: Path) -> bool:
+    return vault.parts[-2:] == ("label", "vault")
 
 
 def _sum_view(found: VaultSum) -> SumOverVaults:

@@ -151,6 +151,8 @@ class RunView(TypedDict):
     statement: StatementView | None
     over_vaults: SumOverVaults | None
     """None where only one vault has released these records."""
+    scratch: bool
+    """Whether the run is for its owner alone: its vault counts in no total, and nothing of it may leave."""
     test: dict[str, float | None] | None
     shared_words: str
     """What was estimated from noisy labels of the test records, for every party to know; or nothing."""

@@ -38,7 +38,7 @@ def spent_on(snapshot: Snapshot) -> list[Spent]:
         found = snapshot.sums.get(run.vault.resolve()) if run.vault else None
         if found is not None and found.parts:
             read.setdefault(tuple(sorted(found.parts)), []).append((run, found))
-        elif run.vault is not None and found is None and run.view["ledger_note"]:
+        elif run.vault is not None and found is None and run.view["ledger_note"] and not run.view["scratch"]:
             unread.setdefault(run.vault, []).append(run)
     rows = [_as_vaults_say(group) for group in read.values()]
     rows += [_as_runs_have_noted(vault, runs) for vault, runs in unread.items()]

@@ -87,9 +87,10 @@ def load_true_labels(run: RunFolder, local: Local, progress: Progress) -> LabelS
 
 
 class AfterTraining:
-    """Evaluates a run and trains its local head; the only part of `tpsl.training` that reads true labels.
+    """Evaluates a run and trains its local head.
 
-    All of it can be done again after a crash, and none of it is sent.
+    Besides `tpsl.training.releases` only this part of `tpsl.training` reads true labels. All of it can be done
+    again after a crash, and none of it is sent.
     """
 
     def __init__(self, setup: RunSetup, side: LabelSide, vault: RunVault) -> None:

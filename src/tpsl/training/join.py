@@ -63,6 +63,7 @@ def join(
         require_alone(job, start)
         own = parts_of_both(party, local.own_parts())
     run = RunFolder(run_path)
+    run.refuse_scratch()
     setup = RunSetup(
         job, run, own, device, record_steps, watching, search, start, workers=workers, shards_tables=local.shards_tables
     )

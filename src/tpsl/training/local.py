@@ -13,7 +13,9 @@ trains for all parties each may have such a file of its own, which says in `part
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -200,11 +202,15 @@ class Local(BaseModel):
         """Return what the label party permits."""
         return ReleasePolicy(self.max_epsilon, self.not_private, self.compose, self.max_delta)
 
-    def vault_choice(self) -> VaultChoice:
-        """Return what the label party says of its vaults, and what it permits."""
+    def vault_choice(self, *, scratch: bool = False) -> VaultChoice:
+        """Return what the label party says of its vaults, and what it permits: of a `scratch` run any ε, also none."""
         from tpsl.training.vaults import VaultChoice
 
-        return VaultChoice(self.vault, self.vaults or default_place(), self.release_policy(), self.wait)
+        policy = self.release_policy()
+        if scratch:
+            policy = replace(policy, max_epsilon=math.inf, not_private=True)
+            return VaultChoice(policy=policy, wait=self.wait, scratch=True)
+        return VaultChoice(self.vault, self.vaults or default_place(), policy, self.wait)
 
 
 def load_local(path: Path) -> Local:

@@ -32,7 +32,7 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature, attend_as_label
 from tpsl.training.stages.hand_over import handed_over
-from tpsl.training.vaults import RunVault, VaultChoice
+from tpsl.training.vaults import RunVault, VaultChoice, for_public_labels
 from tpsl.training.worker_labels import VaultOfFirst
 from tpsl.transport.channel import Channel
 from tpsl.transport.frames import Limits
@@ -124,6 +124,8 @@ def train_together(
             setup.say_what_is_loaded(job.data, data)
         _require_encoders(data, encoders)
         at_label, side = setup.watched_by(LabelProgress(setup)), data.label_side
+        if isinstance(choice, VaultChoice) and setup.workers.is_first:
+            choice = for_public_labels(setup, choice)
         vault = vault_for(at_label, side, choice, releases=finished is None) if setup.workers.is_first else None
         after = None if vault is None else AfterTraining(at_label, side, vault)
         if finished is None:

@@ -208,10 +208,13 @@ def tell_of_rare_labels(job: Job, side: LabelSide, notice: Notice) -> None:
         notice(warning)
 
 
-def store_labels(side: LabelSide, vault_path: Path, notice: Notice, *, may_be_new: bool = False) -> None:
+def store_labels(
+    side: LabelSide, vault_path: Path, notice: Notice, *, may_be_new: bool = False, scratch: bool = False
+) -> None:
     """Have the labels of the training records in the vault, all of which `may_be_new` to it. Nothing is released.
 
-    Stored labels stay as they are; a vault that has another label or unit of a record is an error.
+    Stored labels stay as they are; a vault that has another label or unit of a record is an error. One that is not
+    there is made, as a `scratch` vault or not.
     """
     labels = taken(reveal(side.labels), side.records.train)
     # Said, not refused: others would see a refusal, and what they see may not depend on labels.
@@ -223,13 +226,13 @@ def store_labels(side: LabelSide, vault_path: Path, notice: Notice, *, may_be_ne
             f"{side.records.further_records:,} known records count as unknown: their unit has another record, and only "
             "one of each has its label, so that a unit spends no more than a record"
         )
-    _store_training(side, vault_path, notice, may_be_new)
+    _store_training(side, vault_path, notice, may_be_new, scratch)
     if side.in_file is not None:
         with Vault.open(vault_path) as vault:
             vault.keep_file_records(side.in_file.ids, reveal(side.in_file.labels))
 
 
-def _store_training(side: LabelSide, vault_path: Path, notice: Notice, may_be_new: bool) -> None:
+def _store_training(side: LabelSide, vault_path: Path, notice: Notice, may_be_new: bool, scratch: bool) -> None:
     ids, units = side.records.training_ids, side.records.training_units
     labels = taken(reveal(side.labels), side.records.train)
     if not Vault.exists(vault_path):
@@ -237,8 +240,9 @@ def _store_training(side: LabelSide, vault_path: Path, notice: Notice, may_be_ne
         try:
             classes, are_new = side.records.classes, side.records.ids_are_new
             batches = [(ids, labels, units)]
-            made = Vault.create(vault_path, classes=classes, batches=batches, counts_people=are_new, notice=notice)
-            made.close()
+            Vault.create(
+                vault_path, classes=classes, batches=batches, counts_people=are_new, scratch=scratch, notice=notice
+            ).close()
             return
         except VaultError:
             if not Vault.exists(vault_path):  # or another process has made it

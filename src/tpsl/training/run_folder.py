@@ -368,6 +368,19 @@ class RunFolder:
         noted = self.noted_ledger()
         return Path(noted["vault"]) if noted else self.label / "vault"
 
+    @property
+    def is_scratch(self) -> bool:
+        """Whether the run is for its owner alone: its vault counts in no total, and nothing of it may leave."""
+        return bool((self.noted_ledger() or {}).get("scratch"))
+
+    def refuse_scratch(self) -> None:
+        """Raise a `RunError` if nothing of this run may leave."""
+        if self.is_scratch:
+            raise RunError(
+                f"{self.path}: is a scratch run, of which nothing may leave; train another one without --scratch, on "
+                "data that come with tpsl with --vault FOLDER"
+            )
+
     def not_private(self) -> Path:
         """Return the folder for what must never leave the label party, with a warning in it."""
         folder = self.label / NOT_PRIVATE

@@ -62,6 +62,7 @@ def serve(
 
     job = settled(job, count, watching.reason)
     device, start, run = workers.device(local.device), local.starting_point(), RunFolder(run_path)
+    run.refuse_scratch()
     setup = RunSetup(
         job, run, own, device, record_steps, watching, search, start, workers=workers, shards_tables=local.shards_tables
     )

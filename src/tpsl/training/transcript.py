@@ -30,6 +30,9 @@ from tpsl.files import (
     write_atomically,
 )
 
+RECORDED_STEPS = 64
+"""How many steps, from the first, a run in one process records unless it is told otherwise: enough for all attacks."""
+
 _FORMAT = 1
 _FIRST = "members.0."
 Described = TypeVar("Described")

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data.config import FlightsData, TableData
+from tpsl.data.config import FlightsData, SyntheticData, TableData
 from tpsl.data.sides import LabelSide
 from tpsl.data.split import Rows
 from tpsl.party.label_party import LabelParty
@@ -48,7 +48,7 @@ from tpsl.vault import (
     VaultError,
 )
 from tpsl.vault.ledger import as_json, describe_release, now
-from tpsl.vault.place import free_name, vaults_in
+from tpsl.vault.place import default_place, free_name, vaults_in
 from tpsl.vault.planned import Planned, PlannedStatistic
 
 
@@ -66,10 +66,15 @@ class VaultChoice:
     """Seconds to wait for a late label, or for a vault that is busy, where labels arrive while the job runs."""
     may_be_new: bool = False
     """Whether a vault that is named may know none of the records yet: they are added."""
+    scratch: bool = False
+    """Whether the run is for its owner alone: the vault is in its folder, counts in no total, and nothing leaves."""
 
 
 class RunVault:
     """The vault of one run, and its training records in it."""
+
+    scratch = False
+    """Whether nothing of the run may leave."""
 
     def __init__(
         self,
@@ -96,7 +101,7 @@ class RunVault:
 
         How long it takes may depend on them, so a label party that listens does it before it opens its port.
         """
-        store_labels(self.side, self.path, self._notice, may_be_new=self._may_be_new)
+        store_labels(self.side, self.path, self._notice, may_be_new=self._may_be_new, scratch=self.scratch)
         self._stored = True
         if self.records.ids_are_new:
             self.noisy()
@@ -197,6 +202,7 @@ class RunVault:
             "private": total.private,
             "records": total.records,
             "time": now(),
+            **({"scratch": True} if self.scratch else {}),
         }
         self.run.note_ledger(self.path, content)
         self._total = total
@@ -223,6 +229,8 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
         chosen = at(begun)
     elif origin is not None and origin.ledgered is not None:
         chosen = at(_continued(origin.ledgered, choice.named))
+    elif choice.scratch:
+        chosen = at(run.label / "vault")
     elif choice.named is not None:
         chosen = at(choice.named)
         if choice.place is not None and not chosen.policy.compose:
@@ -233,12 +241,37 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
         chosen = at(_found(at(run.label / "vault"), choice.place))
         if not chosen.policy.compose:
             _refuse_people_of_another_vault(chosen, vaults_in(choice.place))
+    chosen.scratch = choice.scratch
+    if Vault.exists(chosen.path) and is_scratch(chosen.path) != choice.scratch:
+        kind = "counts in totals" if choice.scratch else "is that of a scratch run"
+        remedy = "leave --scratch out" if choice.scratch else "add --scratch"
+        raise VaultError(f"the vault {chosen.path} {kind}: {remedy}, or train anew with another --out")
     chosen.check()
     if setup.search is None:  # between the runs of a search a peer waits, and could measure it
         tell_of_rare_labels(setup.job, side, setup.watching.notice)
     if reason := setup.job.privacy.reason(side.records.classes):
         setup.watching.reason(reason)
     return chosen
+
+
+def for_public_labels(setup: RunSetup, choice: VaultChoice) -> VaultChoice:
+    """Return the choice for a run in one process: labels that come with tpsl are public, so it is a scratch run.
+
+    It is none if a vault or another place is named, or if it goes on, or starts from a run, with a vault that counts.
+    """
+    is_named = choice.named is not None or choice.place not in (None, default_place())
+    if is_named or not isinstance(setup.job.data, FlightsData | SyntheticData):
+        return choice
+    origin = setup.run.origin(LABEL_PARTY)
+    ledgered = origin.ledgered if origin else None
+    before = begun_with(setup.run, None) or (Path(ledgered.vault) if ledgered else None)
+    return replace(choice, scratch=before is None or not Vault.exists(before) or is_scratch(before))
+
+
+def is_scratch(vault: Path) -> bool:
+    """Whether a vault counts in no total, and nothing of it may leave."""
+    with Vault.open(vault) as opened:
+        return opened.scratch
 
 
 def begun_with(run: RunFolder, named: Path | None) -> Path | None:

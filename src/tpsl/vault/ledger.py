@@ -33,7 +33,7 @@ from tpsl.vault.errors import VaultError
 FIRST_PREVIOUS = "0" * 64
 
 # What the details of each kind of entry consist of, and what they may have besides.
-_OPTIONAL: dict[str, dict[str, tuple[type, ...]]] = {"created": {"counts_people": (bool,)}}
+_OPTIONAL: dict[str, dict[str, tuple[type, ...]]] = {"created": {"counts_people": (bool,), "scratch": (bool,)}}
 _DETAILS: dict[str, dict[str, tuple[type, ...]]] = {
     "created": {"classes": (int,), "format": (int,)},
     "added": {

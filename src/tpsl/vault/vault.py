@@ -68,6 +68,7 @@ class Vault:
             storage.require_format(connection, path)
             created = ledger.read_first(connection).details
         self.classes, self.counts_people = int(created["classes"]), bool(created.get("counts_people"))
+        self.scratch = bool(created.get("scratch"))
 
     @classmethod
     def create(
@@ -77,12 +78,14 @@ class Vault:
         classes: int = 2,
         batches: Iterable[Batch] | Incoming = (),
         counts_people: bool = False,
+        scratch: bool = False,
         notice: Notice = warn,
     ) -> Self:
         """Create a vault for labels 0..classes-1, together with its first records if `batches` (`LabelTable`) has any.
 
         With `counts_people` the same people come again under new ids, ALIGNMENT-NUMBER: totals and limits are what a
-        person can have spent over all alignments (`tpsl.vault.people`). Either the vault exists afterwards with all of
+        person can have spent over all alignments (`tpsl.vault.people`). A `scratch` vault is counted in no total, and
+        nothing of it may leave. Either the vault exists afterwards with all of
         the records, or an error is raised and no vault is there. A vault that a killed process has made of the same
         files (`Incoming`), and to which nothing has happened since, is that vault. Near-duplicate ids are told to
         `notice`.
@@ -98,7 +101,8 @@ class Vault:
             if storage.is_blank(connection):
                 storage.write_schema(connection)
                 details = {"classes": int(classes), "format": storage.FORMAT}
-                ledger.append(connection, "created", details | ({"counts_people": True} if counts_people else {}))
+                kind = {"counts_people": counts_people, "scratch": scratch}
+                ledger.append(connection, "created", details | {name: True for name, is_so in kind.items() if is_so})
                 entering.enter(connection, path, int(classes), batches, notice)
             else:
                 _require_made_of(connection, path, batches)
@@ -475,8 +479,14 @@ class Vault:
 
     def statement(self) -> dict[str, Any]:
         """What can be stated about this vault to others, as JSON-able data: nothing in it depends on a label."""
+        self.refuse_scratch()
         with storage.reading(self._connection, self.path):
             return facts(self._connection, self.path)
+
+    def refuse_scratch(self) -> None:
+        """Raise a `VaultError` if nothing of this vault may leave."""
+        if self.scratch:
+            raise VaultError(f"{self.path} is the vault of a scratch run: nothing of it may leave")
 
     def remarks(self) -> list[str]:
         """What is odd about the ledger without being damage, a sentence each."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -14,7 +16,7 @@ from tpsl.training.build import build_feature_party, load_pretrained, pretrained
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.stages import wide
 from tpsl.training.stages.early_stopping import epochs_of_network, tell_of_few_judges
-from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
+from tpsl.training.transcript import RECORDED_STEPS, TrajectoryWriter, TranscriptWriter
 
 PRETRAINED = "pretrained.safetensors"
 
@@ -35,7 +37,7 @@ async def label(role: LabelRole) -> None:
     if role.workers.is_first:
         role.run.write_metrics([entry for entry in epochs_of_network(role) if entry["step"] <= role.done])
     role.close()
-    if recorded := role.setup.record_steps:
+    if recorded := recorded_steps(role, role.folder / "trajectory.f32"):
         role.recorder = TrajectoryWriter(role.folder, role.party.top, min(role.done, recorded))
 
 
@@ -48,7 +50,7 @@ async def feature(role: FeatureRole) -> None:
     compile_own_halves(role)
     role.restore()
     role.close()
-    if recorded := role.setup.record_steps:
+    if recorded := recorded_steps(role, role.folder / "transcript" / "sizes.i64"):
         steps = min(role.done, recorded)
         role.recorder = TranscriptWriter(
             role.folder / "transcript",
@@ -56,6 +58,12 @@ async def feature(role: FeatureRole) -> None:
             steps_before=steps,
             records_before=role.schedule.records(steps),
         )
+
+
+def recorded_steps(role: Role, recording: Path) -> int:
+    """Return how many steps to record: a run that goes on without a recording gets none, unless it is asked for."""
+    steps, is_recorded = role.setup.record_steps, recording.exists() and recording.stat().st_size > 0
+    return 0 if steps == RECORDED_STEPS and role.done and not is_recorded else steps
 
 
 def compile_own_halves(role: Role) -> None:
