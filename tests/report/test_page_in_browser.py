@@ -198,7 +198,11 @@ def test_the_first_number_is_what_was_spent_in_all(browser: Any, tmp_path: Path)
     train(make_job(job, {}, "test"), tmp_path / "five", vault=vault)
     composing = VaultChoice(vault, policy=ReleasePolicy(compose=True))
     train(make_job(job, {"privacy": {"epsilon": 1.0}}, "test"), tmp_path / "one", vault=composing)
-    train(make_job(job, {"privacy": {"epsilon": 2.0}}, "test"), tmp_path / "two")
+    train(
+        make_job(job, {"privacy": {"epsilon": 2.0}}, "test"),
+        tmp_path / "two",
+        vault=tmp_path / "two" / "label" / "vault",
+    )
     runs = [tmp_path / "one", tmp_path / "two"]
     vaults = [RunFolder(run).vault() for run in runs]
     views = with_sums([read_run(run) for run in runs], vaults, sums_over(known_vaults(vaults)))
