@@ -45,7 +45,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         if asked not in runs:
             job, path = make_job(content, {}, "test"), tmp_path_factory.mktemp("known-others") / "run"
             data = load(job.data)
-            train(job, path, data=data, record_steps=ALL_STEPS)
+            train(
+                job, path, vault=path / "label" / "vault", data=data, record_steps=ALL_STEPS
+            )  # named, so that it counts
             runs[asked] = RunFolder(path), data
         return runs[asked]
 

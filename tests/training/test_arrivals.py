@@ -284,7 +284,7 @@ def test_the_limit_counts_from_the_last_label_that_came(tmp_path: Path, vault: P
 def test_a_busy_vault_is_asked_again(
     tmp_path: Path, vault: Path, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpsl.vault.database._WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("tpsl.vault.storage._WAIT_SECONDS", 0.0)
     add(vault, range(20))
     writer = sqlite3.connect(vault / "vault.sqlite", isolation_level=None)
     writer.execute("BEGIN EXCLUSIVE")

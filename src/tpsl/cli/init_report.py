@@ -155,4 +155,6 @@ def _apart(job: JobDraft, name: Path, parties: Sequence[str]) -> dict[str, str]:
         command = "label serve" if party == LABEL else "feature join"
         found |= {f"{party} party: align": f"tpsl align {local}"} if job.aligned else {}
         found[f"{party} party: train"] = f"tpsl {command} {local}"
+    run = Path("runs") / f"{name.stem}-{LABEL}"
+    found[f"{LABEL} party: test, afterwards"] = f"tpsl label evaluate {run} --local {name.with_name(LABEL + '.yaml')}"
     return found
