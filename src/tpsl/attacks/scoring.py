@@ -161,6 +161,7 @@ class Evaluation:
         self._roc = np.zeros(len(ROC_FPR))
         self._pooled: list[tuple[Scores, npt.NDArray[np.bool_]]] = []
         self._records = 0
+        self._in_epoch: dict[int, int] = defaultdict(int)
 
     def add(self, scores: Scores, labels: Labels, epoch: int) -> None:
         """Score one batch; `epoch` says how often its records had been seen before."""
@@ -176,6 +177,7 @@ class Evaluation:
         # Pairs of classes share records: the spread of their mean is at most the mean of their spreads.
         self._variances[epoch] += float(np.mean([math.sqrt(variance) for _, variance in found])) ** 2
         self._records += len(labels)
+        self._in_epoch[epoch] += len(labels)
         if scores.ndim == 1:
             self._pooled.append((scores.astype(np.float32), labels == 1))
 
@@ -205,14 +207,17 @@ class Evaluation:
 
         Batches of one epoch have records of their own, so their variances add. In a later epoch the same noisy labels
         come again, so epochs are taken as wholly dependent: their standard deviations add. The interval is never too
-        narrow for that.
+        narrow for that. Nor is it narrower than that of a share of as many records: where few records or none are
+        guessed wrong, the spread of those that were seen says little.
         """
         batches = len(self._areas)
-        area, margin = math.nan, math.nan
+        area, low, high = math.nan, math.nan, math.nan
         if batches:
             area = float(np.mean(self._areas))
             spread = sum(math.sqrt(variance) for variance in self._variances.values()) / batches
             margin = _STANDARD_DEVIATIONS * spread
+            of_share = _wilson_interval(area, max(self._in_epoch.values()))
+            low, high = max(0.0, min(area - margin, of_share[0])), min(1.0, max(area + margin, of_share[1]))
         tpr = [math.nan, math.nan]
         if self._pooled:
             scores, positive = (np.concatenate(parts) for parts in zip(*self._pooled, strict=True))
@@ -220,8 +225,8 @@ class Evaluation:
         return AttackResult(
             name=name,
             auc=area,
-            auc_low=max(0.0, area - margin) if batches else math.nan,
-            auc_high=min(1.0, area + margin) if batches else math.nan,
+            auc_low=low,
+            auc_high=high,
             auc_folded=max(area, 1.0 - area),
             tpr_at_fpr_0_001=tpr[0],
             tpr_at_fpr_0_01=tpr[1],
@@ -236,3 +241,11 @@ class Evaluation:
             needs=needs,
             roc=tuple((self._roc / batches).round(6).tolist()) if batches else (),
         )
+
+
+def _wilson_interval(share: float, records: int) -> tuple[float, float]:
+    """Return the 95 % interval of Wilson for a share of records: it has a width also where the share is 0 or 1."""
+    squared = _STANDARD_DEVIATIONS**2 / records
+    centre = (share + squared / 2) / (1 + squared)
+    half = math.sqrt(squared * share * (1 - share) + squared**2 / 4) / (1 + squared)
+    return centre - half, centre + half
