@@ -81,6 +81,7 @@ def small_data() -> Dataset:
 def started(
     run: Path, vault: Path | None, deadly: int | str = 0, counted: Path | None = None, job: Job | None = None
 ) -> Any:
+    vault = vault or run / "label" / "vault"  # named, so that it counts, and other runs may have a copy
     scope = {"job": job or small_job(), "run": run, "vault": vault, "deadly": deadly, "counted": counted}
     process = FORKS.Process(target=exec, args=(WORKER, scope))
     process.start()

@@ -38,7 +38,7 @@ def test_both_sides_note_the_same_version(job: Job, tmp_path: Path) -> None:
 
 def test_two_runs_of_one_job_have_different_versions(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        train(job_of(), tmp_path / name)
+        train(job_of(), tmp_path / name, vault=tmp_path / name / "label" / "vault")
     one, two = (RunFolder(tmp_path / name).version("feature") for name in ("one", "two"))
     assert one != two
     train(job_of(), tmp_path / "again", vault=tmp_path / "one" / "label" / "vault")
