@@ -9,9 +9,9 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from tpsl.cli.example_data import write_flights
 from tpsl.data.dataset import class_names
 from tpsl.data.errors import DataError
-from tpsl.data.writing import write_flights
 from tpsl.prediction.halves import PredictionError
 from tpsl.prediction.model import TrainedModel
 from tpsl.prediction.one_process import predict, predict_records

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tpsl.data import clicklog, table
+from tpsl.data import table
 from tpsl.data.aligned import Alignment, alignment_of
 from tpsl.data.column_check import ColumnCheck, Hashes, LabelLeak, hashes_of
-from tpsl.data.config import AvazuData, CriteoData, DataConfig, OwnData, TableData
+from tpsl.data.config import DataConfig, OwnData, PackageData, TableData
 from tpsl.data.dataset import load_feature_party, load_label_party
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
@@ -184,8 +184,8 @@ def _labels_by_row(config: DataConfig, alignments: Mapping[str, Alignment], part
 
 def _files(config: DataConfig, late_labels: bool) -> dict[str, PartyFile]:
     """Return the files of a job, the label party's first."""
-    if isinstance(config, CriteoData | AvazuData):
-        return {LABEL: clicklog.label_file(config), clicklog.FEATURE_PARTY: clicklog.feature_file(config)}
+    if isinstance(config, PackageData):
+        return config.files()
     if not isinstance(config, TableData):
         return {}
     labels = table.label_column(config, late_labels)

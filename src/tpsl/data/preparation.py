@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tpsl.data import arrays
 from tpsl.data.aligned import Alignment
 from tpsl.data.arrays import cached, keep, mapped
-from tpsl.data.config import ClickData, TableData
+from tpsl.data.config import TableData
 from tpsl.data.encoder import Categories, EncoderState, HashedCategories, IndexedCategories, learn
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features
@@ -48,8 +48,7 @@ class Preparation:
     @classmethod
     def of(
         cls,
-        config: TableData | ClickData,
-        in_file_order: bool = False,
+        config: TableData,
         alignment: Alignment | None = None,
         encoder: EncoderState | None = None,
     ) -> "Preparation":
@@ -57,7 +56,7 @@ class Preparation:
         hashed = config.categories == "hash"
         categories = HashedCategories(config.hash_buckets) if hashed else IndexedCategories(config.min_count)
         split = config.split, config.test_fraction, config.split_seed
-        return cls(*split, categories, in_file_order, alignment, encoder)
+        return cls(*split, categories, alignment=alignment, encoder=encoder)
 
     def load_feature_side(self, party: str, file: PartyFile, progress: Progress = no_progress) -> FeatureSide:
         """Read a feature party's file; encoded features that do not fit into memory are kept in the cache."""

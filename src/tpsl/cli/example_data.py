@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.data import flights, synthetic
-from tpsl.data.bayes import BayesOptimum, Facts
 from tpsl.data.config import FlightsData, LabelFile, SyntheticData, TableData, TableFile
 from tpsl.data.new_files import new_parquet
-from tpsl.data.rawtable import RawTable
+from tpsl.data.rawtable import Facts, RawTable
+from tpsl.data.synthetic import BayesOptimum
 from tpsl.progress import Progress, no_progress
 
 

@@ -11,12 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tpsl.data import arrays
-from tpsl.data.clicklog import convert
-from tpsl.data.config import AvazuData, ClickData, CriteoData
 from tpsl.data.dataset import Dataset, load, load_feature_party, load_label_party
 from tpsl.data.errors import DataError
 from tpsl.data.true_labels import label_facts, reveal
 from tpsl.tables import lines, reading
+from tpsl_research.clicklog import AvazuData, ClickData, CriteoData, convert
 
 Lines = Callable[..., list[str]]
 
@@ -183,8 +182,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, criteo_lines: Lines)
     code = """
 import resource, sys
 from pathlib import Path
-from tpsl.data import clicklog
-from tpsl.data.config import CriteoData
+from tpsl_research import clicklog
+from tpsl_research.clicklog import CriteoData
 from tpsl.tables import reading
 reading.BLOCK_BYTES = 1 << 20
 peaks = []
