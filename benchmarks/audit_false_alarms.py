@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tpsl.attacks.auc_prediction import predicted_statistic_auc
 from tpsl.audit import examine
 from tpsl.audit.canaries import plant_canaries
 from tpsl.audit.canary_bound import Claim, guess_coins
@@ -38,7 +39,6 @@ from tpsl.mechanisms import (
     StatisticNoise,
     fit_noise,
     laplace,
-    predicted_statistic_auc,
     randomized_response,
     secure_words,
     subset_selection,

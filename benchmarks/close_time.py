@@ -1,8 +1,9 @@
-"""Does the time at which the label party closes its port tell a label? An attack on the local head, over mutual TLS.
+"""Does the time at which the label party closes its port, or ends, tell a label? An attack on the local head over TLS.
 
 A malicious feature party wants the label of one record. It sends embeddings of zero for all others, so that what the
 local head learns, and how soon it stops early, hangs on that label alone. It stays connected after the goodbye and
-measures how long its stream and the port stay open. The job says `gradients: none`, ε = 0: nothing may be learned.
+measures how long its stream and the port stay open and, as if it saw a container, how long the label party's process
+lives. The job says `gradients: none`, ε = 0: nothing may be learned.
 
 Many jobs are run for each value of the label, in random order, the label party in a process of its own. For each time
 a threshold is chosen on one half of the jobs and tried on the other, and the other way round; printed is how often the
@@ -57,6 +58,7 @@ PARTY = "feature"
 WIDTH = 16
 POLL = 0.001  # seconds
 SHUFFLES = 2000
+SEEN = ("stream", "port", "process")
 FORKS = multiprocessing.get_context("forkserver")
 
 
@@ -118,7 +120,7 @@ def label_party(job: Job, local: Local, run: Path, port: Any) -> None:
 
 
 def attacked(job: Job, folder: Path, run: Path, labels: Path, target: int) -> dict[str, float]:
-    """Run one job; return how many seconds after the goodbye the stream and the port were open."""
+    """Run one job; return for how many seconds after the goodbye each of `SEEN` was there."""
     port = FORKS.Value("i", 0, lock=False)
     local = Local(certificates=folder / "label", listen="127.0.0.1:0", data=labels)
     label = FORKS.Process(target=label_party, args=(job, local, run / "label", port))
@@ -145,10 +147,11 @@ def attacked(job: Job, folder: Path, run: Path, labels: Path, target: int) -> di
             port_closed = time.perf_counter()
             while not ended:
                 time.sleep(POLL)
-    label.join()
+            label.join()
+            process_ended = time.perf_counter()
     if label.exitcode:
         raise RuntimeError(f"the label party has ended with {label.exitcode}")
-    return {"stream": ended[0] - goodbye, "port": port_closed - goodbye}
+    return {"stream": ended[0] - goodbye, "port": port_closed - goodbye, "process": process_ended - goodbye}
 
 
 def is_open(port: int) -> bool:
@@ -232,7 +235,7 @@ def main() -> None:
     found = run_jobs(labels, options.records)
     content: dict[str, Any] = {"jobs": len(labels), "records": options.records}
     truth = np.array(labels)
-    for what in ("stream", "port"):
+    for what in SEEN:
         times = np.array([seconds[what] for seconds in found])
         by_label = [times[truth == value].tolist() for value in (0, 1)]
         content[what] = {
@@ -245,12 +248,12 @@ def main() -> None:
         print(json.dumps(content))
     else:
         print(f"{len(labels)} jobs of {options.records:,} records")
-        for what in ("stream", "port"):
+        for what in SEEN:
             facts = content[what]
             medians = " and ".join(f"{1000 * seconds:.1f}" for seconds in facts["median_seconds"])
             chance = " to ".join(f"{share:.0%}" for share in facts["chance"])
             print(
-                f"{what} open after the goodbye: {medians} ms (median, label 0 and 1); "
+                f"{what} there after the goodbye: {medians} ms (median, label 0 and 1); "
                 f"label guessed right: {facts['accuracy']:.0%} (chance: {chance})"
             )
 

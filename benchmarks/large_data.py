@@ -42,8 +42,11 @@ from tpsl.data import arrays
 from tpsl.data.blockwise import BLOCK_ROWS, WINDOW_BLOCKS
 from tpsl.data.dataset import load_feature_party
 from tpsl.data.source import table_features
+from tpsl.training.after_training import evaluate_run
 from tpsl.training.build import build_feature_party
 from tpsl.training.job import load_job
+from tpsl.training.local import Local
+from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.transport.certificates import create_authority, issue
 
@@ -179,7 +182,7 @@ def train(folder: Path, where: str, cap: float, device: str) -> dict[str, float]
         found |= {f"{name}_own_bytes": party.own, f"{name}_all_bytes": party.all}
     told = parties[0].result()
     found |= {"seconds": time.perf_counter() - begun, "samples_per_second": told["samples_per_second"]}
-    return found | {"test_auc": told["test_auc"]}
+    return found | {"test_auc": evaluate_run(RunFolder(parties[0].run), Local()).test_auc}
 
 
 def turns(folder: Path, rounds: int) -> dict[str, float]:

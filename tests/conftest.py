@@ -150,7 +150,7 @@ def _own_place_for_vaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 REGISTRIES = {
-    "tpsl.mechanisms.known": ("MECHANISMS",),
+    "tpsl.mechanisms.mechanism_registry": ("MECHANISMS",),
     "tpsl.perturb": ("LOSSES",),
     "tpsl.models.optimizer": ("OPTIMIZERS", "SCHEDULES"),
     "tpsl.attacks.suite": ("ATTACKS",),

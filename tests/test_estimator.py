@@ -22,10 +22,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tpsl import RepeatedReleaseWarning, SplitClassifier, estimator
 from tpsl.data.true_labels import reveal
-from tpsl.vault import Vault
+from tpsl.vault import Vault, VaultError
 
 QUICK: dict[str, Any] = {"epochs": 3, "batch_size": 32, "learning_rate": 0.02, "bottom": (16,), "top": (16,)}
 INFINITE = float("inf")
+pytestmark = pytest.mark.filterwarnings("ignore:the noise is seeded")
 FRESH_NOISE = "compares two fits, and each draws noise of its own: that is what makes it private"
 EXPECTED_FAILURES = {
     "check_fit_idempotent": FRESH_NOISE,
@@ -45,7 +46,7 @@ def records() -> tuple[pd.DataFrame, pd.Series]:
 
 
 @parametrize_with_checks(
-    [SplitClassifier(4.0, noise_seed=1, **QUICK), SplitClassifier(2.0, **QUICK)],
+    [SplitClassifier(4.0, noise_seed=1, not_private=True, **QUICK), SplitClassifier(2.0, **QUICK)],
     expected_failed_checks=lambda model: EXPECTED_FAILURES if model.noise_seed is None else {},
 )
 def test_scikit_learn_checks(estimator: SplitClassifier, check: Any) -> None:
@@ -57,17 +58,19 @@ def test_scikit_learn_checks(estimator: SplitClassifier, check: Any) -> None:
 
 def test_default_settings_learn_a_small_data_set() -> None:
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
-    model = SplitClassifier(3.0, random_state=0, noise_seed=0).fit(X[::4], y[::4])
+    model = SplitClassifier(3.0, random_state=0, noise_seed=0, not_private=True).fit(X[::4], y[::4])
     assert model.score(X[1::2], y[1::2]) > 0.85  # 0.63 is guessing
 
 
 def test_two_organisations(records: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = records
-    both = SplitClassifier(INFINITE, random_state=0, **QUICK).fit(X[["number"]], X[["word", "noise"]], y)
+    both = SplitClassifier(INFINITE, not_private=True, random_state=0, **QUICK).fit(
+        X[["number"]], X[["word", "noise"]], y
+    )
     assert both.n_features_in_ == 3
     assert list(both.halves_.bottoms) == ["feature", "label"]
     assert both.score(X[["number"]], X[["word", "noise"]], y) > 0.9
-    alone = SplitClassifier(INFINITE, random_state=0, **QUICK).fit(X[["number"]], y)
+    alone = SplitClassifier(INFINITE, not_private=True, random_state=0, **QUICK).fit(X[["number"]], y)
     assert alone.score(X[["number"]], y) < 0.85
     with pytest.raises(ValueError, match="was fitted with Xa and Xb and needs the same here"):
         both.predict(X)
@@ -79,7 +82,7 @@ def test_two_organisations(records: tuple[pd.DataFrame, pd.Series]) -> None:
 
 def test_a_wide_part_predicts_new_records_and_travels(records: tuple[pd.DataFrame, pd.Series]) -> None:
     frame, labels = records
-    model = SplitClassifier(1.0, noise_seed=1, wide=True, **QUICK)
+    model = SplitClassifier(1.0, noise_seed=1, not_private=True, wide=True, **QUICK)
     model.fit(frame[["number"]][:300], frame[["word", "noise"]][:300], labels[:300])
     unseen = frame[["number"]][300:], frame[["word", "noise"]][300:].assign(word="never seen")
     assert model.score(frame[["number"]][300:], frame[["word", "noise"]][300:], labels[300:]) > 0.75
@@ -87,18 +90,20 @@ def test_a_wide_part_predicts_new_records_and_travels(records: tuple[pd.DataFram
         pickle.loads(pickle.dumps(model)).predict_proba(*unseen), model.predict_proba(*unseen)
     )
     with pytest.raises(ValueError, match="two classes, not for 3"):
-        SplitClassifier(1.0, noise_seed=1, wide=True, **QUICK).fit(frame[["number"]], frame["word"])
+        SplitClassifier(1.0, noise_seed=1, not_private=True, wide=True, **QUICK).fit(frame[["number"]], frame["word"])
 
 
 def test_parties_are_groups_of_columns(records: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = records
     parties = {"airport": ["number"], "label": ["word"], "weather": [2]}
-    model = SplitClassifier(INFINITE, random_state=0, parties=parties, **QUICK).fit(X, y)
+    model = SplitClassifier(INFINITE, not_private=True, random_state=0, parties=parties, **QUICK).fit(X, y)
     assert list(model.halves_.bottoms) == ["airport", "weather", "label"]
     assert model.score(X, y) > 0.9
-    blocks = SplitClassifier(INFINITE, random_state=0, **QUICK).fit(X[["number", "noise"]], X[["word"]], y)
+    blocks = SplitClassifier(INFINITE, not_private=True, random_state=0, **QUICK).fit(
+        X[["number", "noise"]], X[["word"]], y
+    )
     grouped = SplitClassifier(
-        INFINITE, random_state=0, parties={"label": ["word"], "feature": ["number", "noise"]}, **QUICK
+        INFINITE, not_private=True, random_state=0, parties={"label": ["word"], "feature": ["number", "noise"]}, **QUICK
     ).fit(X, y)
     expected = blocks.predict_proba(X[["number", "noise"]], X[["word"]])
     assert np.array_equal(grouped.predict_proba(X), expected)
@@ -128,6 +133,8 @@ def test_parties_that_do_not_fit_are_named(
         ({"epsilon": -1.0}, "privacy: .*"),
         ({"epsilon": "much"}, "privacy.epsilon"),
         ({"epsilon": math.nan}, "privacy"),
+        ({"epsilon": "1"}, "privacy.epsilon: must be a number, got '1'"),
+        ({"max_epsilon": "10"}, "max_epsilon: must be a number, got '10'"),
         ({"mechanism": "none"}, r"mechanism 'none' has no noise: its ε is float\('inf'\)"),
         ({"mechanism": "magic"}, "privacy.mechanism"),
         ({"epochs": 0}, "training.epochs"),
@@ -156,10 +163,10 @@ def test_random_state_fixes_everything_but_the_noise(records: tuple[pd.DataFrame
 
     with pytest.warns(RepeatedReleaseWarning, match="every fit draws fresh noise"):
         assert not np.array_equal(fitted(random_state=0), fitted(random_state=0))
-    seeded = fitted(random_state=0, noise_seed=1)
-    assert np.array_equal(seeded, fitted(random_state=0, noise_seed=1))
-    assert not np.array_equal(seeded, fitted(random_state=0, noise_seed=2))
-    assert not np.array_equal(seeded, fitted(random_state=1, noise_seed=1))
+    seeded = fitted(random_state=0, noise_seed=1, not_private=True)
+    assert np.array_equal(seeded, fitted(random_state=0, noise_seed=1, not_private=True))
+    assert not np.array_equal(seeded, fitted(random_state=0, noise_seed=2, not_private=True))
+    assert not np.array_equal(seeded, fitted(random_state=1, noise_seed=1, not_private=True))
 
 
 def test_what_a_fit_cost(records: tuple[pd.DataFrame, pd.Series]) -> None:
@@ -173,8 +180,9 @@ def test_what_a_fit_cost(records: tuple[pd.DataFrame, pd.Series]) -> None:
         clone(model).fit(*records)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # neither promises anything, so there is nothing to add up
-        assert not SplitClassifier(1.5, noise_seed=1, **QUICK).fit(*records).private_
-        assert SplitClassifier(INFINITE, **QUICK).fit(*records).epsilon_ == INFINITE
+        warnings.filterwarnings("ignore", "the noise is seeded: this fit is NOT private")
+        assert not SplitClassifier(1.5, noise_seed=1, not_private=True, **QUICK).fit(*records).private_
+        assert SplitClassifier(INFINITE, not_private=True, **QUICK).fit(*records).epsilon_ == INFINITE
 
 
 FITS = """
@@ -272,12 +280,60 @@ def test_a_vault_releases_each_label_once_for_all_fits(records: tuple[pd.DataFra
     assert [(part.records, part.epsilon) for part in ledger.spent] == [(120, 2.0)]
     with pytest.raises(ValueError, match="released"):
         SplitClassifier(1.0, **quick).fit(X, y)
-    with pytest.warns(UserWarning, match="does the index of X name the same records as before"):
+    with pytest.raises(
+        VaultError, match=r"of the 120 training records that the vault .* knows have another label there"
+    ):
         SplitClassifier(2.0, **quick).fit(X.reset_index(drop=True), y.iloc[::-1])
     with pytest.raises(ValueError, match="whose index names each record once"):
         SplitClassifier(2.0, **quick).fit(X[["number"]].to_numpy(), y)
     with pytest.raises(ValueError, match="whose index names each record once"):
         SplitClassifier(2.0, **quick).fit(X.set_axis([0] * 120), y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"epsilon": 35.0}, r"more than the ε = 10 that the label party permits"),
+        ({"epsilon": 2.0, "max_epsilon": 1.5}, r"ε = 2 in all, more than the ε = 1\.5"),
+        ({"epsilon": 1.0, "noise_seed": 1}, "NOT PRIVATE"),
+        ({"epsilon": INFINITE}, "NOT PRIVATE"),
+        ({"epsilon": INFINITE, "mechanism": "none"}, "NOT PRIVATE"),
+    ],
+)
+@pytest.mark.parametrize("named", [True, False], ids=["vault", "no vault"])
+def test_a_fit_has_the_limits_of_every_release(
+    records: tuple[pd.DataFrame, pd.Series], tmp_path: Path, settings: dict[str, Any], sentence: str, named: bool
+) -> None:
+    vault = {"classes": ("late", "on time"), "vault": tmp_path / "vault"} if named else {}
+    with pytest.raises(VaultError, match=sentence):
+        SplitClassifier(**QUICK, **vault, **settings).fit(*records)
+    assert list(tmp_path.iterdir()) == [], "no label was stored, and no fit counted"
+    permitting = {**settings, "not_private": True, "max_epsilon": 40.0}
+    assert SplitClassifier(**QUICK, **vault, **permitting).fit(*records).privacy_spent_ >= 1.0
+
+
+def test_seeded_noise_is_told(records: tuple[pd.DataFrame, pd.Series]) -> None:
+    with pytest.warns(UserWarning, match="the noise is seeded: this fit is NOT private"):
+        SplitClassifier(1.0, noise_seed=1, not_private=True, **QUICK).fit(*records)
+
+
+def test_other_labels_than_those_of_the_vault_are_refused_before_they_are_released(
+    records: tuple[pd.DataFrame, pd.Series], tmp_path: Path
+) -> None:
+    X, y = records
+    classes = ("late", "on time")
+    labels = np.searchsorted(classes, y)
+    ids = [str(name) for name in X.index]
+    with Vault.create(tmp_path / "vault", batches=[(ids, labels, None)]) as vault:
+        head = vault.head()
+        with pytest.raises(VaultError, match=r"of the 300 training records that the vault .* knows have another label"):
+            SplitClassifier(1.0, classes=classes, vault=vault.path, **QUICK).fit(X[:300], y[:300].iloc[::-1])
+        assert vault.head() == head
+        assert vault.true_labels_for_evaluation(ids).tolist() == labels.tolist()
+    new = X[300:].set_axis(range(1000, 1100))
+    SplitClassifier(1.0, classes=classes, vault=tmp_path / "vault", **QUICK).fit(new, y[300:])
+    with Vault.open(tmp_path / "vault") as vault:
+        assert len(vault) == 500, "records that the vault does not know are added"
 
 
 def test_no_true_label_is_left_anywhere_but_in_the_weights(
@@ -294,7 +350,7 @@ def test_no_true_label_is_left_anywhere_but_in_the_weights(
         return real(job, run, **options)
 
     monkeypatch.setattr(estimator, "train", watched)
-    model = SplitClassifier(INFINITE, **QUICK).fit(*records)
+    model = SplitClassifier(INFINITE, not_private=True, **QUICK).fit(*records)
     assert list(tmp_path.iterdir()) == []
     data = seen["data"]
     assert data.test.tolist() == [400]
@@ -315,9 +371,9 @@ def test_where_the_run_folder_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_categories_and_missing_values(records: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = records
     typed = X.assign(word=X["word"].astype("category"))
-    model = SplitClassifier(INFINITE, random_state=0, **QUICK).fit(typed, y)
+    model = SplitClassifier(INFINITE, not_private=True, random_state=0, **QUICK).fit(typed, y)
     assert list(model.feature_names_in_) == ["number", "word", "noise"]
-    as_text = SplitClassifier(INFINITE, random_state=0, **QUICK).fit(X, y)
+    as_text = SplitClassifier(INFINITE, not_private=True, random_state=0, **QUICK).fit(X, y)
     assert np.array_equal(model.predict_proba(typed), as_text.predict_proba(X))
     strange = pd.DataFrame({"number": [0.3, None], "word": ["violet", None], "noise": [0.0, 1.0]})
     assert np.isfinite(model.predict_proba(strange)).all()
@@ -331,7 +387,7 @@ def test_categories_and_missing_values(records: tuple[pd.DataFrame, pd.Series]) 
 
 def test_a_fitted_model_travels(records: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = records
-    model = SplitClassifier(INFINITE, **QUICK).fit(X, y)
+    model = SplitClassifier(INFINITE, not_private=True, **QUICK).fit(X, y)
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
     assert again.get_params() == model.get_params()
@@ -339,13 +395,13 @@ def test_a_fitted_model_travels(records: tuple[pd.DataFrame, pd.Series]) -> None
 
 def test_works_where_scikit_learn_passes_one_X(records: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = records[0][["number", "noise"]], records[1]
-    pipeline = make_pipeline(StandardScaler(), SplitClassifier(INFINITE, random_state=0, **QUICK))
+    pipeline = make_pipeline(StandardScaler(), SplitClassifier(INFINITE, not_private=True, random_state=0, **QUICK))
     assert cross_val_score(pipeline, X, y, cv=2).min() > 0.6
 
 
 def test_classes_may_be_more_than_occur(records: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = records
-    model = SplitClassifier(INFINITE, classes=["on time", "late", "cancelled"], **QUICK).fit(X, y)
+    model = SplitClassifier(INFINITE, not_private=True, classes=["on time", "late", "cancelled"], **QUICK).fit(X, y)
     assert model.classes_.tolist() == ["cancelled", "late", "on time"]
     assert model.predict_proba(X).shape == (400, 3)
     assert set(model.predict(X)) <= {"late", "on time"}
@@ -355,7 +411,7 @@ def test_threads_are_as_before(records: tuple[pd.DataFrame, pd.Series]) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        SplitClassifier(INFINITE, **QUICK).fit(*records)
+        SplitClassifier(INFINITE, not_private=True, **QUICK).fit(*records)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

@@ -275,3 +275,8 @@ def test_measures_of_two_classes_take_no_memory_for_each_record(digits: int, mon
         return peak_bytes(lambda: evaluate(predicted, labels))
 
     assert peak(400_000) - peak(100_000) < 2 * 300_000  # the largest piece of many is a little larger
+
+
+def test_an_interval_that_reaches_half_is_no_better_than_guessing() -> None:
+    assert [metrics.no_better_than_guessing(low) for low in (0.41, 0.5, 0.501)] == [True, True, False]
+    assert not metrics.no_better_than_guessing(float("nan"))

@@ -39,7 +39,7 @@ from tpsl.tuning.pool import load_once
 from tpsl.tuning.search import tune
 from tpsl.tuning.shared_parts import copy_pretrained
 from tpsl.tuning.with_judges import train_with_judges
-from tpsl.vault import NoisyLabels
+from tpsl.vault import NO_LIMITS, NoisyLabels
 from tpsl_research.frontier_cells import (
     CEILING,
     JOINED_LOGISTIC,
@@ -126,7 +126,7 @@ def tested_with_judges(cell: Cell, base: Job, row: Row, place: Workplace) -> Pro
 
 def _noisy(job: Job, place: Workplace) -> NoisyLabels:
     """Return the noisy labels of a cell's experiment, whose vault is among its runs."""
-    return noisy_labels_for(job, load_once(job).label_side, place.work / _VAULT, no_notice)[0]
+    return noisy_labels_for(job, load_once(job).label_side, place.work / _VAULT, no_notice, NO_LIMITS)[0]
 
 
 def _trained(job: Job, place: Workplace) -> Row:

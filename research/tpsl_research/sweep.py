@@ -24,8 +24,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from tpsl.attacks import AttackReport, run_attacks
+from tpsl.attacks.auc_prediction import predicted_auc
 from tpsl.files import for_json, make_private_folder, write_atomically
-from tpsl.mechanisms import predicted_auc
 from tpsl.progress import Progress, no_progress
 from tpsl.training.build import build_label_party
 from tpsl.training.job import Job, make_job

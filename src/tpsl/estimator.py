@@ -14,6 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -33,10 +34,13 @@ from tpsl.prediction.one_process import load_halves
 from tpsl.report.words import rounded_up
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
+from tpsl.training.releases import check_first_releases
+from tpsl.training.vaults import VaultChoice
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import Vault, VaultError
+from tpsl.vault import ReleasePolicy, VaultError
 from tpsl.vault.fits import add_fit, take_back
 from tpsl.vault.place import default_place
+from tpsl.vault.policy import DEFAULT_MAX_EPSILON
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -78,7 +82,7 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     epsilon : float
-        The privacy of one fit, smaller is more private; `float("inf")` trains without noise.
+        The privacy of one fit, smaller is more private; `float("inf")` trains without noise, with `not_private`.
     mechanism : str
         How labels become noisy; "auto" takes the least noise for ε and the number of classes.
     classes : sequence, optional
@@ -108,7 +112,11 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state : int, RandomState or None
         Fixes batches and initial weights. Never the noise.
     noise_seed : int, optional
-        Fixes the noise, for experiments. The fit is then NOT private.
+        Fixes the noise, for experiments, with `not_private`.
+    max_epsilon : float
+        The most that a label may have spent in all, releases of earlier fits from the `vault` counted.
+    not_private : bool
+        Permit a fit that promises nothing: no noise, or seeded noise.
 
     Attributes
     ----------
@@ -158,6 +166,8 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         vault: str | os.PathLike[str] | None = None,
         random_state: Any = None,
         noise_seed: int | None = None,
+        max_epsilon: float = DEFAULT_MAX_EPSILON,
+        not_private: bool = False,
     ) -> None:
         self.epsilon = epsilon
         self.mechanism = mechanism
@@ -176,6 +186,8 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.vault = vault
         self.random_state = random_state
         self.noise_seed = noise_seed
+        self.max_epsilon = max_epsilon
+        self.not_private = not_private
 
     @overload
     def fit(self, X: Any, y: Any) -> Self: ...
@@ -183,27 +195,32 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, Xa: Any, Xb: Any, y: Any, /) -> Self: ...
 
     def fit(self, X: Any, y: Any, *labels: Any) -> Self:
-        """Train on X (the feature party's) and y, or on Xa, Xb (the label party's own features) and y."""
+        """Train on X (the feature party's) and y, or on Xa, Xb (the label party's own features) and y.
+
+        A fit that costs more than is permitted, or y that differs from the labels in the `vault`, is a `VaultError`
+        before anything is stored or released.
+        """
         given, y = _blocks_and_labels(X, y, labels)
         numbers = self._class_numbers(y)
         block = self._read(given, reset=True)
         check_consistent_length(*given, numbers)
         self._shares = self._columns_of_parties(block)
-        job = self._job(block)
+        job, policy = self._job(block), ReleasePolicy(_plain(self.max_epsilon), self.not_private)
+        check_first_releases(job, len(self.classes_), block.rows, policy)
+        if job.privacy.noise_seed is not None:
+            warnings.warn("the noise is seeded: this fit is NOT private", stacklevel=2)
         ids = self._record_ids(given[0], block.rows)
         tables = {party: block.table(columns, ids) for party, columns in self._shares.items()}
         categories, everything = IndexedCategories(_plain(self.min_count)), np.arange(block.rows)
         encoded = {party: learn(table, categories, everything) for party, table in tables.items()}
         self._encoders = {party: encoder for party, (encoder, _) in encoded.items()}
         features = {party: found for party, (_, found) in encoded.items()}
-        if self.vault is not None:
-            _store(Path(self.vault), ids, numbers, len(self.classes_))
-        elif job.privacy.mechanism != "none" and job.privacy.noise_seed is None:
+        if self.vault is None and job.privacy.mechanism != "none" and job.privacy.noise_seed is None:
             names = [str(name) for name in self.classes_[numbers]]
             _warn_of_repetition(_contents(block, names), job.privacy.build(len(self.classes_)).epsilon)
         with one_thread(), tempfile.TemporaryDirectory(prefix="tpsl-", dir=_folder_in_memory()) as folder:
-            run, vault = Path(folder) / "run", None if self.vault is None else Path(self.vault)
-            data = _dataset(features, ids, numbers, self.classes_)
+            run, data = Path(folder) / "run", _dataset(features, ids, numbers, self.classes_)
+            vault = VaultChoice(None if self.vault is None else Path(self.vault), policy=policy, may_be_new=True)
             result = train(job, run, vault=vault, data=data)
             self.halves_ = load_halves(run, data.feature_parties, data.label_features)
         self.epsilon_, self.delta_, self.private_ = result.epsilon, result.delta, result.private
@@ -327,6 +344,9 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _job(self, block: Block) -> Job:
         """Return the job of this fit; a wrong parameter is an error that names it."""
+        for name, value in (("privacy.epsilon", self.epsilon), ("max_epsilon", self.max_epsilon)):
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise ValueError(f"{type(self).__name__}: {name}: must be a number, got {value!r}")
         if self.mechanism == "none" and self.epsilon != math.inf:
             raise ValueError(f"epsilon is {self.epsilon}, but mechanism 'none' has no noise: its ε is float('inf')")
         noise = {"mechanism": self.mechanism, "epsilon": _plain(self.epsilon), "noise_seed": _plain(self.noise_seed)}
@@ -411,21 +431,6 @@ def _dataset(
     records = LabelRecords(ids, held.pop(LABEL_PARTY, None), names, train, test)
     sides = {party: FeatureSide(party, ids, encoded, train, test) for party, encoded in held.items()}
     return Dataset(sides, LabelSide(records, TrueLabels(np.append(numbers, 0), names)))
-
-
-def _store(path: Path, ids: Any, numbers: npt.NDArray[np.int64], classes: int) -> None:
-    """Put the labels of these records into the vault; those that it has released already stay released as they are."""
-    if not Vault.exists(path):
-        Vault.create(path, classes=classes, batches=[(ids, numbers, None)]).close()
-        return
-    with Vault.open(path) as vault:
-        changed = vault.add([(ids, numbers, None)]).changed_after_release
-    if changed:
-        warnings.warn(
-            f"{changed} records of the vault {path} have another label in y than when they were released, and the "
-            "release stays: does the index of X name the same records as before?",
-            stacklevel=3,
-        )
 
 
 _TELLING_BITS = 64

@@ -17,6 +17,9 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.floating]
 
+GUESSING = 0.5
+"""The AUC of a score that knows nothing."""
+
 _AT_ONCE = 1 << 18
 """Records of a block."""
 _SORTED_AT_ONCE = 1 << 19
@@ -34,6 +37,11 @@ class AUC:
 
     def __str__(self) -> str:
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
+
+
+def no_better_than_guessing(low: float) -> bool:
+    """Whether an AUC may be that of guessing: its interval, which begins at `low`, reaches 0.5."""
+    return low <= GUESSING
 
 
 def auc(scores: npt.ArrayLike, positive: npt.ArrayLike, confidence: float = 0.95) -> AUC:
@@ -55,8 +63,13 @@ def auc(scores: npt.ArrayLike, positive: npt.ArrayLike, confidence: float = 0.95
     return _with_interval(*auc_with_variance(values, is_positive), confidence)
 
 
+def half_width(standard_error: float, confidence: float = 0.95) -> float:
+    """Return half of the confidence interval of an estimate with this standard error."""
+    return NormalDist().inv_cdf((1 + confidence) / 2) * standard_error
+
+
 def _with_interval(area: float, variance: float, confidence: float) -> AUC:
-    margin = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(variance)
+    margin = half_width(math.sqrt(variance), confidence)
     return AUC(area, max(0.0, area - margin), min(1.0, area + margin))
 
 
@@ -114,7 +127,7 @@ class Spread:
 
 
 BlockOf = Callable[[slice], tuple[Floats, npt.NDArray[Any]]]
-"""The scores of a block of records, and something of each that is added up."""
+"""The scores of a block of records, and something of each, a number or several, that is added up."""
 
 
 def by_score(count: int, block_of: BlockOf) -> Iterator[tuple[Floats, npt.NDArray[np.int64], npt.NDArray[Any]]]:
@@ -134,7 +147,7 @@ def by_score(count: int, block_of: BlockOf) -> Iterator[tuple[Floats, npt.NDArra
                 chosen = np.ones(len(found), np.bool_) if below is None else found > below
                 if cut is not None:
                     equal = found == cut
-                    times, total = times + np.count_nonzero(equal), total + added[equal].sum()
+                    times, total = times + np.count_nonzero(equal), total + added[equal].sum(axis=0)
                     chosen &= found < cut
                 found, added = found[chosen], added[chosen]
             scores.append(found)

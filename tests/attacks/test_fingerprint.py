@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from tpsl.attacks import run_attacks
+from tpsl.attacks.auc_prediction import auc_ceiling
 from tpsl.attacks.fingerprint import UNDECIDED, Float32s, Guesses, _neighbours, fingerprint_attack
 from tpsl.attacks.white_box import WhiteBox
-from tpsl.mechanisms import auc_ceiling, laplace
+from tpsl.mechanisms import laplace
 from tpsl.perturb import grad_perturb
 
 SIGMAS = 4.9  # α = 1e-6

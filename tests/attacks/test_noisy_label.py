@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tpsl.attacks.attacked_run import AttackedRun
+from tpsl.attacks.auc_prediction import predicted_auc
 from tpsl.attacks.noisy_label import NoisyLabelReader
 from tpsl.attacks.scoring import Evaluation
 from tpsl.attacks.suite import ATTACKS
@@ -21,11 +22,10 @@ from tpsl.mechanisms import (
     integer_weights,
     laplace,
     optimized_unary,
-    predicted_auc,
     randomized_response,
     subset_selection,
+    table_mechanism,
 )
-from tpsl.mechanisms.table_mechanism import table_mechanism
 from tpsl.models.halves import Top
 from tpsl.models.members import Tops
 from tpsl.perturb import LOSSES, LogitGradient, Loss, cross_entropy

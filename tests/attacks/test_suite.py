@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tpsl.attacks import ATTACKS, Attack, AttackedRun, AttackError, KnownLabels, run_attacks
+from tpsl.attacks.auc_prediction import auc_ceiling, predicted_auc
 from tpsl.data.true_labels import TrueLabels, reveal
-from tpsl.mechanisms import auc_ceiling, predicted_auc
 from tpsl.registry import UnknownName
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train

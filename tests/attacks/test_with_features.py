@@ -10,6 +10,7 @@ import pytest
 
 from tpsl.attacks import AttackResult, run_attacks
 from tpsl.attacks.as_features import embeddings_as_features
+from tpsl.attacks.auc_prediction import auc_ceiling
 from tpsl.attacks.transcript_walk import PreparedAttack, evaluate_attacks
 from tpsl.attacks.with_features import (
     RowScores,
@@ -24,8 +25,7 @@ from tpsl.data.dataset import load_label_party
 from tpsl.data.features import Features, joined_features
 from tpsl.data.synthetic import World
 from tpsl.data.true_labels import reveal
-from tpsl.mechanisms import auc_ceiling, integer_weights, laplace, randomized_response
-from tpsl.mechanisms.table_mechanism import table_mechanism
+from tpsl.mechanisms import integer_weights, laplace, randomized_response, table_mechanism
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.transcript import TranscriptStep

@@ -20,8 +20,7 @@ from tpsl.audit import audit, repeat_releases, repeated_releases, replay
 from tpsl.data import synthetic
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
-from tpsl.mechanisms import randomized_response, seeded_words
-from tpsl.mechanisms.randomized_response import RandomizedResponse
+from tpsl.mechanisms import RandomizedResponse, randomized_response, seeded_words
 from tpsl.party.label_party import LabelParty
 from tpsl.training.after_training import AfterTraining
 from tpsl.training.job import Job

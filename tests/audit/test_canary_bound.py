@@ -15,9 +15,8 @@ from tpsl.audit.canary_bound import attack_canaries
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.files import for_json
-from tpsl.mechanisms import randomized_response, secure_words, seeded_words
-from tpsl.mechanisms.additive import AdditiveMechanism
-from tpsl.mechanisms.randomized_response import RandomizedResponse
+from tpsl.mechanisms import RandomizedResponse, randomized_response, secure_words, seeded_words
+from tpsl.mechanisms.additive_noise import AdditiveMechanism
 from tpsl.party.label_party import LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job

@@ -18,8 +18,8 @@ from tpsl.mechanisms import (
     randomized_response,
     seeded_words,
     subset_selection,
+    table_mechanism,
 )
-from tpsl.mechanisms.table_mechanism import table_mechanism
 from tpsl.vault.outcome_tests import Expected, accusations
 
 TABLE = table_mechanism("uneven", integer_weights([[0.6, 0.2, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], 1.0))

@@ -149,6 +149,7 @@ def test_check_of_what_parties_bring_themselves(tpsl: Any, tmp_path: Path, monke
         (tmp_path / f"{party}.yaml").write_text(f"party: {party}\ninputs: brought:Source\n")
     found = tpsl("data", "check", "job.yaml", "--local", "left.yaml", "--local", "label.yaml", "--json").json()
     assert found["passed"] and found["classes"] == {"0": 20, "1": 20}
+    (tmp_path / "label.yaml").unlink()
     alone = tpsl("data", "check", "job.yaml", "--local", "left.yaml")
     assert "label: its data is not here" in alone.stdout
 

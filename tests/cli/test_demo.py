@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tpsl.mechanisms import laplace, predicted_auc, randomized_response
+from tpsl.attacks.auc_prediction import predicted_auc
+from tpsl.mechanisms import laplace, randomized_response
 from tpsl.training.run_folder import RunFolder
 
 QUICK = ("--rows", 2000)

@@ -76,6 +76,14 @@ def test_what_makes_no_sense_is_one_sentence(tpsl: Any, run: Path, options: tupl
     assert sentence in tpsl("label", "evaluate", run, *options).error()
 
 
+@pytest.mark.parametrize("option", [("--mechanism", "laplace"), ("--scores", "s.csv"), ("--out", "shared.json")])
+def test_true_labels_are_not_released(tpsl: Any, run: Path, option: tuple[str, str]) -> None:
+    assert f"{option[0]} is for --epsilon" in tpsl("label", "evaluate", run, *option).error(2)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert "test AUC" in tpsl("label", "evaluate", run).facts()
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before, "it is only read"
+
+
 def test_it_takes_nothing_of_the_feature_party_and_leaves_nothing_with_it(tpsl: Any, run: Path) -> None:
     """Whatever a feature party asks for: an evaluation is a command of the label party, which has the file."""
     shutil.rmtree(run / "feature")

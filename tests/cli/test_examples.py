@@ -70,7 +70,9 @@ def over_a_network(example: Example) -> list[dict[str, Any]]:
     label.wait_for("lost", peer=killed)
     features[killed] = example.join(killed, address)
     features[killed].wait_for("resumed")
-    return [label.result(), *(feature.result() for feature in features.values())]
+    results = [label.result(), *(feature.result() for feature in features.values())]
+    evaluated = example.tpsl("label", "evaluate", "runs/job-label", "--local", "label.yaml").result()
+    return [evaluated, *results[1:]]
 
 
 def test_an_example_is_trained_killed_resumed_attacked_and_audited(example: Example) -> None:

@@ -303,3 +303,77 @@ def test_on_a_terminal_each_guess_is_asked_about(tpsl: Any, folder: Path, monkey
     assert content["data"]["class_values"] == ["defaulted", "repaid"]
     assert content["data"]["features"][0]["numeric"] == ["Annual income"]
     assert content["privacy"] == {"epsilon": 0.25}
+
+
+@pytest.fixture
+def rare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with 2,500 customers, 25 of whom are frauds."""
+    draw = random.Random(3)
+    frauds = set(draw.sample(range(2500), 25))
+    with (tmp_path / "shop.csv").open("w") as features, (tmp_path / "bank.csv").open("w") as labels:
+        features.write("id,spent,visits\n")
+        labels.write("id,fraud\n")
+        for number in range(2500):
+            features.write(f"c{number},{draw.gauss(number in frauds, 1):.4f},{draw.randint(1, 90)}\n")
+            labels.write(f"c{number},{'yes' if number in frauds else 'no'}\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_rare_label_is_told_before_anything_is_released(tpsl: Any, rare: Path) -> None:
+    drowns = re.compile(
+        r"about (\d+) labels 'yes' drown in about (\d+) false ones at ε = 1, .*use ε ≥ (\d+), (\d+) times"
+    )
+    made = tpsl("init", "shop.csv", "bank.csv")
+    checked = tpsl("data", "check", "job.yaml")
+    alone = tpsl("init", "--labels", "bank.csv", "--out", "alone")
+    waiting = ("--insecure-loopback", "--listen", "127.0.0.1:0", "--set", "local.wait=0", "--out", "waited")
+    served = tpsl("label", "serve", "job.yaml", *waiting)
+    trained = tpsl("train", "job.yaml", "--out", "run")
+    assert served.status == 1 and trained.status == 0, trained.stderr
+    for said in (made.stdout, checked.stdout, alone.stdout, served.stderr, trained.stderr):
+        found = drowns.search(said)
+        assert found is not None, said
+        positives, false, epsilon, times = map(int, found.groups())
+        assert (15 <= positives <= 25, 530 <= false <= 540, epsilon) == (True, True, 6) and times > 10
+    assert served.stderr.index("drown") < served.stderr.index("listening")
+    assert trained.stderr.index("drown") < trained.stderr.index("released")
+    for written in rare.rglob("*.yaml"):
+        assert "drown" not in written.read_text() and "25" not in written.read_text().replace("--epsilon", "")
+    facts = trained.facts()
+    assert facts["hold-out AUC"] == "– (too few noisy labels to estimate it)"
+    low = float(facts["test AUC"].split()[4])
+    assert facts.get("verdict", "").startswith("no better than guessing") == (low <= 0.5)
+
+
+def test_a_label_that_is_not_rare_is_not_called_so(tpsl: Any, folder: Path) -> None:
+    made = tpsl("init", "customers.csv", "loans.csv")
+    assert "clean ones" not in made.stdout
+    assert "drown" not in tpsl("data", "check", "job.yaml").stdout
+
+
+def test_the_limit_that_init_writes_holds_in_its_own_command(tpsl: Any, rare: Path) -> None:
+    (rare / "vaults").mkdir()
+    command = steps(tpsl("init", "shop.csv", "bank.csv").stdout)["train, in one process"]
+    first = tpsl(*command)
+    assert first.status == 0, first.stderr
+    assert "read beside the job, as tpsl init writes them: label.yaml, feature.yaml" in first.stderr
+    other = [*command[:2], "--epsilon", 2, "--out", "runs/second"]
+    free = tpsl(*other).error()
+    assert free.startswith(
+        "error: 2,000 records were released before under something else (2,000 under discrete (ε = 1)"
+    )
+    costs = [free.index(way) for way in ("cost nothing", "--scratch", "--compose", "to ε = 3 in all, for good")]
+    assert costs == sorted(costs)
+    refused = tpsl(*other, "--compose").error()
+    assert "to ε = 3 in all, more than the ε = 1 that the label party permits" in refused
+    (rare / "elsewhere.yaml").write_text("party: label\nmax_epsilon: 3.0\n")
+    assert tpsl(*other, "--compose", "--local", "elsewhere.yaml", "--json").json()["total_epsilon"] == 3.0
+
+
+def test_other_files_beside_a_job_are_not_read(tpsl: Any, rare: Path) -> None:
+    tpsl("init", "shop.csv", "bank.csv")
+    (rare / "label.yaml").write_text("party: feature\nmax_epsilon: 0.0\n")
+    (rare / "feature.yaml").write_text("- no local file\n")
+    trained = tpsl("train", "job.yaml", "--out", "run")
+    assert trained.status == 0 and "read beside the job" not in trained.stderr

@@ -53,6 +53,8 @@ def test_two_programs_search_and_predict_with_the_committee(programs: Callable[.
     )
     assert len(tuned["candidates"]) == len(kept["candidates"]) == 2
     assert not any(name in row for row in kept["candidates"] for name in ("weight", "test_auc", "validation_loss"))
+    assert tuned["committee"]["test_auc"] is tuned["best"]["test_auc"] is None, "this process ends where a peer sees it"
+    tuned = programs(tmp_path, "label", "evaluate", "bank", "--json").result()
     both(
         "predict",
         {

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tpsl.mechanisms import predicted_auc, randomized_response
+from tpsl.attacks.auc_prediction import predicted_auc
+from tpsl.mechanisms import randomized_response
 from tpsl.report.watching import WatchedFolder
 from tpsl.tuning.space import configuration
 

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from tpsl.cli.live import Live
+from tpsl.cli.live_displays import sentence
 from tpsl.training.evaluation import TestMetrics
 from tpsl.training.observer import FEATURE_FACTS, NullObserver, Observer
 
@@ -214,11 +215,18 @@ def test_the_feature_side_refuses_facts_that_could_depend_on_labels() -> None:
         with pytest.raises(RuntimeError, match=rf"the feature side must not know {metric}"):
             live.event("epoch", epoch=1, **{metric: 0.5})
     assert "epoch" not in written.getvalue(), "refused before it is shown"
-    assert live.state.test_auc is None
     live.event("epoch", epoch=1)
     live.event("resumed", step=3)
     live.event("restarted", peer="label")
     assert not any(name.startswith("test") or "loss" in name for name in FEATURE_FACTS)
+
+
+def test_an_estimate_is_shown_with_its_interval_or_not_at_all() -> None:
+    facts = {"epoch": 2, "validation_loss": 0.5, "validation_auc": 0.7, "validation_auc_low": 0.65}
+    shown = sentence("epoch", {**facts, "validation_auc_high": 0.75})
+    assert shown == "epoch 2 · validation loss 0.5000 · validation auc 0.7000 (0.6500 to 0.7500)"
+    unknown = dict.fromkeys(("validation_auc", "validation_auc_low", "validation_auc_high"), float("nan"))
+    assert sentence("epoch", {**facts, **unknown}) == "epoch 2 · validation loss 0.5000"
 
 
 def test_strangers_are_shown_and_not_kept() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tpsl.mechanisms.table import TOTAL
+from tpsl.mechanisms import TOTAL
 from tpsl.vault import Vault
 
 FILES = Path(__file__).parents[2] / "examples" / "own-parts"
@@ -46,7 +46,9 @@ def test_own_parts_train_over_a_network_and_are_verified_attacked_and_audited(
     ours("train", "job.yaml", *both, *SHORT, "--out", "one", "--record-transcript").result()
     assert weights(folder / "at_label", folder / "at_shop") == weights(folder / "one")
 
-    # Loggers and observers heard what their side may know.
+    # Loggers and observers heard what their side may know; what true labels say comes with another command.
+    assert "auc" not in (folder / "at_label" / "label" / "curves.csv").read_text()
+    ours("label", "evaluate", "at_label", "--log", "csv").result()
     curves = {side: (folder / f"at_{side}" / side / "curves.csv").read_text() for side in ("label", "shop")}
     assert "test_auc" in curves["label"]
     assert {line.split(",")[1] for line in curves["shop"].splitlines()} <= {"samples_per_second"}

@@ -62,6 +62,11 @@ class Office:
         address = f"127.0.0.1:{self.port}"
         return self.tpsl("feature", "join", job, "--connect", address, *door, *LOGGED, *options, **how)
 
+    def evaluate(self, run: str = "runs/job-label") -> dict[str, Any]:
+        """Return the label party's result with what it computes from true labels."""
+        result: dict[str, Any] = self.tpsl("label", "evaluate", run, "--set", "local.threads=1").result()
+        return result
+
     def train_in_one_process(self, *options: object, job: str = "job.yaml") -> dict[str, bytes]:
         """Return the weights of one process, which finds the vault that the label party has used."""
         self.tpsl("train", job, "--out", "one", "--set", "local.threads=1", *options).result()
@@ -96,7 +101,7 @@ def test_two_programs_train_the_weights_of_one(office: Office) -> None:
     feature = office.join("feature", "--set", "local.metrics_port=0", "--record-transcript", installed=True)
     labels, features = label.result(), feature.result()
     assert labels["steps"] == features["steps"] == 26
-    assert "test_auc" in labels
+    assert labels["test_auc"] is labels["test_log_loss"] is None
     assert not any("auc" in key or "loss" in key or "epsilon" in key for key in features)
     # One process with the same vault: the same noisy labels, so the same weights, bit for bit.
     one = office.train_in_one_process("--record-transcript")
@@ -112,8 +117,43 @@ def test_two_programs_train_the_weights_of_one(office: Office) -> None:
     assert "loss" not in feature.log()
     # Both again: finished, nothing to do.
     again = office.serve(), office.join("feature")
-    assert again[0].result()["test_auc"] == labels["test_auc"]
+    assert again[0].result() == labels
     assert again[1].result() == features
+
+
+def test_who_serves_ends_without_a_look_at_true_labels_and_another_command_looks(office: Office) -> None:
+    """Peers see when a process, or its pod, ends; so it neither waits for an evaluation nor fails with one."""
+    (office.folder / "shop.csv").write_text("id,x\n" + "".join(f"r{row},{row % 5}\n" for row in range(600)))
+    (office.folder / "bank.csv").write_text("id,label\n" + "".join(f"r{row},{row % 5 // 3}\n" for row in range(600)))
+    files = {"features": [{"path": "shop.csv", "numeric": ["x"]}], "label": {"path": "bank.csv"}}
+    training = {**SMALL["training"], "batch_size": 32, "head": "local"}
+    office.write_job({**SMALL, "data": {"source": "table", **files}, "training": training})
+    label, feature = office.listening(office.serve()), office.join("feature")
+    trained = label.result()
+    feature.result()
+    run, head = office.folder / "runs" / "job-label", "label/NOT-PRIVATE/local_head.safetensors"
+    assert {name for name, value in trained.items() if name.startswith("test_") and value is not None} == {
+        "test_records"
+    }
+    assert "local_head" not in trained and not (run / head).exists()
+    assert not label.events("evaluated") and not label.events("local head")
+    assert "test_" not in (run / "label" / "metrics.jsonl").read_text()
+    assert len(label.events("finished")) == 1
+
+    # Neither a table that has gone nor an evaluation changes what serving says and how it ends.
+    (office.folder / "bank.csv").rename(office.folder / "moved.csv")
+    assert "bank.csv" in office.tpsl("label", "evaluate", "runs/job-label").error()
+    assert office.serve().result() == trained
+    found = office.tpsl("label", "evaluate", "runs/job-label", "--set", "local.data=moved.csv").result()
+    assert office.serve().result() == trained
+    assert office.evaluate() == found, "it is only read"
+
+    (office.folder / "moved.csv").rename(office.folder / "bank.csv")
+    one = office.tpsl("train", "job.yaml", "--out", "one", "--set", "local.threads=1").result()
+    assert {name for name in one if one[name] != found[name]} <= {"run", "seconds", "samples_per_second"}
+    assert found["local_head"]["test_auc"] > 0.9, "or anything would do"
+    for name in (head, "label/metrics.jsonl"):
+        assert (run / name).read_bytes() == (office.folder / "one" / name).read_bytes()
 
 
 def test_two_programs_choose_the_same_method_and_fit_the_head_of_one(office: Office) -> None:
@@ -121,8 +161,8 @@ def test_two_programs_choose_the_same_method_and_fit_the_head_of_one(office: Off
     office.write_job({**SYNTHETIC, **changes, "method": "auto", "statistic": {"share_codes": True}}, validation=0.1)
     label = office.listening(office.serve())
     feature = office.join("feature")
-    result = label.result()
-    feature.result()
+    assert label.result()["test_auc"] is feature.result().get("test_auc") is None
+    result = office.evaluate()
     assert result["steps"] == 0
     assert result["test_auc"] > 0.65, "or the head is the base rate, and anything would do"
     assert result["statistic_records"] == 2880
@@ -412,7 +452,7 @@ def test_metrics_of_the_feature_side_know_nothing_of_labels(office: Office) -> N
         assert address
         with urllib.request.urlopen(address[0], timeout=10) as page:
             pages.append(page.read().decode())
-    # Nor those of the label side, as long as anybody is connected.
+    # Nor those of the label side.
     assert "auc" not in pages[0]
     assert "auc" not in pages[1]
     assert re.search(r"^tpsl_bytes_sent_total [1-9]", pages[1], re.MULTILINE)

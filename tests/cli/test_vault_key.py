@@ -65,7 +65,7 @@ def test_a_key_is_changed_and_taken_off(
 def test_a_run_makes_no_second_vault_beside_one_that_it_cannot_open(
     tpsl: Any, small_job: Path, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    local = tmp_path / "label.yaml"
+    local = tmp_path / "with-key.yaml"
     local.write_text(f"party: label\nvault_key: {key.name}\n")
     trained = tpsl("train", small_job, "--local", local, "--out", tmp_path / "run")
     assert trained.status == 0, trained.stderr

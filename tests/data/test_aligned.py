@@ -78,13 +78,35 @@ def test_records_are_those_of_the_alignment_in_its_order(config: TableData) -> N
     assert np.allclose([standard.mean], np.mean(np.array(SHOP)[data.train])), "learned from the training records alone"
 
 
-def test_a_record_that_the_label_party_does_not_know_is_class_0_and_its_own_unit(config: TableData) -> None:
+def test_a_record_that_the_label_party_does_not_know_is_class_0(config: TableData) -> None:
     side = load_label_party(config)
     assert reveal(side.labels).tolist() == [1, 0, 1, 0, 1, 0]
-    assert side.records.units is None and side.records.ids_are_new
-    unknown = "0123456789abcdef-00000000000"
+    assert side.records.units is None and side.records.ids_are_new and side.records.further_records == 0
+
+
+def test_a_further_record_of_a_unit_counts_as_unknown(config: TableData) -> None:
+    """The units of the six records are x, none, x, none, y, y."""
     units = config.model_copy(update={"label": config.label.model_copy(update={"unit": "segment"})})
-    assert load_label_party(units).records.units.to_pylist() == ["x", f"{unknown}1", "x", f"{unknown}3", "y", "y"]  # type: ignore[union-attr]
+    side = load_label_party(units)
+    assert reveal(side.labels).tolist() == [1, 0, 0, 0, 1, 0]
+    assert side.records.units is None and side.records.further_records == 2
+    assert side.in_file is not None and len(side.in_file.ids) == 5, "all of the file, whoever is in the alignment"
+
+
+def test_a_unit_changes_the_label_of_one_record_at_most(config: TableData) -> None:
+    """Compared with the file without it, and with other labels of its rows, whatever the others list."""
+    rng, loaded = np.random.default_rng(0), Alignment.load(config.label.alignment or Path())
+    for _ in range(50):
+        rows = rng.permutation(np.r_[np.full(20, -1), np.arange(40)])
+        units, labels = pa.array([f"u{one}" for one in rng.integers(0, 9, 40)]), rng.integers(0, 3, 40)
+        aligned = replace(loaded, rows=rows)
+        before = aligned.with_one_record_for_each(units).labels(labels)
+        for unit in sorted(set(units.to_pylist())):
+            of_unit = np.array([one == unit for one in units.to_pylist()])
+            without = replace(aligned, rows=np.where((rows >= 0) & of_unit[rows], -1, rows))
+            assert (without.with_one_record_for_each(units).labels(labels) != before).sum() <= 1
+            relabelled = np.where(of_unit, rng.integers(0, 3, 40), labels)
+            assert (aligned.with_one_record_for_each(units).labels(relabelled) != before).sum() <= 1
 
 
 def test_without_a_label_column_membership_is_the_label(config: TableData) -> None:

@@ -29,6 +29,7 @@ FOLDERS = sorted(
 OLDEST = "1.31"
 """Of Kubernetes: `podFailurePolicy` and `ReadWriteOncePod` are stable from here on."""
 
+PARTIES = ("label", "feature")
 Manifest = dict[str, Any]
 
 
@@ -154,7 +155,7 @@ def test_a_command_has_such_options_and_its_files(
         if "job.yaml" in files:
             assert (local.metrics_host, local.metrics_port) == ("0.0.0.0", ports["metrics"])
             load_job(tmp_path / "job.yaml")
-        elif files:
+        elif container["args"][1] in ("score", "embed"):
             (health,) = [one["value"] for one in container["env"] if one["name"] == "TPSL_HEALTH"]
             assert health == f"http://127.0.0.1:{local.http}/health"
         assert local.listen == (f"0.0.0.0:{ports['peers']}" if "peers" in ports else None)
@@ -191,6 +192,36 @@ def test_a_pod_that_is_slow_is_not_killed(kustomized: Callable[[str], list[Manif
             starting, living = container["startupProbe"], container["livenessProbe"]
             assert starting["failureThreshold"] * starting["periodSeconds"] >= 300
             assert living["failureThreshold"] * living["periodSeconds"] >= 120
+
+
+def test_the_pod_that_serves_reads_no_true_label_after_training_and_another_one_does(
+    kustomized: Callable[[str], list[Manifest]],
+) -> None:
+    """What depends on true labels takes a pod that no Service selects, and whose end nobody sees."""
+    training, evaluation = kustomized("training/label"), kustomized("evaluation/label")
+    ((served, serving),), ((evaluated, evaluating),) = pods(training), pods(evaluation)
+    assert (serving["args"][:2], evaluating["args"][:2]) == (["label", "serve"], ["label", "evaluate"])
+    assert yaml.safe_load(config(training, served)["local.yaml"])["out"] == evaluating["args"][2]
+    assert not set(of_kind(training, "Job")) & set(of_kind(evaluation, "Job"))
+    assert not of_kind(evaluation, "Service")
+    others = [kustomized(folder) for folder in FOLDERS if folder.endswith("/label")]
+    for service in [service for one in others for service in of_kind(one, "Service").values()]:
+        assert not service["spec"]["selector"].items() <= evaluated["metadata"]["labels"].items()
+
+
+def test_the_label_partys_pod_is_ready_while_its_port_is_open(kustomized: Callable[[str], list[Manifest]]) -> None:
+    ((_, container),) = pods(kustomized("training/label"))
+    probe, (port,) = container["readinessProbe"], [one for one in container["ports"] if one["name"] == "peers"]
+    assert f":{{{port['containerPort']}:04X}}" in probe["exec"]["command"][-1]
+    assert probe["periodSeconds"] * probe["failureThreshold"] <= 5
+    (door,) = of_kind(kustomized("training/label"), "Service").keys() - {"tpsl"}
+    assert not of_kind(kustomized("training/label"), "Service")[door]["spec"].get("publishNotReadyAddresses")
+
+
+def test_two_pods_never_share_the_parts_of_a_request(kustomized: Callable[[str], list[Manifest]]) -> None:
+    (label,), (feature,) = (of_kind(kustomized(f"scoring/{party}"), "Deployment").values() for party in PARTIES)
+    assert (label["spec"]["replicas"], label["spec"]["strategy"]) == (1, {"type": "Recreate"})
+    assert feature["spec"]["strategy"] == {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
 
 
 def test_every_pod_is_behind_a_policy_that_names_addresses(manifests: list[Manifest]) -> None:

@@ -144,6 +144,11 @@ class Pod:
         except OSError:
             return False
 
+    def is_ready(self) -> bool:
+        """Ask the readiness probe, as the kubelet does."""
+        command = [self._here(word) for word in self._container["readinessProbe"]["exec"]["command"]]
+        return not subprocess.run(command, env=self.environment, capture_output=True).returncode
+
     def events(self, name: str) -> list[dict[str, Any]]:
         lines = [line for line in self.stderr.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
         return [event for event in map(json.loads, lines) if event["event"] == name]
@@ -243,15 +248,18 @@ def test_both_parties_train_to_the_end_though_a_pod_is_deleted(companies: Compan
     label = companies.start("training/label", **agreed)
     feature = companies.start("training/feature", **agreed)
     label.wait_until(lambda: len(label.events("checkpoint")) > 1, "training")
-    assert label.is_alive()
+    assert label.is_alive() and label.is_ready()
     assert feature.is_alive()
     assert label.delete() != 0, "a run that is not finished is no success: the Job starts another pod"
     assert label.events("error")[-1]["reason"].startswith("terminated; the same command goes on where it stopped")
-    assert not label.is_alive()
+    assert not label.is_alive() and not label.is_ready()
     feature.wait_until(lambda: feature.events("lost"), "waiting for the label party")
     assert feature.is_alive(), "who waits for the other party is in good health"
     again = companies.start("training/label", **agreed)
-    assert again.result()["steps"] == feature.result()["steps"] == 450
+    trained = again.result()
+    assert trained["steps"] == feature.result()["steps"] == 450
+    assert not again.is_ready()
+    assert (trained["test_auc"], trained["test_log_loss"]) == (None, None)
     assert again.events("resumed")[0]["step"] > 0
     (vault,) = vaults_in(companies.clusters["label"].claim("tpsl-vaults"))
     with Vault.open(vault) as opened:
@@ -282,6 +290,13 @@ def test_two_pods_of_one_party_train_together(companies: Companies) -> None:
     assert label.result()["steps"] == features[0].result()["steps"] == 150
     assert features[1].process.wait(PATIENCE) == 0
     assert features[1].stdout.read_text() == "", "worker 0 speaks for the party"
+
+
+def test_another_pod_evaluates_what_was_trained(companies: Companies) -> None:
+    """Without the vault and its key."""
+    found = companies.start("evaluation/label").result()
+    assert 0 < found["test_log_loss"] < 10
+    assert (found["steps"], found["total_epsilon"]) == (450, 2.0)
 
 
 def test_a_backup_is_a_sound_copy(companies: Companies) -> None:

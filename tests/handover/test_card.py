@@ -11,8 +11,15 @@ from typing import Any
 import pytest
 
 from tpsl.handover.card import Card, CardError, read_card, write_card
-from tpsl.mechanisms import Mechanism, from_spec, laplace, randomized_response, subset_selection
-from tpsl.mechanisms.table_mechanism import integer_weights, table_mechanism
+from tpsl.mechanisms import (
+    Mechanism,
+    from_spec,
+    integer_weights,
+    laplace,
+    randomized_response,
+    subset_selection,
+    table_mechanism,
+)
 from tpsl.vault import LedgerTotal
 
 OWN = table_mechanism("ordinal", integer_weights([[0.6, 0.3, 0.1], [0.3, 0.4, 0.3], [0.1, 0.3, 0.6]], 2.0))

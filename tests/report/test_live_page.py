@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tpsl.mechanisms.known import build_mechanism
+from tpsl.mechanisms import build_mechanism
 from tpsl.report import watching
 from tpsl.report.label_view import read_run
 from tpsl.report.ledgers import _read_state

@@ -4,15 +4,8 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from tpsl.mechanisms import (
-    DEFAULT_BOUND,
-    auc_ceiling,
-    fit_noise,
-    gaussian,
-    laplace,
-    predicted_auc,
-    randomized_response,
-)
+from tpsl.attacks.auc_prediction import auc_ceiling, predicted_auc
+from tpsl.mechanisms import DEFAULT_BOUND, fit_noise, gaussian, laplace, randomized_response
 from tpsl.report.promises import best_roc, promise_of
 from tpsl.training.job import make_job
 

@@ -54,7 +54,8 @@ def test_a_run_that_goes_on_says_how_far_it_is(runs: Path, tmp_path: Path) -> No
     shutil.copytree(runs / "stopped", run)
     (row,) = listed(tmp_path)["runs"]
     assert "steps" not in row and row["curve_of"] == "test_auc" and row["may_stop_early"] is False
-    assert row["curve"] == [[1, json.loads((run / "label" / "metrics.jsonl").read_text())["test_auc"]]]
+    entry = json.loads((run / "label" / "metrics.jsonl").read_text())
+    assert row["curve"] == [[1, *(entry[name] for name in ("test_auc", "test_auc_low", "test_auc_high"))]]
     ProgressFile(run / "label").at_step(7, 30, 70)
     job = yaml.safe_load((run / "job.yaml").read_text())
     job["training"] |= {"patience": 2, "validation": 0.1}

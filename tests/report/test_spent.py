@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tpsl.mechanisms.known import build_mechanism
+from tpsl.mechanisms import build_mechanism
 from tpsl.report.spent import spent_on
 from tpsl.report.watching import WatchedFolder
 from tpsl.training.run_folder import RunFolder

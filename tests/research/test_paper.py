@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tpsl.mechanisms import predicted_auc
+from tpsl.attacks.auc_prediction import predicted_auc
 from tpsl.training.job import Job
 from tpsl_research.paper import (
     EPSILONS,

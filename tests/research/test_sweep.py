@@ -7,7 +7,8 @@ from statistics import NormalDist
 import pyarrow.parquet as pq
 import pytest
 
-from tpsl.mechanisms import laplace, predicted_auc
+from tpsl.attacks.auc_prediction import predicted_auc
+from tpsl.mechanisms import laplace
 from tpsl.training.job import Job, make_job
 from tpsl_research.sweep import Setting, gaussian_sigma_like_laplace, grid, sweep
 

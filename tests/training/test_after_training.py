@@ -1,13 +1,14 @@
-"""True labels over real mutual TLS: nothing is computed from them while any peer is connected or can see the port.
+"""True labels over real mutual TLS: from the moment that the port is open, the label party's process reads none.
 
-A feature party that could measure how long the evaluation or the local head takes would learn of labels what ε does not
-allow. So each look at true labels is caught here, and what can be seen of the label party at that moment is noted.
+A feature party that could measure how long the evaluation or the local head takes, by the port or by the end of the
+process, would learn of labels what ε does not allow. So each look at true labels is caught here, and what can be seen
+of the label party at that moment is noted. `evaluate_run` computes the metrics and the head, in another process.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import math
 import socket
 import threading
 import time
@@ -21,8 +22,11 @@ import pytest
 
 from tpsl import metrics
 from tpsl.data.dataset import load
+from tpsl.data.true_labels import TrueLabels
 from tpsl.party import local_head
-from tpsl.training.after_training import is_complete
+from tpsl.prediction.halves import PredictionError
+from tpsl.prediction.local_head import load_predictor
+from tpsl.training.after_training import evaluate_run, is_complete
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job, make_job
@@ -31,7 +35,7 @@ from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.one_process import train
 from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole
-from tpsl.training.run_folder import RunFolder
+from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature, steps
@@ -75,7 +79,7 @@ class Sight:
     connections: int
 
 
-UNSEEN = [Sight("evaluation", False, 0), Sight("local head", False, 0)]
+STORED = [Sight("labels stored", False, 0)]
 
 
 class LabelParty:
@@ -94,7 +98,7 @@ class LabelParty:
         sight = Sight(what, self.port is not None and can_connect(self.port), open_connections(self.port))
         if sight not in self.sights:
             self.sights.append(sight)
-        if self.crashes and what != "labels stored":
+        if self.crashes:
             raise Interrupted
 
     def starts(self, threads: ThreadPoolExecutor) -> Future[TrainResult]:
@@ -109,6 +113,14 @@ class LabelParty:
         self.port = None
         self._opened.clear()
         return threads.submit(serve, self.job, self.local, self.run, watching=Watching(Heard()))
+
+    def evaluated(self) -> TrainResult:
+        """Do what the label party does when it likes, in another process than this; its looks are nobody's concern."""
+        seen, self.sights = self.sights, []
+        try:
+            return evaluate_run(RunFolder(self.run), self.local)
+        finally:
+            self.sights = seen
 
     def listening(self) -> int:
         assert self._opened.wait(LIMIT)
@@ -143,6 +155,14 @@ def label(job: Job, tmp_path: Path, certificates: Path, monkeypatch: pytest.Monk
         ("local head", local_head, "_train_part"),
     ):
         monkeypatch.setattr(place, name, looking(party, what, getattr(place, name)))
+    opened = TrueLabels._open
+
+    def read(labels: TrueLabels) -> Any:
+        if party.port is not None:
+            party.looks("true labels")
+        return opened(labels)
+
+    monkeypatch.setattr(TrueLabels, "_open", staticmethod(read))
     return party
 
 
@@ -192,9 +212,18 @@ def leave_before_the_last_word(role: FeatureRole, client: FeatureClient) -> None
         run_alone(attend_as_feature(role, client))
 
 
-def same_as_one_process(label: LabelParty, result: TrainResult, folder: Path) -> None:
-    """The numbers are those of `train` with the same vault."""
-    seen = list(label.sights)
+def saw_nothing(label: LabelParty, result: TrainResult) -> None:
+    """What has served has read no true label since its port was opened, and has left nothing computed from one."""
+    assert label.sights == STORED
+    written = RunFolder(label.run)
+    assert all(math.isnan(getattr(result, name)) for name in TEST_METRICS)
+    assert written.metrics() and not any(set(TEST_METRICS) & set(entry) for entry in written.metrics())
+    assert {path.name for path in (label.run / "label" / "NOT-PRIVATE").iterdir()} == {"README.txt", "inputs.f32"}
+
+
+def same_as_one_process(label: LabelParty, folder: Path) -> None:
+    """Evaluated, the numbers are those of `train` with the same vault."""
+    result, seen = label.evaluated(), list(label.sights)
     one = train(label.job, folder / "one", vault=Path((RunFolder(label.run).noted_ledger() or {})["vault"]))
     label.sights = seen
     measured = {"run": "", "seconds": 0.0, "samples_per_second": 0.0}
@@ -215,8 +244,8 @@ def test_a_party_that_stays_after_the_goodbye_sees_nothing(
         result = serving.result(LIMIT)
         for connection in watching:
             connection.close()
-    assert label.sights == [Sight("labels stored", False, 0), *UNSEEN]
-    same_as_one_process(label, result, tmp_path)
+    saw_nothing(label, result)
+    same_as_one_process(label, tmp_path)
 
 
 def test_nothing_is_seen_when_a_party_is_missing_at_the_end(
@@ -226,45 +255,72 @@ def test_nothing_is_seen_when_a_party_is_missing_at_the_end(
     with feature_party(label, tmp_path, certificates) as (role, client):
         leave_before_the_last_word(role, client)
     result = serving.result(LIMIT)
-    assert label.sights == [Sight("labels stored", False, 0), *UNSEEN]
-    same_as_one_process(label, result, tmp_path)
+    saw_nothing(label, result)
+    same_as_one_process(label, tmp_path)
 
 
 def test_a_second_start_opens_no_port_if_all_have_confirmed(
     label: LabelParty, tmp_path: Path, certificates: Path, threads: ThreadPoolExecutor
 ) -> None:
-    label.crashes = True
     serving = label.starts(threads)
     with feature_party(label, tmp_path, certificates) as (role, client):
         run_alone(attend_as_feature(role, client))
-        with pytest.raises(Interrupted):
-            serving.result(LIMIT)
-    unfinished = json.loads((label.run / "result.json").read_text())
-    assert unfinished["test_auc"] is None
-    label.crashes = False
-    result = label.starts(threads).result(LIMIT)
-    assert label.port is None
-    assert label.sights == [Sight("labels stored", False, 0), *UNSEEN]
-    same_as_one_process(label, result, tmp_path)
-    assert label.starts(threads).result(LIMIT) == result  # a third has nothing to do
+        trained = serving.result(LIMIT)
+    for _ in range(2):  # the second time the run is evaluated, which changes nothing for who serves
+        label.crashes = True
+        assert repr(label.starts(threads).result(LIMIT)) == repr(trained)
+        assert label.port is None
+        assert label.sights == STORED
+        label.crashes = False
+        same_as_one_process(label, tmp_path)
 
 
-def test_a_second_start_says_goodbye_before_it_looks_at_labels(
+def test_an_evaluation_that_was_interrupted_is_done_again(
     label: LabelParty, tmp_path: Path, certificates: Path, threads: ThreadPoolExecutor
 ) -> None:
+    serving = label.starts(threads)
+    with feature_party(label, tmp_path, certificates) as (role, client):
+        run_alone(attend_as_feature(role, client))
+        trained = serving.result(LIMIT)
     label.crashes = True
+    with pytest.raises(Interrupted):
+        label.evaluated()
+    label.crashes = False
+    saw_nothing(label, trained)
+    with pytest.raises(PredictionError, match=r"the local head is not trained yet: `tpsl label evaluate "):
+        load_predictor(label.run, local_head=True)
+    same_as_one_process(label, tmp_path)
+
+
+def test_a_second_start_says_goodbye_and_looks_at_no_label(
+    label: LabelParty, tmp_path: Path, certificates: Path, threads: ThreadPoolExecutor
+) -> None:
     serving = label.starts(threads)
     with feature_party(label, tmp_path, certificates) as (role, client):
         leave_before_the_last_word(role, client)
-    with pytest.raises(Interrupted):
-        serving.result(LIMIT)
-    label.crashes = False
+    serving.result(LIMIT)
     serving = label.starts(threads)
     with feature_party(label, tmp_path, certificates) as (role, client):
         run_alone(attend_as_feature(role, client))
         result = serving.result(LIMIT)
-    assert label.sights == [Sight("labels stored", False, 0), *UNSEEN]
-    same_as_one_process(label, result, tmp_path)
+    saw_nothing(label, result)
+    same_as_one_process(label, tmp_path)
+
+
+def test_other_records_than_those_of_the_run_are_not_evaluated(
+    label: LabelParty, tmp_path: Path, certificates: Path, threads: ThreadPoolExecutor
+) -> None:
+    with pytest.raises(RunError, match="has no job"):
+        label.evaluated()
+    serving = label.starts(threads)
+    with feature_party(label, tmp_path, certificates) as (role, client):
+        run_alone(attend_as_feature(role, client))
+        result = serving.result(LIMIT)
+    noted = label.run / "label" / "records.json"
+    noted.write_text(noted.read_text().replace('"digest": "', '"digest": "0'))
+    with pytest.raises(RunError, match="was trained on other records than these"):
+        label.evaluated()
+    saw_nothing(label, result)
 
 
 def test_an_error_ends_the_job_before_any_look_at_labels(
@@ -289,7 +345,7 @@ def test_an_error_ends_the_job_before_any_look_at_labels(
     with pytest.raises(BadMessage):
         serving.result(LIMIT)
     assert [entry["epoch"] for entry in RunFolder(label.run).metrics()] == [1]
-    assert label.sights == [Sight("labels stored", False, 0)]
+    assert label.sights == STORED
 
 
 class WritesAddress(NullObserver):
@@ -380,5 +436,5 @@ def test_nobody_can_keep_the_label_party_from_the_metrics_of_a_finished_run(
         with pytest.raises((PeerMissing, JobStopped)):
             run_alone(attend_as_feature(role, client))
     result = serving.result(LIMIT)
-    assert label.sights == [Sight("labels stored", False, 0), *UNSEEN]
-    same_as_one_process(label, result, tmp_path)
+    saw_nothing(label, result)
+    same_as_one_process(label, tmp_path)

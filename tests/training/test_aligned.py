@@ -5,11 +5,13 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
@@ -20,14 +22,17 @@ from tpsl.audit import examine
 from tpsl.data.aligned import Alignment
 from tpsl.data.config import TableData
 from tpsl.data.dataset import load_label_party
+from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response
 from tpsl.report.ledgers import result_now
 from tpsl.report.reading import read_view
 from tpsl.training.job import Job, load_job, make_job
+from tpsl.training.join import join
 from tpsl.training.local import Local, LocalError, own_data
-from tpsl.training.observer import Watching
+from tpsl.training.observer import UNWATCHED, NullObserver, Watching
 from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.serve import serve
 from tpsl.training.shared_evaluation import EvaluationTerms, evaluate_test_records
 from tpsl.training.vaults import VaultChoice
 from tpsl.vault import ReleasePolicy, Vault, VaultError
@@ -370,16 +375,21 @@ def test_a_vault_that_knows_people_by_what_an_alignment_calls_them_goes_on(table
         assert len(vault) == len(aligned)
 
 
-@pytest.mark.parametrize(("label", "total", "spent_by"), [({}, 2.0, "ledger"), ({"unit": "customer"}, 1.0, "run")])
+@pytest.mark.parametrize(
+    ("label", "vault_has_units", "total", "spent_by"),
+    [({}, False, 2.0, "ledger"), ({"unit": "customer"}, False, 2.0, "ledger"), ({}, True, 1.0, "run")],
+)
 def test_what_is_handed_over_counts_people_or_says_that_it_does_not(
-    tables: Path, label: dict[str, str], total: float, spent_by: str
+    tables: Path, label: dict[str, str], vault_has_units: bool, total: float, spent_by: str
 ) -> None:
-    """A customer with several rows has spent what the label party's list decides; one row for each has not."""
+    """In a vault with units what a customer has spent depends on the label party's list."""
     bank = pq.read_table(tables / "bank.parquet")
-    pq.write_table(bank.append_column("customer", bank["id"]), tables / "bank.parquet")
+    pq.write_table(bank.append_column("customer", pc.divide(bank["id"], 3)), tables / "bank.parquet")
     agreed = job(tables, "label-only", **label)
     for digest in "de":
         align(agreed, digest=digest * 64)
+        if vault_has_units:
+            store_with_units(agreed, tables / "vaults" / "with-units")
         train(agreed, tables / digest, vault=choice(tables, 9.0))
     shutil.rmtree(tables / "e" / "shop")
     view = read_view(tables / "e", "shop")
@@ -387,6 +397,99 @@ def test_what_is_handed_over_counts_people_or_says_that_it_does_not(
     told = "nobody, over all alignments, has spent more than ε = 2 in all" in view["ledger_note"]
     assert told == (spent_by == "ledger")
     assert ("is not said: it would tell whom that party knows" in view["ledger_note"]) != told
+
+
+def store_with_units(agreed: Job, path: Path) -> None:
+    side = load_label_party(agreed.data)
+    ids, labels = side.records.training_ids, reveal(side.labels)[side.records.train]
+    if not Vault.exists(path):
+        Vault.create(path, counts_people=True).close()
+    with Vault.open(path) as vault:
+        vault.add([(ids, labels, ids)])
+
+
+class Peer(NullObserver):
+    """A feature party that comes as soon as the label party listens."""
+
+    def __init__(self, agreed: Job, run: Path) -> None:
+        self._agreed, self._run, self._thread = agreed, run, Thread()
+
+    def event(self, name: str, **facts: Any) -> None:
+        if name == "listening":
+            quiet: dict[str, Any] = {"watching": UNWATCHED, "insecure_loopback": True}
+            local = Local(connect=str(facts["address"]))
+            self._thread = Thread(target=join, args=(self._agreed, "shop", local, self._run), kwargs=quiet)
+            self._thread.start()
+
+    def sees(self) -> bool:
+        """Whether the label party has listened and the run was finished."""
+        if self._thread.ident is not None:
+            self._thread.join(60)
+        return (self._run / "shop" / "result.json").exists()
+
+
+def served(agreed: Job, run: Path, local: Local) -> tuple[bool, str | None]:
+    """Whether the feature party has trained, and how the label party's process ends otherwise."""
+    peer = Peer(agreed, run / "shop-side")
+    try:
+        serve(agreed, local, run / "bank-side", watching=Watching(peer), insecure_loopback=True)
+    except VaultError as error:
+        return peer.sees(), str(error)
+    return peer.sees(), None
+
+
+def test_whether_a_person_with_several_records_is_known_shows_nowhere(tables: Path) -> None:
+    """A feature party lists five records of one person; it sees the same if the label party's list has all of them."""
+    shop, bank = (pq.read_table(tables / f"{name}.parquet") for name in ("shop", "bank"))
+    ids, found = 9000 + np.arange(5), {}
+    person = pa.table({"id": ids, "size": np.zeros(5), "colour": ids % 7})
+    pq.write_table(pa.concat_tables([shop, person]), tables / "shop.parquet")
+    others = pa.table({"id": bank["id"], "customer": bank["id"].cast(pa.string())})
+    rows = pa.table({"id": ids, "customer": ["the person"] * 5})
+    for known, list_of_buyers in ((True, pa.concat_tables([others, rows])), (False, others)):
+        folder = tables / str(known)
+        local = Local(listen="127.0.0.1:0", vaults=folder / "vaults", max_epsilon=2.5)
+        pq.write_table(list_of_buyers, tables / "bank.parquet")
+        agreed, seen = job(tables, "label-only", label=None, unit="customer"), []
+        for digest in "def":  # the third brings people to ε = 3
+            align(agreed, digest=digest * 64)
+            seen.append(served(agreed, folder / digest, local))
+        assert [trained for trained, _ in seen] == [True, True, False]
+        (path,) = (folder / "vaults").iterdir()
+        with Vault.open(path) as vault:
+            changes = ("ledger_head",)
+            stated = {name: value for name, value in vault.statement().items() if name not in changes}
+            for release in stated["releases"]:
+                del release["first"], release["last"]
+            total, largest = vault.total(None), vault.ledger().largest_unit
+        found[known] = [(trained, error and error.replace(str(folder), "")) for trained, error in seen], stated, total
+        assert largest is not None and (largest.epsilon, largest.records) == (2.0, 2)
+        assert sum(reveal(load_label_party(agreed.data).labels)) == COMMON + known, "one of five"
+    assert found[True] == found[False]
+    assert found[True][2].epsilon == 2.0
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_label_that_was_changed_is_kept_and_not_refused_in_a_secret_alignment(tables: Path, known: bool) -> None:
+    """Whether that record is in the alignment would otherwise show; two vaults are there, and one has it."""
+    agreed = job(tables, "label-only")
+    align(agreed, digest="e" * 64)
+    train(agreed, tables / "other", vault=choice(tables, 9.0))
+    align(agreed)
+    composing = replace(choice(tables, 9.0), policy=ReleasePolicy(max_epsilon=9.0, compose=True))
+    train(agreed, tables / "first", vault=replace(composing, named=tables / "vaults" / "second"))
+    bank, side = pq.read_table(tables / "bank.parquet"), load_label_party(agreed.data)
+    trained = set(Alignment.load(tables / "aligned-bank").rows[side.records.train].tolist())
+    row = next(row for row in range(BANK) if (row in trained) == known)
+    labels = bank["label"].to_numpy().copy()
+    labels[row] = 1 - labels[row]
+    pq.write_table(bank.set_column(1, "label", pa.array(labels)), tables / "bank.parquet")
+    told: list[str] = []
+    train(agreed, tables / "again", vault=choice(tables, 9.0), watching=Watching(notice=told.append))
+    assert RunFolder(tables / "again").vault() == tables / "vaults" / "second"
+    assert sum("1 of the training records have another label" in sentence for sentence in told) == known
+    first, again = weights(tables / "first"), weights(tables / "again")
+    assert all(np.array_equal(first[name], again[name]) for name in first), "the release stays"
 
 
 def test_membership_that_was_released_is_recognised_as_a_label(tables: Path) -> None:

@@ -24,6 +24,7 @@ from tests.ports import free_port
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import laplace
+from tpsl.training.after_training import evaluate_run
 from tpsl.training.arrivals import LabelsMissing
 from tpsl.training.evaluation import evaluate
 from tpsl.training.job import Job, make_job
@@ -414,4 +415,9 @@ def test_two_parties_are_killed_while_they_wait(tmp_path: Path, vault: Path, for
     for party in parties.values():
         party.join(60)
         assert party.exitcode == 0
+    elsewhere = Local(vault=tmp_path / "nowhere")
+    with pytest.raises(VaultError, match=r"there is no vault at .*nowhere, which has the late labels"):
+        evaluate_run(RunFolder(tmp_path / "label"), elsewhere)
+    assert not (tmp_path / "nowhere").exists()
+    evaluate_run(RunFolder(tmp_path / "label"), Local())
     check(vault, tmp_path / "label", tmp_path / "feature")

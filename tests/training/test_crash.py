@@ -23,7 +23,7 @@ from tpsl.data.dataset import Dataset, load
 from tpsl.training.job import Job, make_job
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import RunFolder
-from tpsl.vault import Vault
+from tpsl.vault import NO_LIMITS, Vault
 
 KILLS = int(os.environ.get("TPSL_DRILL_KILLS", "4"))
 
@@ -109,7 +109,7 @@ def outcome(run: Path) -> dict[str, bytes]:
 def noisy_labels(vault: Path) -> bytes:
     """The noisy labels of the training records; asking for them draws nothing in a vault that has them."""
     notices: list[str] = []
-    noisy, _ = noisy_labels_for(small_job(), small_data().label_side, vault, notices.append)
+    noisy, _ = noisy_labels_for(small_job(), small_data().label_side, vault, notices.append, NO_LIMITS)
     assert notices == ["all 240 noisy labels were released before, with laplace (ε = 1)"]
     return b"".join(draw.tobytes() for draw in noisy.draws)
 

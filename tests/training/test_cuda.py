@@ -39,6 +39,7 @@ from tpsl.training.vaults import VaultChoice
 from tpsl.transport.channel import Channel
 from tpsl.transport.frames import Limits
 from tpsl.transport.messages import WireType
+from tpsl.vault import NO_LIMITS
 from tpsl_research.defences import Defence, DefenceName, defended
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device to train on")
@@ -344,7 +345,7 @@ def test_a_label_party_of_the_callers_own_is_on_the_device(tmp_path: Path, name:
         return made[-1]
 
     setup = RunSetup(agreed, RunFolder(tmp_path / "run"), device=DEVICE, record_steps=4)
-    train_together(setup, VaultChoice(tmp_path / "vault"), make_label_party=own)
+    train_together(setup, VaultChoice(tmp_path / "vault", policy=NO_LIMITS), make_label_party=own)
     assert [type(party).__name__ for party in made] == ["DefendedLabelParty"]
     assert next(made[0].top.parameters()).device.type == DEVICE.type
 
@@ -353,11 +354,13 @@ PARTY = """
 import sys
 from pathlib import Path
 
+from tpsl.training.after_training import evaluate_run
 from tpsl.training.job import load_job
 from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import Watching
 from tpsl.training.own_parts import OwnParts
+from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
 
 party, job, address, vault, run, device = sys.argv[1:]
@@ -366,6 +369,7 @@ shared |= dict(record_steps=10**9, insecure_loopback=True)
 if party == "label":
     local = Local(listen=address, vault=Path(vault), device=device, wait=60)
     serve(load_job(Path(job)), local, Path(run), **shared)
+    evaluate_run(RunFolder(Path(run)), local)
 else:
     join(load_job(Path(job)), party, Local(connect=address, device=device, wait=60), Path(run), **shared)
 """

@@ -18,6 +18,7 @@ import pytest
 
 from tpsl.files import DiskFull
 from tpsl.training import disk_space as module
+from tpsl.training.after_training import evaluate_run
 from tpsl.training.disk_space import with_space
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
@@ -131,6 +132,7 @@ class Office:
         with Vault.open(vault) as opened:
             assert [entry.kind for entry in opened.ledger().entries] == ["created", "added", "released"]
         one = self.folder / "one"
+        evaluate_run(RunFolder(self.run("label")), Local())
         train(self.job, one, vault=vault, record_steps=ALL_STEPS)
         names = ["label/top.safetensors", "label/metrics.jsonl", "label/trajectory.f32"]
         names += ["feature/bottom.safetensors", "feature/transcript/gradients.f32"]

@@ -13,6 +13,7 @@ from tpsl.training.one_process import train_together
 from tpsl.training.run_folder import MAY_BE_LOST, PROVISIONAL, RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
+from tpsl.vault import NO_LIMITS
 
 
 def job() -> Job:
@@ -27,7 +28,7 @@ def job() -> Job:
 
 def train(path: Path, durability: Durability) -> RunFolder:
     setup = RunSetup(job(), RunFolder(path), durability=durability)
-    train_together(setup, VaultChoice(path.parent / "vault"))
+    train_together(setup, VaultChoice(path.parent / "vault", policy=NO_LIMITS))
     return setup.run
 
 
@@ -78,7 +79,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_does_not_become_provisional(tmp_pa
     run = RunFolder(tmp_path / "run")
     with pytest.raises(KeyboardInterrupt):
         interrupted = RunSetup(job(), run, watching=Watching(progress=interrupt))
-        train_together(interrupted, VaultChoice(tmp_path / "vault"))
+        train_together(interrupted, VaultChoice(tmp_path / "vault", policy=NO_LIMITS))
     seen = []
 
     class Watched(Durability):

@@ -22,10 +22,11 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.stages import early_stopping
 from tpsl.training.validation import noisy_validation
+from tpsl.training.vaults import VaultChoice
 from tpsl.transport.channel import run_alone
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.messages import Verdict
-from tpsl.vault import Vault
+from tpsl.vault import NO_LIMITS, Vault
 from tpsl.workers import Workers
 
 SMALL = {"embedding_dim": 4, "bottom": [16, 8], "top": [8]}
@@ -58,7 +59,7 @@ def weights(run: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
-    train(job(), folder / "run", vault=folder / "vault")
+    train(job(), folder / "run", vault=VaultChoice(folder / "vault", policy=NO_LIMITS))
     return folder
 
 
@@ -82,9 +83,10 @@ def test_training_stops_where_noisy_labels_say_and_keeps_the_best_epoch(whole: P
     assert (result.kept_epoch, result.epochs) == (best, best + 2)
     assert result.epochs == len(likelihoods) < 12
     assert result.test_auc == run.metrics()[best - 1]["test_auc"]
-    assert result.validation_auc == run.metrics()[best - 1]["validation_auc"]
+    for name in ("validation_loss", "validation_auc", "validation_auc_low", "validation_auc_high"):
+        np.testing.assert_equal(getattr(result, name), run.metrics()[best - 1][name])
     # The kept weights are those of a run that ended there.
-    train(job(epochs=best, patience=0), tmp_path / "short", vault=whole / "vault")
+    train(job(epochs=best, patience=0), tmp_path / "short", vault=VaultChoice(whole / "vault", policy=NO_LIMITS))
     assert weights(whole / "run") == weights(tmp_path / "short")
     party = run.party_result("feature")
     assert party is not None and (party.epochs, party.steps) == (result.epochs, result.steps)
@@ -124,9 +126,9 @@ def test_an_interrupted_run_stops_at_the_same_epoch_with_the_same_weights(
     for module in ("checkpoint", "role"):
         monkeypatch.setattr(f"tpsl.training.{module}.save_checkpoint", dying)
     with pytest.raises(Killed):
-        train(job(), tmp_path / "broken", vault=whole / "vault")
+        train(job(), tmp_path / "broken", vault=VaultChoice(whole / "vault", policy=NO_LIMITS))
     monkeypatch.undo()
-    train(job(), tmp_path / "broken", vault=whole / "vault")
+    train(job(), tmp_path / "broken", vault=VaultChoice(whole / "vault", policy=NO_LIMITS))
     assert weights(tmp_path / "broken") == weights(whole / "run")
     results = [json.loads((run / "result.json").read_text()) for run in (tmp_path / "broken", whole / "run")]
     for name in ("kept_epoch", "epochs", "steps", "test_auc", "validation_auc"):

@@ -17,6 +17,8 @@ from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
+from tpsl.training.vaults import VaultChoice
+from tpsl.vault import NO_LIMITS
 
 SMALL = {"embedding_dim": 4, "bottom": [16, 8], "top": [8]}
 PRETRAIN = {"method": "masked", "epochs": 2, "batch_size": 64}
@@ -30,6 +32,11 @@ def job(epsilon: float = 0.1, **training: Any) -> Job:
         "training": {"batch_size": 128, "epochs": 1, "checkpoint_every": 4, "head": "local", **training},
     }
     return make_job(content, {}, "test")
+
+
+def vault_in(folder: Path) -> VaultChoice:
+    """A vault that several runs share, in spite of their seeded noise."""
+    return VaultChoice(folder / "vault", policy=NO_LIMITS)
 
 
 def files(run: Path) -> dict[str, bytes]:
@@ -56,7 +63,7 @@ def test_without_it_there_is_no_such_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("extra", [{}, {"pretrain": PRETRAIN, "averaging": 0.5}], ids=["plain", "pretrained"])
 def test_neither_the_transcript_nor_the_private_weights_know_of_it(tmp_path: Path, extra: dict[str, Any]) -> None:
     for head in ("private", "local"):
-        train(job(head=head, **extra), tmp_path / head, vault=tmp_path / "vault", record_steps=100)
+        train(job(head=head, **extra), tmp_path / head, vault=vault_in(tmp_path), record_steps=100)
     private, local = files(tmp_path / "private"), files(tmp_path / "local")
     # Checkpoints carry the digest of their job in a file of its own; weights are compared.
     assert private == {name: content for name, content in local.items() if NOT_PRIVATE not in name}
@@ -107,15 +114,15 @@ class Interrupted(Exception):
 @pytest.mark.parametrize("at", [2, 6, 10])
 def test_an_interrupted_run_ends_with_the_same_heads(tmp_path: Path, at: int) -> None:
     agreed = job(pretrain=PRETRAIN)
-    train(agreed, tmp_path / "whole", vault=tmp_path / "vault")
+    train(agreed, tmp_path / "whole", vault=vault_in(tmp_path))
 
     def interrupt(done: int, total: int, note: str) -> None:
         if done == at:
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        train(agreed, tmp_path / "broken", vault=tmp_path / "vault", watching=Watching(progress=interrupt))
-    train(agreed, tmp_path / "broken", vault=tmp_path / "vault")
+        train(agreed, tmp_path / "broken", vault=vault_in(tmp_path), watching=Watching(progress=interrupt))
+    train(agreed, tmp_path / "broken", vault=vault_in(tmp_path))
     assert files(tmp_path / "whole") == files(tmp_path / "broken")
 
 
@@ -123,7 +130,7 @@ def test_a_crash_after_the_job_and_before_the_head_is_made_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agreed = job()
-    train(agreed, tmp_path / "whole", vault=tmp_path / "vault")
+    train(agreed, tmp_path / "whole", vault=vault_in(tmp_path))
 
     def crash(*arguments: Any, **named: Any) -> Any:
         raise Interrupted
@@ -131,9 +138,9 @@ def test_a_crash_after_the_job_and_before_the_head_is_made_good(
     with monkeypatch.context() as patch:
         patch.setattr("tpsl.training.after_training.train_local_head", crash)
         with pytest.raises(Interrupted):
-            train(agreed, tmp_path / "broken", vault=tmp_path / "vault")
+            train(agreed, tmp_path / "broken", vault=vault_in(tmp_path))
     assert RunFolder(tmp_path / "broken").local_head() is None
-    train(agreed, tmp_path / "broken", vault=tmp_path / "vault")
+    train(agreed, tmp_path / "broken", vault=vault_in(tmp_path))
     assert RunFolder(tmp_path / "broken").local_head() == RunFolder(tmp_path / "whole").local_head()
 
 

@@ -28,10 +28,16 @@ from tpsl.training.vaults import RunVault
 from tpsl.transport.in_process import InProcessMeeting, pair, run_together
 
 SMALL: dict[str, Any] = {
-    "data": {"source": "synthetic", "rows": 400, "numeric_fields": 3, "categorical_fields": 2, "largest_vocabulary": 8},
-    "privacy": {"mechanism": "laplace", "epsilon": 2.0, "estimator": "linear", "noise_seed": 1},
+    "data": {
+        "source": "synthetic",
+        "rows": 1000,
+        "numeric_fields": 3,
+        "categorical_fields": 2,
+        "largest_vocabulary": 8,
+    },
+    "privacy": {"mechanism": "laplace", "epsilon": 8.0, "estimator": "linear", "noise_seed": 1},
     "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
-    "training": {"batch_size": 50, "epochs": 3, "validation": 0.1, "patience": 0},
+    "training": {"batch_size": 50, "epochs": 3, "validation": 0.5, "patience": 0},
 }
 
 
@@ -249,7 +255,7 @@ def test_mlflow_gets_the_agreement_and_the_metrics(job: Job, tmp_path: Path, mon
     attempt(2, last=True)
     (run,) = client.search_runs([experiment])
     assert run.info.status == "FINISHED" and run.info.run_name == "run, label"
-    assert run.data.params["privacy.epsilon"] == "2.0" and run.data.params["job"] == job.digest()
+    assert run.data.params["privacy.epsilon"] == "8.0" and run.data.params["job"] == job.digest()
     history = client.get_metric_history(run.info.run_id, "test_auc")
     assert sorted((point.step, point.value) for point in history) == [(1, 0.6), (2, 0.7)]
 
@@ -318,7 +324,7 @@ def test_a_resumed_run_goes_on_in_mlflow(job: Job, tmp_path: Path, mlflow_in_mem
         ("test_auc", 0.6, 1),
         ("test_auc", 0.7, 2),
     ]
-    assert {("job", job.digest()), ("privacy.epsilon", "2.0"), ("party", "label")} <= set(run["params"])
+    assert {("job", job.digest()), ("privacy.epsilon", "8.0"), ("party", "label")} <= set(run["params"])
     assert told == []
 
 
@@ -391,7 +397,7 @@ def test_a_logger_of_a_users_own_gets_the_curves_and_what_the_party_may_know(
         logger.event("epoch", epoch=1, test_auc=0.75)
     run, argument, sink = registered
     assert (run.name, run.party, run.folder) == ("run", "label", tmp_path / "run" / "label")
-    assert run.agreement["privacy.epsilon"] == "2.0"
+    assert run.agreement["privacy.epsilon"] == "8.0"
     assert argument == "a=b"
     assert sink.points == [(0, {"epoch": 1.0, "test_auc": 0.75})]
 

@@ -44,9 +44,11 @@ pytestmark = pytest.mark.usefixtures("forks")  # so that a kill costs no start o
 # process kills itself.
 PARTY = r"""
 import os, signal, sys, time
+from tpsl.training.after_training import evaluate_run
 from tpsl.training.one_process import ALL_STEPS
 from tpsl.training.join import join
 from tpsl.training.observer import NullObserver, Watching
+from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
 
 os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
@@ -79,6 +81,7 @@ sys.addaudithook(count)
 common = dict(watching=Watching(Reported(), notice=say, connections=say), record_steps=ALL_STEPS)
 if party == "label":
     serve(job, local, run, **common)
+    evaluate_run(RunFolder(run), local)
 else:
     join(job, party, local, run, **common)
 say("ends after", operations, "file operations")

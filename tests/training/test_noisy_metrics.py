@@ -10,8 +10,8 @@ import pytest
 
 from tpsl import metrics
 from tpsl.mechanisms import Mechanism, identity, laplace, optimized_unary, randomized_response, subset_selection
-from tpsl.training.noisy_metrics import Estimate, NoisyMetrics, noisy_metrics
-from tpsl.training.validation import auc_with_parts, corrected_auc
+from tpsl.training.noisy_metrics import NoisyMetrics, noisy_metrics
+from tpsl.training.validation import Estimate, auc_with_parts, corrected_auc
 
 DRAWS = 200
 
@@ -118,9 +118,10 @@ def test_parts_are_what_leaving_a_record_out_takes_away() -> None:
     t = noisy.unbiased_values[noisy.release(labels, 6).outcomes]
     area, parts = auc_with_parts(scores, t)
     assert parts.sum() == pytest.approx(0, abs=1e-9)
-    left = np.array([area - corrected_auc(np.delete(scores, i), np.delete(t, i)) for i in range(400)])
+    left = np.array([area - corrected_auc(np.delete(scores, i), np.delete(t, i))[0] for i in range(400)])
     assert parts == pytest.approx(left, rel=0.05, abs=1e-5)
+    assert corrected_auc(scores, t) == pytest.approx((area, math.sqrt((parts**2).sum())), rel=1e-9)
     few_scores, few = np.array([0.1, 0.4, 0.4, 0.7]), np.array([1.2, -0.2, 1.2, 0.3])
     pairs = [(few[i] * (1 - few[j]), few_scores[i] - few_scores[j]) for i, j in itertools.permutations(range(4), 2)]
     expected = sum(weight * (0.5 + 0.5 * np.sign(gap)) for weight, gap in pairs) / sum(weight for weight, _ in pairs)
-    assert corrected_auc(few_scores, few) == pytest.approx(expected)
+    assert corrected_auc(few_scores, few)[0] == pytest.approx(expected)

@@ -31,7 +31,7 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import Trajectory, Transcript
 from tpsl.training.vaults import VaultChoice
-from tpsl.vault import Vault
+from tpsl.vault import NO_LIMITS, Vault
 
 ROWS = 3000
 SYNTHETIC = {"source": "synthetic", "rows": ROWS, "numeric_fields": 3, "categorical_fields": 4, "signal": 2.0}
@@ -124,7 +124,7 @@ def test_without_noise_training_is_algorithm_1(tmp_path: Path, estimator: str) -
     train(agreed, tmp_path / "run", data=data)
     trained = weights(tmp_path / "run")
     for split in (True, False):
-        noisy, _ = noisy_labels_for(agreed, data.label_side, tmp_path / f"vault-{split}", lambda text: None)
+        noisy, _ = noisy_labels_for(agreed, data.label_side, tmp_path / f"vault-{split}", lambda text: None, NO_LIMITS)
         held = data.feature_parties["feature"]
         f, h = (
             build_feature_party(agreed, "feature", held).bottom.members[0],

@@ -19,6 +19,8 @@ from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
 from tpsl.training.one_process import train
 from tpsl.training.own_parts import OwnParts
+from tpsl.training.vaults import VaultChoice
+from tpsl.vault import NO_LIMITS
 
 NETWORKS = """
 import torch
@@ -107,7 +109,7 @@ def networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def trained_twice(agreed: Job, folder: Path) -> Dataset:
     """Train a run, and one that is broken off twice, on the same noisy labels."""
-    data, vault = load(agreed.data), folder / "vault"
+    data, vault = load(agreed.data), VaultChoice(folder / "vault", policy=NO_LIMITS)
     train(agreed, folder / "whole", vault=vault, data=data, own=OWN, record_steps=99)
     for step in (4, 14):
         with pytest.raises(Stop):

@@ -64,7 +64,7 @@ def test_the_auc_against_noisy_labels_is_corrected_exactly() -> None:
         t = (np.array(outcomes) - mechanism.mean(0)) / (mechanism.mean(1) - mechanism.mean(0))
         seen = t.sum() * (1 - t).sum() - (t * (1 - t)).sum()
         pairs += probability * seen
-        value = corrected_auc(scores, t)
+        value, _ = corrected_auc(scores, t)
         won += probability * (value * seen if not math.isnan(value) else brute_force(scores, t))
     assert pairs == pytest.approx(2 * 3)
     assert won / pairs == pytest.approx(metrics.auc(scores, truth == 1).value)
@@ -99,6 +99,52 @@ def test_noisy_labels_find_the_better_of_two_predictions(mechanism: Mechanism) -
     true = metrics.log_loss(good, labels)
     assert abs(better.validation_loss - true) < 5 * better.validation_loss_se  # α = 6e-7
     assert better.validation_auc == pytest.approx(metrics.auc(good, labels == 1).value, abs=0.05)
+
+
+def drawn(records: int, positives: float, signal: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities, and labels that are drawn from them."""
+    rng = np.random.default_rng(seed)
+    p = 1 / (1 + np.exp(-math.log(positives / (1 - positives)) - signal * rng.normal(size=records)))
+    return p, (rng.random(records) < p).astype(np.int64)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "records", "positives", "signal"),
+    [
+        (randomized_response(1.0), 2000, 0.3, 1.0),
+        (randomized_response(1.0), 2000, 0.3, 4.0),  # an AUC of 0.95: some estimates lie above 1
+        (randomized_response(4.0), 1000, 0.05, 2.0),
+    ],
+    ids=str,
+)
+def test_the_interval_of_the_auc_covers_it(mechanism: Mechanism, records: int, positives: float, signal: float) -> None:
+    """Of 400 intervals of 95 %, fewer than 92 % cover with a probability of 0.005 if all is well; the seed is fixed."""
+    p, labels = drawn(400_000, positives, signal, 0)
+    truth, covered, highest = metrics.auc(p, labels == 1).value, 0, 0.0
+    for seed in range(400):
+        p, labels = drawn(records, positives, signal, seed + 1)
+        found = noisy_validation(mechanism, [mechanism.release(labels, rng=seed).outcomes], p)
+        covered += found.validation_auc_low <= truth <= found.validation_auc_high
+        highest = max(highest, found.validation_auc)
+    assert 0.92 <= covered / 400 <= 0.985
+    if signal == 4.0:
+        assert highest > 1  # it is not clipped
+
+
+def test_an_auc_that_says_nothing_is_not_told() -> None:
+    """126 of 20,000 records are positive, and 1,600 are held out: 1.00 was shown where the test said 0.51."""
+    for seed in range(40):
+        p, labels = drawn(1600, 0.0063, 1.0, seed)
+        mechanism = randomized_response(1.0)
+        found = noisy_validation(mechanism, [mechanism.release(labels, rng=seed).outcomes], p)
+        assert math.isnan(found.validation_auc) and math.isnan(found.validation_auc_low)
+        assert math.isfinite(found.validation_loss)
+    p, labels = drawn(400, 0.5, 1.0, 0)  # the classes are seen, but the interval is 0.3 wide
+    found = noisy_validation(mechanism, [mechanism.release(labels, rng=0).outcomes], p)
+    assert math.isnan(found.validation_auc)
+    p, labels = drawn(2000, 0.5, 1.0, 0)
+    found = noisy_validation(mechanism, [mechanism.release(labels, rng=0).outcomes], p)
+    assert 0 < found.validation_auc_high - found.validation_auc_low <= 0.2
 
 
 def test_many_classes_have_no_auc_but_a_loss() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 from tests.ports import free_port
 
+import tpsl
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
@@ -26,8 +28,10 @@ from tpsl.training.one_process import train
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
+from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice, vault_name
-from tpsl.vault import ReleasePolicy, Vault
+from tpsl.tuning.search import tune
+from tpsl.vault import ReleasePolicy, Vault, VaultError
 from tpsl.vault.place import vaults_in
 
 
@@ -240,6 +244,36 @@ def test_the_label_party_refuses_before_its_port_is_open(
     with pytest.raises(ValueError, match=sentence):
         serve(asked, mine, tmp_path / "run", insecure_loopback=True, watching=UNWATCHED)
     assert not (tmp_path / "place").exists()  # and no label was stored
+
+
+@pytest.mark.parametrize(
+    ("privacy", "sentence"),
+    [
+        ({"epsilon": 35.0}, "more than the ε = 10 that the label party permits"),
+        ({"epsilon": 1.0, "noise_seed": 1}, "NOT PRIVATE"),
+        ({"mechanism": "none", "epsilon": None}, "NOT PRIVATE"),
+    ],
+)
+def test_whoever_names_a_vault_has_the_same_limits(tmp_path: Path, privacy: dict[str, Any], sentence: str) -> None:
+    """A path, a choice that says nothing of limits, Python's `train` and a search; a run's own vault has none."""
+    asked, named = job(**privacy), tmp_path / "vault"
+    for number, release in enumerate(
+        [
+            lambda run: train(asked, run, vault=named, data=data()),
+            lambda run: train(asked, run, vault=VaultChoice(place=tmp_path / "place"), data=data()),
+            lambda run: tpsl.train(asked, run, vault=named, data=data(), progress=False),
+            lambda run: tune(RunSetup(asked, RunFolder(run)), [{}], vault=VaultChoice(named), data=data()),
+        ]
+    ):
+        with warnings.catch_warnings(), pytest.raises(VaultError, match=sentence):
+            warnings.filterwarnings("ignore", "the noise is seeded")
+            release(tmp_path / f"run {number}")
+        assert not named.exists() and not (tmp_path / "place").exists()
+    train(asked, tmp_path / "own", data=data())
+    permitting = ReleasePolicy(max_epsilon=40.0, not_private=True)
+    train(asked, tmp_path / "permitted", vault=VaultChoice(named, policy=permitting), data=data())
+    with pytest.raises(VaultError, match=sentence):  # the vault that the run was begun with is no less a shared one
+        train(asked, tmp_path / "again", vault=named, data=data())
 
 
 def test_a_vault_is_named_after_what_it_holds() -> None:

@@ -22,6 +22,8 @@ from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages.wide import FILE, features_in_training, fit_own, label_estimates
+from tpsl.training.vaults import VaultChoice
+from tpsl.vault import NO_LIMITS
 
 PRETRAIN = {"method": "masked", "epochs": 1, "batch_size": 64}
 
@@ -75,7 +77,9 @@ def test_what_is_sent_are_unbiased_estimates_of_the_trained_records(tmp_path: Pa
     train(agreed, tmp_path / "run", record_steps=1)
     data = load(agreed.data)
     schedule = Schedule(agreed, data.train, data.test)
-    noisy, _ = noisy_labels_for(agreed, data.label_side, tmp_path / "run" / "label" / "vault", lambda text: None)
+    noisy, _ = noisy_labels_for(
+        agreed, data.label_side, tmp_path / "run" / "label" / "vault", lambda text: None, NO_LIMITS
+    )
     sent = np.fromfile(tmp_path / "run" / "feature" / "transcript" / "estimates.f32", dtype=np.float32)
     keep = 1 / (1 + np.exp(-randomized_response(1.0).epsilon))
     expected = (noisy.draws[0].astype(float) - (1 - keep)) / (2 * keep - 1)
@@ -90,7 +94,7 @@ INTERRUPTED = job(NATURAL, validation=0.1, patience=1, epochs=2)
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an undisturbed run and its vault."""
     folder = tmp_path_factory.mktemp("whole")
-    train(INTERRUPTED, folder / "run", vault=folder / "vault", record_steps=100)
+    train(INTERRUPTED, folder / "run", vault=VaultChoice(folder / "vault", policy=NO_LIMITS), record_steps=100)
     return folder
 
 
@@ -103,7 +107,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path, whole: Pa
         if note.startswith(during) and done == at:
             raise Interrupted
 
-    broken, vault = tmp_path / "broken", whole / "vault"
+    broken, vault = tmp_path / "broken", VaultChoice(whole / "vault", policy=NO_LIMITS)
     with pytest.raises(Interrupted):
         train(INTERRUPTED, broken, vault=vault, watching=Watching(progress=interrupt), record_steps=100)
     train(INTERRUPTED, broken, vault=vault, record_steps=100)
@@ -138,7 +142,7 @@ def test_held_out_records_have_no_part_in_it(tmp_path: Path) -> None:
     agreed = job(NATURAL, validation=0.2)
     data = load(agreed.data)
     side = data.label_side.records
-    noisy, _ = noisy_labels_for(agreed, data.label_side, tmp_path / "vault", lambda text: None)
+    noisy, _ = noisy_labels_for(agreed, data.label_side, tmp_path / "vault", lambda text: None, NO_LIMITS)
     judges = Schedule(agreed, side.train, side.test).held_out
     fit_own(agreed, side, noisy, tmp_path / "one")
     flipped = noisy.draws[0].copy()
@@ -203,7 +207,7 @@ def test_more_than_two_classes_are_refused(tmp_path: Path) -> None:
 
 def test_one_estimate_for_each_noisy_label(tmp_path: Path) -> None:
     agreed = job(privacy={"draws": 2})
-    noisy, _ = noisy_labels_for(agreed, load(agreed.data).label_side, tmp_path / "vault", lambda text: None)
+    noisy, _ = noisy_labels_for(agreed, load(agreed.data).label_side, tmp_path / "vault", lambda text: None, NO_LIMITS)
     assert not np.array_equal(label_estimates(noisy), label_estimates(noisy, draw=1))
     assert abs(float(label_estimates(noisy).mean()) - reveal(load(agreed.data).labels).mean()) < 0.1
 

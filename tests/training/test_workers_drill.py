@@ -29,8 +29,9 @@ from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.vaults import VaultChoice
 from tpsl.transport.certificates import create_authority, issue
-from tpsl.vault import Vault
+from tpsl.vault import NO_LIMITS, Vault
 from tpsl.vault.place import vaults_in
 
 KILLS = int(os.environ.get("TPSL_DRILL_KILLS", "1"))
@@ -283,7 +284,7 @@ def assert_close(found: Mapping[str, torch.Tensor], expected: Mapping[str, torch
 
 
 def test_several_workers_of_each_party_compute_what_one_process_does(place: Place) -> None:
-    vault = place.folder / "vault of one process"
+    vault = VaultChoice(place.folder / "vault of one process", policy=NO_LIMITS)
     train(place.job, place.folder / "one process", vault=vault)
     assert_close(place.undisturbed(), weights(place.folder / "one process"))
 
@@ -349,5 +350,6 @@ def test_the_workers_of_a_feature_party_train_together_on_labels_that_were_hande
     here = site("handed over", job)
     here.begin(label=2, airport=2)
     found = here.finish()
-    train(job, place.folder / "handed over in one", vault=place.folder / "vault of handed over")
+    vault = VaultChoice(place.folder / "vault of handed over", policy=NO_LIMITS)
+    train(job, place.folder / "handed over in one", vault=vault)
     assert_close(found, weights(place.folder / "handed over in one"))

@@ -18,8 +18,10 @@ from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
+from tpsl.training.vaults import VaultChoice
 from tpsl.tuning import search
 from tpsl.tuning.space import configuration
+from tpsl.vault import NO_LIMITS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device to search on")
 
@@ -45,7 +47,8 @@ def test_each_run_of_a_search_has_the_weights_that_it_has_by_itself(
     assert len(set(batches._resident) - before) == 2, "each run has copied the inputs to the device"
     for number, run in enumerate(sorted((tmp_path / "out" / "runs").iterdir())):
         alone = tmp_path / f"alone {number}"
-        train(RunFolder(run).job(), alone, vault=tmp_path / "out" / "vault", data=data, device=DEVICE)
+        vault = VaultChoice(tmp_path / "out" / "vault", policy=NO_LIMITS)
+        train(RunFolder(run).job(), alone, vault=vault, data=data, device=DEVICE)
         for file in ("feature/bottom.safetensors", "label/top.safetensors"):
             assert (alone / file).read_bytes() == (run / file).read_bytes()
     assert "capturing" not in capfd.readouterr().err, "a graph was freed while another one was captured"

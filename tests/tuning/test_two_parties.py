@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
 from tpsl.transport.channel import Refused
 from tpsl.tuning import search
+from tpsl.tuning.after_search import evaluate_search
 from tpsl.tuning.candidates import Trial
 from tpsl.tuning.space import configuration
 from tpsl.tuning.two_parties import JointSearch, tune_as_feature, tune_as_label
@@ -46,7 +48,7 @@ def make(**privacy: Any) -> Job:
 
 
 @contextmanager
-def unwatched(trial: Trial, *, alone: bool = False) -> Iterator[Watching]:
+def unwatched(trial: Trial | RunFolder) -> Iterator[Watching]:
     yield UNWATCHED
 
 
@@ -99,7 +101,7 @@ def test_two_parties_make_the_committee_of_one_process(certificates: Path, tmp_p
     events: list[str] = []
 
     @contextmanager
-    def until_killed(trial: Trial, *, alone: bool = False) -> Iterator[Watching]:
+    def until_killed(trial: Trial) -> Iterator[Watching]:
         yield replace(UNWATCHED, observer=Watcher(6 if trial.job.training.pretrain else None, events))
 
     first = office.label(job, watched=until_killed), office.feature(job, watched=until_killed)
@@ -108,13 +110,15 @@ def test_two_parties_make_the_committee_of_one_process(certificates: Path, tmp_p
             party.result(60)
     assert events.count("wide part") == 1, "that of the first configuration is that of the second"
     assert not (tmp_path / "label" / "tune.json").exists()
-    done = [RunFolder(path) for path in (tmp_path / "label" / "runs").iterdir() if RunFolder(path).result()]
-    assert [set(entry) & set(TEST_METRICS) for run in done for entry in run.metrics()] == [set()] * 2, (
-        "the peer waits for the next configuration, and could measure how long an evaluation takes"
-    )
     label, feature = office.label(job), office.feature(job)
-    members, result = feature.result(60), label.result(60)
-    assert not result.diverged
+    members, trained = feature.result(60), label.result(60)
+    assert not trained.diverged
+    runs = [RunFolder(path) for path in (tmp_path / "label" / "runs").iterdir()]
+    assert [set(entry) & set(TEST_METRICS) for run in runs for entry in run.metrics()] == [set()] * 4, (
+        "the peer sees when the process ends, and could measure how long an evaluation takes"
+    )
+    assert math.isnan(trained.committee.test_auc) and math.isnan(trained.best.test.test_auc)
+    result = evaluate_search(tmp_path / "label", office.search("label", job).local, unwatched)
     with Vault.open(Path(result.vault)) as vault:
         assert [entry.kind for entry in vault.ledger().entries].count("released") == 1
 
@@ -137,7 +141,9 @@ def test_two_parties_make_the_committee_of_one_process(certificates: Path, tmp_p
     assert halves.embedder("feature").embed(inputs).equal(whole.embedder("feature").embed(inputs))
     # Both again: nothing to do, and nobody has to be there.
     assert office.feature(job).result(60) == members
-    assert office.label(job).result(60).as_dict() == result.as_dict()
+    evaluated = (tmp_path / "label" / "tune.json").read_text()
+    assert office.label(job).result(60).as_dict() == trained.as_dict()
+    assert (tmp_path / "label" / "tune.json").read_text() == evaluated, "what was evaluated stays"
 
 
 def test_a_configuration_that_diverges_is_none_of_the_committee_at_either_side(

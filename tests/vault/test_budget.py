@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsl.mechanisms import Cost, fit_noise
-from tpsl.mechanisms.cost import epsilon_of_rho
+from tpsl.mechanisms import Cost, epsilon_of_rho, fit_noise
 from tpsl.vault import VaultError
 from tpsl.vault.budget import check_delta, of_group, times, total
 

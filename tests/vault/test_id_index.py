@@ -82,7 +82,7 @@ def test_noisy_labels_are_the_same_in_any_order_and_piece(tiny: None, folder: Pa
         (found,) = vault.noisy_labels(randomized_response(1.0), [ids[at] for at in mixed]).draws
         assert np.array_equal(found, in_order[mixed])
         asked = [ids[at] for at in [1700, *rng.permutation(1600).tolist()]]
-        with pytest.raises(VaultError, match=rf"101 of the 1601 records are not released .*first is {ids[1700]!r}"):
+        with pytest.raises(VaultError, match=rf"101 of the 1,601 records are not released .*first is {ids[1700]!r}"):
             vault.noisy_labels(randomized_response(1.0), asked)
         with pytest.raises(VaultError, match=r"does not know 2 of the 1602 records \(the first is 'x'\)"):
             vault.noisy_labels(randomized_response(1.0), [*asked[1:], "x", "y"])

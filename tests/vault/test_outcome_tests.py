@@ -15,8 +15,8 @@ from tpsl.mechanisms import (
     randomized_response,
     seeded_words,
     subset_selection,
+    table_mechanism,
 )
-from tpsl.mechanisms.table_mechanism import table_mechanism
 from tpsl.vault.outcome_tests import Agreement, Expected, Neighbours, Rates, at_least, surprise
 
 MECHANISMS = [
@@ -109,3 +109,12 @@ def test_faults_in_the_noise_of_a_table_of_a_users_own_are_found(mechanism: Mech
     agreement.take(expected.bits(labels, sound), expected.bits(labels, sound), labels)
     for tested in (rates.tested("here"), neighbours.tested("here"), agreement.tested("here")):
         assert tested.p_value * tested.tests < 1e-6, tested.sentence
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS[-2:], ids=lambda m: f"{m.name}-{m.classes}")
+def test_the_same_outcomes_are_always_judged_alike(mechanism: Mechanism) -> None:
+    labels = np.random.default_rng(6).integers(0, mechanism.classes, 2000)
+    outcomes = mechanism.release(labels, seeded_words(7)).outcomes
+    first, again, other = (Expected(mechanism, stream).bits(labels, outcomes) for stream in (3, 3, 4))
+    assert (first == again).all()
+    assert (first != other).any()

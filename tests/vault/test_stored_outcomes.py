@@ -9,6 +9,7 @@ import pytest
 
 from tpsl.mechanisms import (
     Mechanism,
+    RandomizedResponse,
     RandomWords,
     gaussian,
     identity,
@@ -17,9 +18,8 @@ from tpsl.mechanisms import (
     optimized_unary,
     randomized_response,
     subset_selection,
+    table_mechanism,
 )
-from tpsl.mechanisms.randomized_response import RandomizedResponse
-from tpsl.mechanisms.table_mechanism import table_mechanism
 from tpsl.vault import Vault
 from tpsl.vault.blocks import CHUNK
 
@@ -59,6 +59,13 @@ def test_sound_noise_is_not_accused(folder: Path, mechanism: Mechanism, draws: i
     with released(folder, mechanism, draws=draws) as vault:
         assert vault.verify() == []
         assert "one in a hundred" in vault.cannot_see()[0]
+
+
+def test_releases_by_two_tables_of_a_user_are_not_accused_of_noise_in_common(folder: Path) -> None:
+    """The own bit of such a table is drawn in part: for each release independently."""
+    rows = integer_weights([[0.5, 0.25, 0.25], [0.34, 0.33, 0.33]], 1.0)
+    with released(folder, table_mechanism("one", rows), table_mechanism("other", rows), records=20_000) as vault:
+        assert vault.verify() == []
 
 
 def test_seeded_noise_that_repeats_by_design_is_not_accused(folder: Path) -> None:

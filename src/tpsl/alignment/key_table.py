@@ -13,7 +13,7 @@ from tpsl.alignment.group import POINT_BYTES, Bytes32
 from tpsl.alignment.keys import PartyKeys
 from tpsl.data.key_columns import KeySource
 from tpsl.data.split import Rows
-from tpsl.mechanisms.random_words import secure_words
+from tpsl.mechanisms import secure_words
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from tpsl.attacks.attack import Attack
 from tpsl.attacks.attack_report import AttackReport
 from tpsl.attacks.attacked_run import AttackedRun
+from tpsl.attacks.auc_prediction import PredictedAUC, auc_ceiling, predicted_auc, predicted_statistic_auc
 from tpsl.attacks.known_labels import KnownLabels, draw_known
 from tpsl.attacks.scoring import AttackResult
 from tpsl.attacks.suite import ATTACKS, run_attacks
@@ -16,7 +17,11 @@ __all__ = [
     "AttackResult",
     "AttackedRun",
     "KnownLabels",
+    "PredictedAUC",
+    "auc_ceiling",
     "draw_known",
     "evaluate_attacks",
+    "predicted_auc",
+    "predicted_statistic_auc",
     "run_attacks",
 ]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tpsl.attacks.attacked_run import AttackedRun
+from tpsl.attacks.auc_prediction import PredictedAUC
 from tpsl.attacks.scoring import ScoredBy
 from tpsl.attacks.transcript_walk import PreparedAttack, Scorer
 from tpsl.data.errors import DataError
-from tpsl.mechanisms import PredictedAUC
 from tpsl.registry import ExtensionError
 
 

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from tpsl.attacks.as_features import as_features, embeddings_as_features
 from tpsl.attacks.attacked_run import AttackedRun
+from tpsl.attacks.auc_prediction import auc_ceiling, statistic_ceiling
 from tpsl.attacks.scoring import Ceiling, ScoredBy
 from tpsl.attacks.with_features import (
     Floats,
@@ -36,8 +37,7 @@ from tpsl.attacks.with_features import (
 )
 from tpsl.data.errors import DataError
 from tpsl.data.features import Features, joined_features
-from tpsl.mechanisms import Mechanism, auc_ceiling
-from tpsl.mechanisms.statistic_auc import statistic_ceiling
+from tpsl.mechanisms import Mechanism
 from tpsl.registry import ExtensionError
 from tpsl.training.releases import statistic_plan
 from tpsl.transport.peers import LABEL_PARTY

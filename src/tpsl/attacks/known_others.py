@@ -23,12 +23,12 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.attacks.auc_prediction import statistic_ceiling
 from tpsl.attacks.scoring import AttackResult, Ceiling, Evaluation, Scores
 from tpsl.data.features import Features
 from tpsl.data.sides import LabelRecords
 from tpsl.data.source import Inputs
 from tpsl.mechanisms import DiscreteGaussian, RandomWords, clip_rows, seeded_words
-from tpsl.mechanisms.statistic_auc import statistic_ceiling
 from tpsl.party.feature_map import FeatureMap
 from tpsl.prediction.halves import TrainedHalves
 from tpsl.prediction.one_process import load_halves

@@ -39,6 +39,7 @@ import numpy.typing as npt
 from tpsl.attacks.attack import Attack
 from tpsl.attacks.attack_report import AttackReport
 from tpsl.attacks.attacked_run import AttackedRun
+from tpsl.attacks.auc_prediction import PredictedAUC, predicted_auc
 from tpsl.attacks.black_box import norm_scores, spectral_scores
 from tpsl.attacks.ceilings import Ceilings
 from tpsl.attacks.known_labels import (
@@ -56,7 +57,6 @@ from tpsl.attacks.with_features import noisy_label_with_features, with_bins
 from tpsl.data.features import Features, joined_features
 from tpsl.data.source import Inputs
 from tpsl.data.true_labels import TrueLabels, reveal
-from tpsl.mechanisms import PredictedAUC, predicted_auc
 from tpsl.progress import Progress, no_progress
 from tpsl.registry import Registry
 from tpsl.training.releases import planned_releases

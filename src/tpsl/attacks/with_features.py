@@ -24,8 +24,7 @@ from tpsl.attacks.evidence import Evidence
 from tpsl.data.features import Features
 from tpsl.data.order import permutation
 from tpsl.data.split import FOLD_STREAM
-from tpsl.mechanisms import Mechanism, TableMechanism
-from tpsl.mechanisms.random_words import seeded_words
+from tpsl.mechanisms import TOTAL, Mechanism, seeded_words
 from tpsl.training.transcript import TranscriptStep
 
 Floats = npt.NDArray[np.float64]
@@ -178,12 +177,13 @@ def _unbiased(evidence: Floats, mechanism: Mechanism) -> Floats:
     """Return of each class an estimate whose mean is 1 for records of that class and 0 for others.
 
     `softmax(evidence)` has one mean on the true class and another on the rest where classes are treated alike. The
-    attacker finds the first by drawing from the mechanism itself; together they are 1. The means of a table of a user's
-    own follow from its integers.
+    attacker finds the first by drawing from the mechanism itself; together they are 1. Where classes are not
+    treated alike, the means follow from the integers.
     """
     classes = mechanism.classes
-    if isinstance(mechanism, TableMechanism):
-        means = mechanism.probabilities @ _softmax(mechanism.log_likelihood(np.arange(mechanism.outcomes)))
+    if mechanism.coordinate is None:
+        probabilities = mechanism.weights.astype(np.float64) / TOTAL
+        means = probabilities @ _softmax(mechanism.log_likelihood(np.arange(mechanism.outcomes)))
         return _softmax(evidence) @ np.linalg.pinv(means)
     labels = np.arange(_SIMULATED) % classes
     own = float(_softmax(drawn_evidence(mechanism, labels))[np.arange(_SIMULATED), labels].mean())

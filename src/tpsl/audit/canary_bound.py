@@ -43,7 +43,7 @@ from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import Trajectory, Transcript
 from tpsl.training.vaults import VaultChoice
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import Vault
+from tpsl.vault import NO_LIMITS, Vault
 from tpsl.vault.budget import times
 
 Floats = npt.NDArray[np.float64]
@@ -152,7 +152,8 @@ def attack_canaries(
     """
     vault = setup.run.path.parent / "vault"
     _store(vault, planted.data)
-    result = train_together(setup, VaultChoice(vault), planted.data, make_label_party)
+    choice = VaultChoice(vault, policy=NO_LIMITS)  # the audit's own, and nothing of it leaves
+    result = train_together(setup, choice, planted.data, make_label_party)
     setup.watching.notice(f"attacking {len(planted.rows):,} canaries")
     evidence, noise_changed = _evidence(setup, planted)
     claim = Claim.of(setup.job, planted.data.classes)

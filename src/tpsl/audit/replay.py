@@ -37,7 +37,7 @@ from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
 from tpsl.transport.linked import SentFrame, linked_pair
-from tpsl.vault import Vault
+from tpsl.vault import NO_LIMITS, Vault
 
 _COMPARED = ("*/transcript/*", "label/trajectory.f32", "*/*.safetensors", "label/predictions/*")
 """What crossed the border, the label party's weights before each step, all final weights and predictions."""
@@ -135,7 +135,8 @@ def replay_run(
             take = partial(_write_frame, file)
             take(_terms(setup.job, labelled))
             this = replace(setup, run=RunFolder(folder / run), watching=replace(watching, progress=both))
-            train_together(this, VaultChoice(vault), labelled, make_label_party, partial(linked_pair, watch=take))
+            choice = VaultChoice(vault, policy=NO_LIMITS)  # the audit's own, and nothing of it leaves
+            train_together(this, choice, labelled, make_label_party, partial(linked_pair, watch=take))
     return _compared(folder, int((reveal(data.labels) != reveal(changed.labels)).sum()))
 
 

@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.attacks.auc_prediction import predicted_statistic_auc
 from tpsl.audit.binomial import clopper_pearson_lower, tail_probability
 from tpsl.audit.canary_bound import epsilon_at_least, worth_guessing
 from tpsl.audit.folder import new_folder
 from tpsl.audit.levels import STATISTIC
 from tpsl.audit.repeated_releases import most_alike
-from tpsl.mechanisms import RandomWords, StatisticNoise, predicted_statistic_auc, secure_words
-from tpsl.mechanisms.exact import float_above
+from tpsl.mechanisms import RandomWords, StatisticNoise, float_above, secure_words
 from tpsl.progress import Progress, no_progress
 from tpsl.vault import StatisticPlan, Vault
 from tpsl.vault.outcome_tests import Tested, accusations, surprise

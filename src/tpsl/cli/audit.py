@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from tpsl import audit as audits
-    from tpsl.training.job import Job
-    from tpsl.vault import ReleasePolicy
 
 _PARTS = ("canaries", "releases", "statistic", "replay", "vault")
 COMMAND = settings_command(**JOB_FLAGS, **LIMIT_FLAGS, threads="local.threads")
@@ -60,10 +58,12 @@ def audit(
     from tpsl import audit as auditing
     from tpsl.training.job import load_job
     from tpsl.training.observer import Watching
+    from tpsl.training.releases import check_first_releases
 
     run = job if job is not None and job.is_dir() else None
     parties = Settings.of(context).load_parties(run / "job.yaml" if run else job, local)
-    _check_release(parties.job, parties.label.vault_choice().policy)
+    # The audit's releases have vaults of their own.
+    check_first_releases(parties.job, parties.job.classes, 0, parties.label.release_policy())
     with ExitStack() as stack:
         found = auditing.examine(
             parties.job,
@@ -85,15 +85,6 @@ def audit(
         complain(accusation)
     if not found.passed:
         raise typer.Exit(1)
-
-
-def _check_release(job: Job, policy: ReleasePolicy) -> None:
-    """Refuse a job that asks for more than is permitted; the audit's releases have vaults of their own."""
-    from tpsl.training.releases import planned_releases
-    from tpsl.vault.totals import total_of
-
-    for charge in planned_releases(job, job.classes).values():
-        policy.check(total_of([charge], 0), 0)
 
 
 def _keep(run: Path, found: audits.Examination) -> None:

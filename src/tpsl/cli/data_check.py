@@ -34,6 +34,7 @@ def check(context: typer.Context, job: JobArgument, local: LocalsOption = None, 
     with progress_bar("reading") as progress:
         found = check_data(agreed.data, late_labels=agreed.has_late_labels, sources=sources, progress=progress)
     worth = _clean_labels(agreed, found)
+    tell_of_rare_labels(agreed, found)
     answer(json, {**found.as_dict(), "effective_labels": worth}, _for_people(found, agreed, worth))
     if found.classes:
         notice("true labels were read: what is printed stays with the label party")
@@ -43,16 +44,28 @@ def check(context: typer.Context, job: JobArgument, local: LocalsOption = None, 
         raise typer.Exit(1)
 
 
+def tell_of_rare_labels(job: Job, found: DataReport) -> None:
+    """Add a warning to what was found if noise will drown the rarest class."""
+    from tpsl.data.check import LABEL
+    from tpsl.training.rare_labels import rare_label_warning_of
+
+    if found.passed and (warning := rare_label_warning_of(job, _training_classes(job, found))):
+        found.warn(LABEL, warning)
+
+
+def _training_classes(job: Job, found: DataReport) -> dict[str, int]:
+    """Return about how many training records each class has."""
+    return {name: round(count * (1 - job.data.test_fraction)) for name, count in found.classes.items()}
+
+
 def _clean_labels(job: Job, found: DataReport) -> int | None:
     """Return how many clean labels the noisy ones of the training records are worth; None where that is not known."""
     from tpsl.mechanisms.effective_labels import effective_labels
 
     if not found.passed or not found.classes or not job.trains:
         return None
-    shares = [count * (1 - job.data.test_fraction) for count in found.classes.values()]
-    return round(
-        effective_labels(job.privacy.build(job.classes), [round(share) for share in shares], job.privacy.draws)
-    )
+    counts = list(_training_classes(job, found).values())
+    return round(effective_labels(job.privacy.build(job.classes), counts, job.privacy.draws))
 
 
 def _for_people(found: DataReport, job: Job, worth: int | None) -> Iterator[str | Table]:

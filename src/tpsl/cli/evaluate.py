@@ -1,16 +1,23 @@
-"""`tpsl label evaluate`: test metrics of a run that the feature parties may see."""
+"""`tpsl label evaluate`: test metrics of a run, from true labels for the label party or from noisy ones for others."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpsl.cli.console import JsonFlag, Report, RunArgument, answer, notice, progress_bar
-from tpsl.cli.settings import LOCAL, RELEASE_FLAGS, LocalOption, Settings, settings_command
+from tpsl.cli.run_result import show_result
+from tpsl.cli.settings import LOCAL, RELEASE_FLAGS, LocalOption, LogOption, Settings, settings_command
+from tpsl.cli.tune import show_tuned
 
 if TYPE_CHECKING:
+    from tpsl.training.local import Local
+    from tpsl.training.observer import Watching
+    from tpsl.training.run_folder import RunFolder
     from tpsl.training.shared_evaluation import SharedEvaluation
     from tpsl.vault import LedgerTotal
 
@@ -20,26 +27,84 @@ COMMAND = settings_command(LOCAL, **RELEASE_FLAGS)
 def evaluate(
     context: typer.Context,
     run: RunArgument,
-    epsilon: Annotated[float, typer.Option(help="The ε that each label may cost.")],
-    mechanism: Annotated[str, typer.Option(help="How labels are made noisy.", metavar="NAME")] = "auto",
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="Make metrics that feature parties may see, from noisy labels: the ε that each may cost."),
+    ] = None,
+    mechanism: Annotated[str, typer.Option(help="With --epsilon: how labels are made noisy.", metavar="NAME")] = "auto",
     scores: Annotated[
         Path | None,
-        typer.Option(help="Scores of new records (tpsl predict) whose labels are in the vault, not the test records."),
+        typer.Option(
+            help="With --epsilon: scores of new records (tpsl predict) whose labels are in the vault, not the test "
+            "records."
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The file to hand over. Default: shared_metrics.json in the run folder.")
+        Path | None,
+        typer.Option(help="With --epsilon: the file to hand over. Default: shared_metrics.json in the run folder."),
     ] = None,
     local: LocalOption = None,
+    log: LogOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """Evaluate a finished run with noisy labels of its test records, so that the feature parties may know the result.
+    """Evaluate a finished run, or search, on its test records, and train its local head if the job has one.
 
-    The noisy labels come out of the run's vault: they are drawn once, their ε is in its ledger, and asking again with
-    the same ε, for this run or for another on the same records, costs nothing. Nothing is sent: the file is yours to
-    hand over. Example:
+    Both use true labels: what is printed and written is for the label party's eyes. `tpsl label serve` does neither,
+    because a feature party sees when it ends. Example:
+
+    tpsl label evaluate runs/job-label
+
+    With --epsilon the metrics come from noisy labels of the test records, so that the feature parties may know them.
+    These labels come out of the run's vault: they are drawn once, their ε is in its ledger, and asking again with the
+    same ε, for this run or for another on the same records, costs nothing. Nothing is sent: the file is yours to hand
+    over. Example:
 
     tpsl label evaluate runs/job-label --epsilon 0.5
     """
+    here = Settings.of(context).load_local(local)
+    if epsilon is not None:
+        _share(run, here, (epsilon, mechanism), scores, out, json)
+        return
+    for name, given in {"--mechanism": mechanism != "auto", "--scores": scores, "--out": out}.items():
+        if given:
+            raise typer.BadParameter(f"{name} is for --epsilon")
+    _evaluate(run, here, log, json)
+
+
+def _evaluate(path: Path, local: Local, log: list[str] | None, json: bool) -> None:
+    """Compute what depends on true labels, and print it."""
+    from tpsl.prediction.model import TUNE
+    from tpsl.training.after_training import evaluate_run
+    from tpsl.training.run_folder import RunFolder
+    from tpsl.tuning.after_search import evaluate_search
+
+    if (path / TUNE).exists():
+        show_tuned(evaluate_search(path, local, lambda run: _watched(run, log)), path, json)
+        return
+    run = RunFolder(path)
+    with _watched(run, log) as watching:
+        result = evaluate_run(run, local, watching)
+    show_result(path, result, json)
+
+
+@contextmanager
+def _watched(run: RunFolder, log: list[str] | None) -> Iterator[Watching]:
+    """Show a progress bar until the block ends, and tell the loggers."""
+    from tpsl.training.loggers import run_logger
+    from tpsl.training.observer import Watching
+    from tpsl.transport.peers import LABEL_PARTY
+
+    with (
+        progress_bar("evaluating") as progress,
+        run_logger(run.job(), run.path, LABEL_PARTY, notice, log) as logger,
+    ):
+        yield Watching(logger, progress, notice)
+
+
+def _share(
+    run: Path, local: Local, release: tuple[float, str], scores: Path | None, out: Path | None, json: bool
+) -> None:
+    """Write metrics from noisy labels, and print what they cost."""
     from tpsl.data.dataset import load_label_party
     from tpsl.files import write_atomically
     from tpsl.mechanisms import build_mechanism
@@ -54,14 +119,14 @@ def evaluate(
     )
     from tpsl.transport.peers import LABEL_PARTY
 
-    folder, here = RunFolder(run), Settings.of(context).load_local(local)
+    folder, (epsilon, mechanism) = RunFolder(run), release
     job = folder.job()
-    data = own_data(job, LABEL_PARTY, here.data, here.alignment).data
+    data = own_data(job, LABEL_PARTY, local.data, local.alignment).data
     source = folder.own_parts(LABEL_PARTY).source(LABEL_PARTY)
     with progress_bar("reading labels") as progress:
         side = load_label_party(data, progress, late_labels=job.has_late_labels, source=source)
     chosen, _ = build_mechanism(mechanism, side.records.classes, epsilon=epsilon)
-    terms = EvaluationTerms(chosen, here.vault or folder.vault(), here.vault_choice().policy, notice)
+    terms = EvaluationTerms(chosen, local.vault or folder.vault(), local.release_policy(), notice)
     if scores is None:
         found, total = evaluate_test_records(folder, side, terms)
     else:

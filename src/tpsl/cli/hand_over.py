@@ -23,17 +23,22 @@ COMMAND = with_verbose(settings_command("privacy", "local", **_FLAGS, **LIMIT_FL
 
 def release_all(vault: Vault, context: typer.Context, ids: Sequence[str] | None = None) -> ReleaseReport:
     """Draw the noisy label of every record, or of `ids`, that has none yet, as the settings say and permit it."""
+    from tpsl.training.rare_labels import rare_label_warning
+
     settings = Settings.of(context)
     privacy = settings.load_job({"privacy": {"epsilon": None}}).privacy
     if reason := privacy.reason(vault.classes):
         reasons(context, notice)(reason)
+    classes = {str(number): count for number, count in enumerate(vault.class_counts(ids))}
+    if warning := rare_label_warning(privacy, classes, split=False):
+        notice(warning)
     with progress_bar("releasing") as progress:
         return vault.release(
             privacy.build(vault.classes),
             draws=privacy.draws,
             ids=ids,
             seed=privacy.noise_seed,
-            policy=settings.load_local(None).vault_choice().policy,
+            policy=settings.load_local(None).release_policy(),
             progress=progress,
         )
 

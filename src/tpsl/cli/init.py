@@ -142,16 +142,18 @@ def _wishes(given: Mapping[str, Any]) -> Wishes:
 def _checked(job: JobDraft) -> tuple[JobDraft, DataReport]:
     """Return the job, with an alignment if the parties' ids differ, and what is strange about its data.
 
-    Of a part of a job nothing is checked: it takes both sides to know what to look for.
+    Of a part of a job only the classes are: it takes both sides to know what else to look for.
     """
-    from tpsl.data.check import DataReport, check_data
+    from tpsl.cli.data_check import tell_of_rare_labels
+    from tpsl.data.check import check_data
     from tpsl.data.drafting import LABEL
     from tpsl.data.rawtable import FIND_COMMON_RECORDS
 
     if not job.is_complete:
-        return job, DataReport()
+        return job, _alone(job)
+    agreed = job.job()
     with progress_bar("reading") as progress:
-        report = check_data(job.job().data, progress=progress)
+        report = check_data(agreed.data, progress=progress)
     for party, common in report.common_ids.items():
         if not common:
             ids = {file.party: file for file in job.tables.files}
@@ -159,10 +161,27 @@ def _checked(job: JobDraft) -> tuple[JobDraft, DataReport]:
                 f"{_id_example(ids[party])} and {_id_example(ids[LABEL])} have no value in common: ids must be "
                 "written in the same way in both tables; --id names other columns"
             )
-    if not report.common_ids:
-        return job, report
-    report.findings = [each for each in report.findings if FIND_COMMON_RECORDS not in each.text]
-    return replace(job, aligned=True), report
+    if report.common_ids:
+        report.findings = [each for each in report.findings if FIND_COMMON_RECORDS not in each.text]
+        job = replace(job, aligned=True)
+    tell_of_rare_labels(agreed, report)
+    return job, report
+
+
+def _alone(job: JobDraft) -> DataReport:
+    """Return what the label party should know of its classes, which its whole table tells; nothing for others."""
+    from tpsl.data.check import DataReport
+    from tpsl.data.config import TableData
+    from tpsl.training.job import PrivacyConfig
+    from tpsl.training.rare_labels import rare_label_warning
+
+    report, table, label = DataReport(), job.tables.label, job.tables.guessed_label
+    if table is not None and label is not None and table.sample.is_whole:
+        trained = 1 - TableData.model_fields["test_fraction"].default
+        classes = {name: round(trained * count) for name, count in zip(label.names, label.counts, strict=True)}
+        if warning := rare_label_warning(PrivacyConfig(epsilon=job.agreed_epsilon), classes, split=True):
+            report.warn(table.party, warning)
+    return report
 
 
 def _id_example(file: FileDraft) -> str:

@@ -37,7 +37,8 @@ def label_tune(
 ) -> None:
     """Be the label party of a search: train every configuration with the feature parties, and let noisy labels choose.
 
-    All sides give the same job and the same space. The same command goes on where it stopped. Example:
+    All sides give the same job and the same space. The same command goes on where it stopped. It ends when training
+    ends: `tpsl label evaluate` computes test metrics, whose time would tell of labels. Example:
 
     tpsl label tune job.yaml --listen 0.0.0.0:7443 --certs certs/label --out tuned
     """
@@ -46,7 +47,8 @@ def label_tune(
     from tpsl.tuning.two_parties import tune_as_label
 
     search = _search(side, space, insecure_loopback)
-    show_tuned(tune_as_label(search, _Watched(side, search, log, log_json)), side.out, json)
+    found = tune_as_label(search, _Watched(side, search, log, log_json))
+    show_tuned(found, side.out, json, {"test metrics": f"tpsl label evaluate {side.out}"})
 
 
 def feature_tune(
@@ -92,7 +94,7 @@ class _Watched:
         self._side, self._log, self._log_json = side, log, log_json
         self._names = [trial.name for trial in search.trials]
 
-    def __call__(self, trial: Trial, *, alone: bool = False) -> AbstractContextManager[Watching]:
+    def __call__(self, trial: Trial) -> AbstractContextManager[Watching]:
         if not self._log_json:
             notice(f"configuration {self._names.index(trial.name) + 1} of {len(self._names)}: {trial.name}")
-        return replace(self._side, job=trial.job, out=trial.run.path).watched(self._log, self._log_json, alone=alone)
+        return replace(self._side, job=trial.job, out=trial.run.path).watched(self._log, self._log_json)

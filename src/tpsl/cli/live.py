@@ -6,8 +6,7 @@
         serve(job, ..., watching=Watching(live, live.progress, live.notice, live.watch))
 
 The events of a JSON log are listening, connected, lost, left, waiting, refused, resumed, restarted, checkpoint, epoch,
-stopped early, evaluated, local head, progress, notice, finished and error. Those with test metrics, evaluated and local
-head, come when no peer is connected any more.
+stopped early, progress, notice, finished and error. None has a fact that depends on true labels.
 """
 
 from __future__ import annotations
@@ -109,8 +108,6 @@ class Live:
             unknown = ", ".join(sorted(facts.keys() - FEATURE_FACTS))
             raise RuntimeError(f"the feature side must not know {unknown}: it could depend on labels")
         self.state.preparing = None
-        if isinstance(facts.get("test_auc"), float):
-            self.state.test_auc = float(facts["test_auc"])
         self._display.event(name, facts)
         for logger in self.loggers:
             logger.event(name, **facts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _REFRESHES = 4  # of the live line, a second
 _ONLY_FOR_MACHINES = ("checkpoint", "error")  # too many; said by the command itself
+_ENDS = ("_low", "_high")
+"""What the ends of a number's interval are called."""
 _FACTS_FOR_MACHINES = ("validation_loss_se", "validation_log_likelihood")
 
 
@@ -141,11 +144,20 @@ def sentence(name: str, facts: Mapping[str, Fact]) -> str:
         return printable(f"{facts['peer']}: {facts['reason']}")
     head = f"{name} {_shown(facts[name])}" if name in facts else name
     others = [
-        f"{key.replace('_', ' ')} {_shown(value)}"
+        f"{key.replace('_', ' ')} {_shown(value)}{_interval(key, facts)}"
         for key, value in facts.items()
-        if key not in (name, *_FACTS_FOR_MACHINES)
+        if key not in (name, *_FACTS_FOR_MACHINES) and not key.endswith(_ENDS) and not _is_nan(value)
     ]
     return printable(" · ".join([head, *others]))
+
+
+def _interval(key: str, facts: Mapping[str, Fact]) -> str:
+    low, high = (facts.get(key + end) for end in _ENDS)
+    return "" if low is None or high is None else f" ({_shown(low)} to {_shown(high)})"
+
+
+def _is_nan(value: Fact) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _shown(value: Fact) -> str:

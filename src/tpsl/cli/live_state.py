@@ -55,7 +55,6 @@ class LiveState:
     """Steps done, steps in all, records; one tuple, so that no reader sees half of an update."""
     computing_or_waiting: tuple[str | None, float] = (None, 0.0)
     """The peer the role waits for, and since when."""
-    test_auc: float | None = None
     peers: dict[str, Peer] = field(init=False)
     _preparation: tuple[tuple[str, int], int, float] = (("", 0), 0, 0.0)
     """What is prepared and how much there is of it, how much was done when that was first told, and when that was."""

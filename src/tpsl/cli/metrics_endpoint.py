@@ -88,5 +88,3 @@ class _State(Collector):
             again.add_metric([name], max(peer.connections - 1, 0))
             waiting.add_metric([name], int(name in waited_for))
         yield from (connected, again, waiting)
-        if state.test_auc is not None:
-            yield GaugeMetricFamily("tpsl_test_auc", "AUC on the test records, last epoch.", value=state.test_auc)

@@ -9,36 +9,43 @@ from typing import TYPE_CHECKING
 from tpsl.cli.console import Facts, Report, answer, from_here
 
 if TYPE_CHECKING:
+    from tpsl.training.job import Job
     from tpsl.training.origin import Origin
     from tpsl.training.result import TrainResult
     from tpsl.training.run_folder import RunFolder
 
 
-def show_result(path: Path, result: TrainResult, json: bool) -> None:
-    """Print the label party's result of the run at `path`, with that of its local head if there is one."""
+def show_result(path: Path, result: TrainResult, json: bool, *, evaluated: bool = True) -> None:
+    """Print the label party's result of the run at `path`, with that of its local head if there is one.
+
+    A result that is not `evaluated` says nothing of true labels, but how they are evaluated.
+    """
     from tpsl.report.ledgers import result_now
     from tpsl.training.run_folder import RunFolder
     from tpsl.transport.peers import LABEL_PARTY
 
     run = RunFolder(path)
-    local, origin, result = run.local_head(), run.origin(LABEL_PARTY), result_now(run, result)
+    job, origin, result = run.job(), run.origin(LABEL_PARTY), result_now(run, result)
+    local = run.local_head() if evaluated else None
+    steps = _next_steps(run, result) if evaluated else _evaluation(run, job)
     facts = {
         "run": run.path,
         **({"starts from": _starts_from(origin)} if origin else {}),
         **_promise(run, result),
         **_quality(result),
+        **(_test_quality(result) if evaluated else {}),
         **({"local head AUC": f"{local['test_auc']:.4f} (NOT PRIVATE, stays with the label party)"} if local else {}),
     }
     content = {**result.as_dict(), **({"local_head": local} if local else {})}
     if origin:
         content["origin"] = origin.as_dict()
-    answer(json, content, Report(_headline(result), facts, _next_steps(run, result)))
+    answer(json, content, Report(_headline(job, result), facts, steps))
 
 
-def _headline(result: TrainResult) -> str:
+def _headline(job: Job, result: TrainResult) -> str:
     from tpsl.report.words import records_text
 
-    if not result.epochs and math.isnan(result.test_log_loss):
+    if job.hands_over and not result.epochs:
         return f"Handed over {result.train_records:,} noisy labels, on which the feature party trains alone"
     speed = f", {result.samples_per_second:,.0f} samples/s" if result.steps else ""
     return f"Trained on {records_text(result.train_records)} in {result.seconds:,.1f} s{speed}"
@@ -73,14 +80,27 @@ def _promise(run: RunFolder, result: TrainResult) -> Facts:
 
 
 def _quality(result: TrainResult) -> dict[str, str]:
-    """What noisy labels of held-out records and true labels of test records say of the private head."""
+    """What noisy labels of held-out records say of the private head."""
+    from tpsl.training.validation import TOO_FEW
+
     found = {}
     if result.statistic_records:
         found["private head"] = f"fitted on noisy statistics of {result.statistic_records:,} labels"
     elif result.kept_epoch != result.epochs:
         found["epoch kept"] = f"{result.kept_epoch} of {result.epochs}"
     if math.isfinite(result.validation_auc):
-        found["hold-out AUC"] = f"≈ {min(1.0, max(0.0, result.validation_auc)):.2f} (estimated from noisy labels)"
+        interval = f"95 % interval {result.validation_auc_low:.2f} to {result.validation_auc_high:.2f}"
+        found["hold-out AUC"] = f"{result.validation_auc:.2f}, {interval} (estimated from noisy labels)"
+    elif math.isfinite(result.validation_loss) and result.classes == 2:
+        found["hold-out AUC"] = f"– ({TOO_FEW})"
+    return found
+
+
+def _test_quality(result: TrainResult) -> dict[str, str]:
+    """What true labels of test records say of the private head."""
+    from tpsl.metrics import no_better_than_guessing
+
+    found = {}
     if not math.isnan(result.test_log_loss):
         interval = f"95 % interval {result.test_auc_low:.4f} to {result.test_auc_high:.4f}"
         found["test AUC"] = (
@@ -88,10 +108,20 @@ def _quality(result: TrainResult) -> dict[str, str]:
             if math.isnan(result.test_auc)
             else f"{result.test_auc:.4f}, {interval}"
         )
+        if no_better_than_guessing(result.test_auc_low):
+            found["verdict"] = "no better than guessing: the interval of the test AUC reaches 0.5"
         found["test log loss"] = f"{result.test_log_loss:.4f}, calibration error {result.test_calibration_error:.4f}"
     elif result.epochs:
         found["test AUC"] = "– (no true label of a test record is known here)"
     return found
+
+
+def _evaluation(run: RunFolder, job: Job) -> dict[str, str]:
+    """What computes what depends on true labels, which a process that a peer can see does not."""
+    if job.hands_over:
+        return {}
+    what = "test metrics and local head" if job.training.head == "local" else "test metrics"
+    return {what: f"tpsl label evaluate {run.path}"}
 
 
 def _next_steps(run: RunFolder, result: TrainResult) -> dict[str, str]:

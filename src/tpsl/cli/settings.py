@@ -12,7 +12,7 @@ The schemas are read when the command is: help of other commands does not wait f
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from inspect import Parameter, Signature
@@ -23,7 +23,7 @@ import typer
 import yaml
 from typer.core import TyperCommand
 
-from tpsl.cli.console import warn
+from tpsl.cli.console import notice, warn
 from tpsl.cli.vault_options import named_vault
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Settings:
 
         changes = dict(self.job)
         job = load_job(start, changes) if isinstance(start, Path) else make_job(dict(start or {}), changes, "options")
-        if job.privacy.noise_seed is not None and os.environ.get("RANK", "0") == "0":  # the first of several workers
+        if job.privacy.noise_seed is not None and is_first_worker():
             warn("the noise is seeded: this run is NOT PRIVATE")
         return job
 
@@ -115,12 +115,20 @@ class Settings:
         return self._in_place(load_local(file) if file else Local())
 
     def load_parties(self, start: Path | Mapping[str, Any] | None, files: Iterable[Path] | None) -> Parties:
-        """Return a job and all its parties, where one process is all of them; these settings are the label party's."""
+        """Return a job and all its parties, where one process is all of them; these settings are the label party's.
+
+        The local file of a party that lies beside the job, as `tpsl init` writes it, is read unless another is named:
+        what the label party permits is not forgotten.
+        """
         from tpsl.training.local import Local, own_data
         from tpsl.transport.peers import LABEL_PARTY
 
         job = self.load_job(start)
-        found = {LABEL_PARTY: Local(), **locals_by_party(job, files)}
+        named = locals_by_party(job, files)
+        beside = locals_beside(job, start, named) if isinstance(start, Path) else {}
+        if beside and is_first_worker():
+            notice(f"read beside the job, as tpsl init writes them: {', '.join(map(str, beside.values()))}")
+        found = {LABEL_PARTY: Local(), **named, **locals_by_party(job, beside.values())}
         found[LABEL_PARTY] = self._in_place(found[LABEL_PARTY])
         for party, local in found.items():
             job = own_data(job, party, local.data, local.alignment)
@@ -141,6 +149,23 @@ class Settings:
         return changed
 
 
+def locals_beside(job: Job, job_file: Path, named: Collection[str]) -> dict[str, Path]:
+    """Return the local files of parties that are not named, where PARTY.yaml beside the job says `party: PARTY`."""
+    from tpsl.data.dataset import feature_party_names
+    from tpsl.files import read_yaml
+    from tpsl.training.local import LocalError
+    from tpsl.transport.peers import LABEL_PARTY
+
+    found = {}
+    for party in (LABEL_PARTY, *feature_party_names(job.data)):
+        file = job_file.with_name(f"{party}.yaml")
+        if party not in named and file != job_file and file.is_file():
+            content = read_yaml(file, LocalError)
+            if isinstance(content, dict) and content.get("party") == party:
+                found[party] = file
+    return found
+
+
 def locals_by_party(job: Job, files: Iterable[Path] | None) -> dict[str, Local]:
     """Return the local files of several parties of a job, where one command is for all of them."""
     from tpsl.training.local import load_local, require_party
@@ -153,6 +178,11 @@ def locals_by_party(job: Job, files: Iterable[Path] | None) -> dict[str, Local]:
         require_party(job, local.party)
         found[local.party] = local
     return found
+
+
+def is_first_worker() -> bool:
+    """Whether this process speaks for all that torchrun has started."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 class SettingsCommand(TyperCommand):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -84,14 +85,14 @@ def _pool(context: typer.Context, processes: int) -> Iterator[int | TaskPool]:
         yield RayTaskPool(ray, share)
 
 
-def show_tuned(result: TuneResult, out: Path, json: bool) -> None:
-    """Print what a search has found, and how its committee is used."""
+def show_tuned(result: TuneResult, out: Path, json: bool, steps: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Print what a search has found, and how its committee is used; `steps` are what to do before that."""
     for name in result.diverged:
         warn(f"{name}: diverged, so that it is no candidate")
-    answer(json, result.as_dict(), _found(result, out))
+    answer(json, result.as_dict(), _found(result, out, steps))
 
 
-def _found(result: TuneResult, out: Path) -> Report:
+def _found(result: TuneResult, out: Path, steps: Mapping[str, str]) -> Report:
     from tpsl.report.words import guarantee_text
 
     best = result.best
@@ -104,7 +105,7 @@ def _found(result: TuneResult, out: Path) -> Report:
             "guarantee": f"{guarantee_text(result)}: one release for all of them",
             "the best job": out / "best.yaml",
         },
-        {"train the best job": f"tpsl train {out / 'best.yaml'}", "see it as a page": f"tpsl report {out}"},
+        {**steps, "train the best job": f"tpsl train {out / 'best.yaml'}", "see it as a page": f"tpsl report {out}"},
         [_table(result)],
     )
 

@@ -87,8 +87,8 @@ class Side:
         return Workers.of_this_process(self.local.device)
 
     @contextmanager
-    def watched(self, log: list[str] | None, log_json: bool, *, alone: bool = False) -> Iterator[Watching]:
-        """Show how this side runs until the block ends, and tell the loggers; `alone`: it waits for no peer.
+    def watched(self, log: list[str] | None, log_json: bool) -> Iterator[Watching]:
+        """Show how this side runs until the block ends, and tell the loggers.
 
         Of several workers the first shows it and tells the loggers; the others show what ends them.
         """
@@ -105,7 +105,7 @@ class Side:
             ),
             Live(
                 self.party,
-                peers=[] if alone else self.peers,
+                peers=self.peers,
                 epochs=self.job.training.epochs,
                 log_json=log_json,
                 metrics=self.local.metrics_address(workers),
@@ -137,7 +137,8 @@ def serve(
     """Be the label party: wait for the feature parties of the job and train with them.
 
     A job that asks for more than you permit is refused before the port is opened. A run that was interrupted goes on
-    where it stopped when the same command is given again. Example:
+    where it stopped when the same command is given again. It ends when training ends: `tpsl label evaluate` computes
+    test metrics and the local head, whose time would tell of labels. Example:
 
     tpsl label serve job.yaml --listen 0.0.0.0:7443 --certs certs/label
 
@@ -160,7 +161,7 @@ def serve(
             insecure_loopback=insecure_loopback,
         )
     if side.workers.is_first:
-        show_result(side.out, result, json)
+        show_result(side.out, result, json, evaluated=False)
 
 
 @feature_app.command(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import binascii
 import io
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -88,9 +88,22 @@ class Alignment:
         known = self.rows != UNKNOWN
         return known.astype(np.int64) if own is None else np.where(known, own[self.rows], 0)
 
-    def units(self, own: Any) -> Any:
-        """Return whom each record is about: as its row in this party's file says; an unknown one is its own unit."""
-        return pc.if_else(pa.array(self.rows != UNKNOWN), own.take(pa.array(np.maximum(self.rows, 0))), self.ids())
+    def with_one_record_for_each(self, units: Any) -> Self:
+        """Return the alignment in which only the first known record of each unit is known.
+
+        `units` say whom each row of this party's file is about. Guarantee: compare the file with the same file without
+        the rows of a unit, or with other labels of these rows. The labels of the records then differ in one record at
+        most, so that one draw of ε for each record costs the unit ε, however many records the other parties list of
+        it, and whether it is known or not. Further records get the class of unknown ones: any other class would tell
+        that the unit is known. That holds for each ε, so nobody has to look at units, and at who is known, to decide
+        whether a release is permitted.
+        """
+        known = np.flatnonzero(self.rows != UNKNOWN)
+        unit_of = units.take(pa.array(self.rows[known])).dictionary_encode().indices.to_numpy()
+        first = known[np.unique(unit_of, return_index=True)[1]]
+        rows = np.full_like(self.rows, UNKNOWN)
+        rows[first] = self.rows[first]
+        return replace(self, rows=rows)
 
     def save(self, folder: Path) -> None:
         """Write the alignment into a folder, for its owner only; it is whole once `alignment.json` is there."""

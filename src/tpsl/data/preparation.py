@@ -88,22 +88,26 @@ class Preparation:
         place: Path | None = None,
         progress: Progress = no_progress,
     ) -> LabelSide:
-        """Order, split and encode the label party's table; `place` is where encoded features may be kept."""
+        """Order, split and encode the label party's table; `place` is where encoded features may be kept.
+
+        Where an alignment makes new records, one record of each unit has its label, and the others count as unknown.
+        """
+        are_new = self.alignment is not None and self.alignment.makes_new_records
+        if self.alignment is not None and are_new and raw.units is not None:
+            one_each = self.alignment.with_one_record_for_each(raw.units)
+            further = int((one_each.rows != self.alignment.rows).sum())
+            counted = replace(self, alignment=one_each)
+            side = counted.label_side(replace(raw, units=None), class_names, place, progress)
+            return replace(side, records=replace(side.records, further_records=further))
         order, train, test = self._rows(raw)
         has_features = bool(raw.columns or raw.categorical or raw.numeric)
         encoder, features = self._encoded(raw, order, train, place, progress) if has_features else (None, None)
-        ids, units = self._ids(raw, order), self._units(raw, order)
-        are_new = self.alignment is not None and self.alignment.makes_new_records
+        ids, units = self._ids(raw, order), None if raw.units is None else _taken(raw.units, order)
         records = LabelRecords(ids, features, class_names, train, test, units, encoder, are_new)
         return LabelSide(records, TrueLabels(self._labels(raw, order), class_names))
 
     def _ids(self, raw: RawTable, order: Order | None) -> Any:
         return _taken(raw.ids, order) if self.alignment is None else self.alignment.ids()
-
-    def _units(self, raw: RawTable, order: Order | None) -> Any | None:
-        if raw.units is None:
-            return None
-        return _taken(raw.units, order) if self.alignment is None else self.alignment.units(raw.units)
 
     def _labels(self, raw: RawTable, order: Order | None) -> npt.NDArray[np.int64]:
         if self.alignment is not None:

@@ -29,9 +29,11 @@ class LabelRecords:
     """What the label party may look at at any time: everything about its records but their labels.
 
     `units` say whom a record is about; they go into the vault, so that its ledger can add up by unit. `ids_are_new`
-    where an alignment has made the records: then the same people may come again under other ids. `own_ids` are what the
-    label party's file calls the records, where an alignment of mode `both` calls them something else: a vault knows
-    them by these, and recognises those that come again without an alignment, or by another one.
+    where an alignment has made the records: then the same people may come again under other ids, and of each unit one
+    record has its label; `further_records` is the number of those that count as unknown for that reason, and there are
+    no `units`. `own_ids` are what the label party's file calls the records, where an alignment of mode `both` calls
+    them something else: a vault knows them by these, and recognises those that come again without an alignment, or by
+    another one.
     """
 
     ids: Any  # pa.Array of strings
@@ -43,6 +45,7 @@ class LabelRecords:
     encoder: EncoderState | None = None
     ids_are_new: bool = False
     own_ids: Any | None = None  # pa.Array of strings
+    further_records: int = 0
 
     @property
     def classes(self) -> int:

@@ -3,58 +3,65 @@
 `laplace(1.0).epsilon <= 1.0`, exactly.
 """
 
-from tpsl.mechanisms.auc_prediction import PredictedAUC, auc_ceiling, predicted_auc
-from tpsl.mechanisms.choice import best_for, variance_of_unbiased
-from tpsl.mechanisms.cost import Cost, compose
-from tpsl.mechanisms.gaussian import Gaussian, gaussian
-from tpsl.mechanisms.identity import Identity, identity
-from tpsl.mechanisms.known import AUTO, MECHANISMS, build_mechanism, check_parameters, from_spec
-from tpsl.mechanisms.laplace import Laplace, laplace
-from tpsl.mechanisms.mechanism import Estimator, Mechanism, Release
-from tpsl.mechanisms.optimized_unary import OptimizedUnary, optimized_unary
-from tpsl.mechanisms.quantise import DEFAULT_BOUND, clip_rows, to_integers
-from tpsl.mechanisms.random_words import RandomWords, secure_words, seeded_words
-from tpsl.mechanisms.randomized_response import RandomizedResponse, randomized_response
-from tpsl.mechanisms.statistic_auc import predicted_statistic_auc
+from tpsl.mechanisms.additive_noise import Gaussian, Laplace, gaussian, laplace
+from tpsl.mechanisms.base import Estimator, Mechanism, Release
+from tpsl.mechanisms.discrete import RandomizedResponse, identity, randomized_response
+from tpsl.mechanisms.exact import Cost, compose, epsilon_of_rho, float_above, rounded_up
+from tpsl.mechanisms.integer_table import TOTAL, TableMechanism, integer_weights, table_mechanism
+from tpsl.mechanisms.kary import (
+    OptimizedUnary,
+    SubsetSelection,
+    best_for,
+    optimized_unary,
+    subset_selection,
+    variance_of_unbiased,
+)
+from tpsl.mechanisms.mechanism_registry import AUTO, MECHANISMS, build_mechanism, check_parameters, from_spec
+from tpsl.mechanisms.sampling import RandomWords, secure_words, seeded_words
 from tpsl.mechanisms.statistic_noise import (
+    DEFAULT_BOUND,
     DiscreteGaussian,
     DiscreteLaplace,
     NoNoise,
+    Norm,
     StatisticNoise,
+    check_bound,
+    clip_rows,
     fit_noise,
     noise_from_spec,
+    to_integers,
 )
-from tpsl.mechanisms.subset_selection import SubsetSelection, subset_selection
-from tpsl.mechanisms.table_mechanism import TableMechanism, integer_weights
 
 __all__ = [
     "AUTO",
     "DEFAULT_BOUND",
     "MECHANISMS",
+    "TOTAL",
     "Cost",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Estimator",
     "Gaussian",
-    "Identity",
     "Laplace",
     "Mechanism",
     "NoNoise",
+    "Norm",
     "OptimizedUnary",
-    "PredictedAUC",
     "RandomWords",
     "RandomizedResponse",
     "Release",
     "StatisticNoise",
     "SubsetSelection",
     "TableMechanism",
-    "auc_ceiling",
     "best_for",
     "build_mechanism",
+    "check_bound",
     "check_parameters",
     "clip_rows",
     "compose",
+    "epsilon_of_rho",
     "fit_noise",
+    "float_above",
     "from_spec",
     "gaussian",
     "identity",
@@ -62,12 +69,12 @@ __all__ = [
     "laplace",
     "noise_from_spec",
     "optimized_unary",
-    "predicted_auc",
-    "predicted_statistic_auc",
     "randomized_response",
+    "rounded_up",
     "secure_words",
     "seeded_words",
     "subset_selection",
+    "table_mechanism",
     "to_integers",
     "variance_of_unbiased",
 ]

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpsl.mechanisms.choice import variance_of_unbiased
-from tpsl.mechanisms.mechanism import Mechanism
+from tpsl.mechanisms.base import Mechanism
+from tpsl.mechanisms.kary import variance_of_unbiased
 from tpsl.mechanisms.statistic_noise import StatisticNoise
 
 
@@ -22,6 +22,18 @@ def effective_labels(mechanism: Mechanism, counts: Sequence[int], draws: int = 1
     """
     clean = _variance(counts)
     return sum(counts) * clean / (clean + variance_of_unbiased(mechanism) / draws) if clean else 0.0
+
+
+def effective_labels_of_class(mechanism: Mechanism, counts: Sequence[int], number: int, draws: int = 1) -> float:
+    """Return how many clean labels of one class the noisy labels of all records are worth.
+
+    It is the share of the class in what `effective_labels` says of "this class or not"; of two classes that is all. The
+    Fisher information of a logistic regression is proportional to it, so it decides what a learner can find out about
+    a class, however rare or frequent the class is.
+    """
+    share = counts[number] / max(sum(counts), 1)
+    clean, noise = share * (1 - share), variance_of_unbiased(mechanism) / (mechanism.classes * draws)
+    return counts[number] * clean / (clean + noise) if clean else 0.0
 
 
 def effective_labels_of_statistic(noise: StatisticNoise, bound: int, width: int, counts: Sequence[int]) -> float:

@@ -1,9 +1,10 @@
 """Noise for a statistic: integers added to `T = Σ_i y_i q_i`, where the q_i are integer vectors of bounded norm.
 
 A label that changes moves T by q_i (two classes), or moves q_i from one of k vectors to another. So the noise that T
-needs follows from the bound on the norm of the q_i alone, whoever chose them and however: `tpsl.mechanisms.quantise`
-enforces the bound in integers. What is added are exact integers too, so the cost is that of the numbers released, not
-of a formula that they approximate. Sums in 64 bits that overflow wrap around, which is post-processing.
+needs follows from the bound on the norm of the q_i alone. These come from the other party, which may be hostile:
+`clip_rows` enforces the bound by integer arithmetic for every input, however it was computed. The noise consists of
+exact integers too, so the cost is that of the numbers released, not of a formula that they approximate. Sums in 64 bits
+that overflow wrap around, which is post-processing. Proofs: docs/mathematics.md, Theorem 5.
 
 Ledgers keep specs for ever: a kind of noise means the same distribution for the same parameters for ever.
 """
@@ -23,25 +24,104 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.mechanisms import exact_sampling
-from tpsl.mechanisms.cost import Cost, compose, epsilon_of_rho
-from tpsl.mechanisms.exact import float_above, rounded_up
-from tpsl.mechanisms.exact_sampling import MAX_SCALE, MAX_VARIANCE, Integers
-from tpsl.mechanisms.gaussian_tradeoff import delta_of_gaussian, epsilon_of_gaussian
-from tpsl.mechanisms.mechanism import check_classes, check_delta, check_epsilon
-from tpsl.mechanisms.quantise import Norm, check_bound
-from tpsl.mechanisms.random_words import RandomWords
+from tpsl.mechanisms.base import Floats, check_classes, check_delta, check_epsilon
+from tpsl.mechanisms.exact import (
+    MAX_WIDTH,
+    Cost,
+    compose,
+    delta_of_gaussian,
+    epsilon_of_gaussian,
+    epsilon_of_rho,
+    float_above,
+    rounded_up,
+)
+from tpsl.mechanisms.sampling import MAX_SCALE, MAX_VARIANCE, Integers, RandomWords, discrete_gaussian, discrete_laplace
 
-NoiseKind = Literal["gaussian", "laplace", "none"]
+Norm = Literal["l1", "l2"]
+
+DEFAULT_BOUND = 1 << 15
+"""Fine enough that rounding is lost in the noise; sums of up to 2^48 such vectors fit 64 bits."""
+MAX_BOUND = 1 << 20
+"""With this and `MAX_WIDTH` the squared norm of a row that is not scaled down yet fits 63 bits."""
+
+_NUMBERS_AT_ONCE = 1 << 20
+
+
+def to_integers(phi: npt.NDArray[np.floating], bound: int) -> npt.NDArray[np.int32]:
+    """Return `round(bound·φ)` with every number within ±`bound`; NaN becomes 0, infinity the bound.
+
+    The norm of a row can still be above the bound; `clip_rows` cuts it.
+    """
+    check_bound(bound)
+    integers = np.empty(phi.shape, np.int32)
+    for rows in _blocks(phi):
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = phi[rows].astype(np.float64) * bound
+        integers[rows] = np.rint(np.nan_to_num(np.clip(scaled, -bound, bound), nan=0.0))
+    return integers
+
+
+def clip_rows(rows: npt.NDArray[np.integer], bound: int, norm: Norm) -> npt.NDArray[np.int32]:
+    """Return the rows with every number cut to ±`bound` and every row scaled down until its norm is at most `bound`.
+
+    Guarantee: `Σ_j |q_j| ≤ bound` ("l1") or `Σ_j q_j² ≤ bound²` ("l2") for each row, in integers, for any input.
+
+    Raises:
+        ValueError: the rows are not integers, or wider than `MAX_WIDTH`.
+    """
+    check_bound(bound)
+    if rows.dtype.kind not in "iu" or rows.ndim != 2 or rows.shape[1] > MAX_WIDTH:
+        raise ValueError(
+            f"a statistic is summed from rows of at most {MAX_WIDTH:,} integers, got {rows.dtype} of shape {rows.shape}"
+        )
+    holds = np.iinfo(rows.dtype)
+    least, largest = max(-bound, holds.min), min(bound, holds.max)
+    clipped = np.empty(rows.shape, np.int32)
+    for part in _blocks(rows):
+        clipped[part] = np.clip(rows[part], least, largest)
+        _scale_down(clipped[part], bound, norm)
+    return clipped
+
+
+def _scale_down(rows: npt.NDArray[np.int32], bound: int, norm: Norm) -> None:
+    """Replace each row q that is too long by `bound·q/divisor`, rounded towards 0, with a divisor large enough."""
+    size, limit = _sizes(rows, norm), bound if norm == "l1" else bound**2
+    long = np.flatnonzero(size > limit)
+    given = rows[long].astype(np.int64)
+    # The first divisor to try; integers below check that it suffices. The norm rounded up always does.
+    divisor = size[long] if norm == "l1" else np.sqrt(size[long]).astype(np.int64)
+    while len(long):
+        rows[long] = np.sign(given) * (np.abs(given) * bound // divisor[:, None])
+        still = _sizes(rows[long], norm) > limit
+        long, given, divisor = long[still], given[still], divisor[still] + 1
+
+
+def _sizes(rows: npt.NDArray[np.int32], norm: Norm) -> npt.NDArray[np.int64]:
+    """Return `Σ_j |q_j|` or `Σ_j q_j²` of each row, in 64 bits."""
+    other = np.sign(rows) if norm == "l1" else rows
+    return np.asarray(np.einsum("ij,ij->i", rows, other, dtype=np.int64))
+
+
+def _blocks(rows: npt.NDArray[np.generic]) -> list[slice]:
+    """Return slices of rows with about a million numbers each, which bounds the memory of intermediate results."""
+    at_once = max(1, _NUMBERS_AT_ONCE // max(1, rows.shape[1]))
+    return [slice(start, start + at_once) for start in range(0, len(rows), at_once)]
+
+
+def check_bound(bound: int) -> int:
+    """Return the bound, or raise a ValueError that says what is wrong with it."""
+    if isinstance(bound, bool) or not isinstance(bound, int) or not 1 <= bound <= MAX_BOUND:
+        raise ValueError(f"the bound of a statistic must be an integer from 1 to {MAX_BOUND:,}, got {bound!r}")
+    return bound
 
 
 @dataclass(frozen=True)
 class StatisticNoise(abc.ABC):
     """Independent integer noise for each coordinate of a statistic."""
 
-    kind: ClassVar[NoiseKind]
+    kind: ClassVar[str]
     norm: ClassVar[Norm]
-    """The norm whose bound on the q_i the cost rests on."""
+    """The norm of the q_i whose bound determines the cost."""
 
     @property
     @abc.abstractmethod
@@ -54,15 +134,15 @@ class StatisticNoise(abc.ABC):
 
     @abc.abstractmethod
     def cost(self, bound: int, classes: int) -> Cost:
-        """Return what one release costs each label if no q_i has a norm above `bound`, in any number of dimensions."""
+        """Return what one release costs each label if no q_i has a norm above `bound`, for any width."""
 
     def keeps(self, epsilon: float, bound: int, classes: int, releases: int = 1) -> bool:
         """Say whether the ε of a release, or of several together, is at most this."""
         return compose([self.cost(bound, classes)] * releases).epsilon <= epsilon
 
     @abc.abstractmethod
-    def log_ratio(self, noisy: Integers, moved: int | Integers) -> npt.NDArray[np.float64]:
-        """Return `ln P(noisy - moved) / P(noisy)`: what numbers with noise say for having been moved, against not."""
+    def log_ratio(self, noisy: Integers, moved: int | Integers) -> Floats:
+        """Return `ln P(noisy - moved) / P(noisy)`: the evidence of noisy numbers for having been moved."""
 
     def spec(self) -> dict[str, Any]:
         """Return the parameters as JSON-able data; `noise_from_spec` rebuilds the noise from them."""
@@ -70,7 +150,7 @@ class StatisticNoise(abc.ABC):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what is drawn; δ is a claim about the draw, no part of it."""
+        """SHA-256 of the distribution; δ is a claim about the draw, not part of it."""
         drawn = {name: value for name, value in self.spec().items() if name != "delta"}
         return hashlib.sha256(json.dumps(drawn, sort_keys=True).encode()).hexdigest()
 
@@ -79,14 +159,15 @@ class StatisticNoise(abc.ABC):
 class DiscreteGaussian(StatisticNoise):
     """`P(y) ∝ e^{-y²/(2σ²)}` over the integers, with an integer σ², the `variance`.
 
-    Guarantee: `Δ²/(2σ²)`-zCDP in any number of dimensions for a statistic that moves by at most Δ in the 2-norm
-    (Canonne, Kamath and Steinke 2020, Theorem 4; the ρ of independent coordinates add up). The ε at `delta` is what
-    follows from ρ, or for wide noise the smaller one of the analytic Gaussian mechanism.
+    Guarantee: `Δ²/(2σ²)`-zCDP for a statistic of any width that moves by at most Δ in the 2-norm (Canonne, Kamath and
+    Steinke 2020, Theorem 4). For a coordinate that moves by d the Rényi divergence is `αd²/(2σ²) + ln(r)/(α-1)` with
+    `r = Σ_n e^{-(n-αd)²/(2σ²)} / Σ_n e^{-n²/(2σ²)}`, which is at most 1 by Poisson summation; independent coordinates
+    add up. The ε at `delta` follows from ρ, or for wide noise from the analytic Gaussian mechanism, which gives less.
     """
 
     variance: int
     delta: float
-    kind: ClassVar[NoiseKind] = "gaussian"
+    kind: ClassVar[str] = "gaussian"
     norm: ClassVar[Norm] = "l2"
 
     def __post_init__(self) -> None:
@@ -95,12 +176,12 @@ class DiscreteGaussian(StatisticNoise):
 
     @property
     def deviation(self) -> float:
-        """σ: that of the continuous normal distribution, which the discrete one is below by a trifle."""
+        """σ, that of the continuous normal distribution; the discrete one has slightly less."""
         return math.sqrt(self.variance)
 
     def sample(self, count: int, words: RandomWords) -> Integers:
         """Draw the noise of `count` coordinates, exactly."""
-        return exact_sampling.discrete_gaussian(self.variance, count, words)
+        return discrete_gaussian(self.variance, count, words)
 
     def cost(self, bound: int, classes: int) -> Cost:
         """Return ρ and, at δ, ε. With k > 2 classes q_i moves between two vectors: `Δ² = 2·bound²`."""
@@ -120,7 +201,7 @@ class DiscreteGaussian(StatisticNoise):
         moved = check_bound(bound) ** 2 * (1 if check_classes(classes) == 2 else 2)
         return moved, Fraction(moved, 2 * self.variance)
 
-    def log_ratio(self, noisy: Integers, moved: int | Integers) -> npt.NDArray[np.float64]:
+    def log_ratio(self, noisy: Integers, moved: int | Integers) -> Floats:
         """Return `moved·(2t - moved)/(2σ²)` of each number t."""
         return moved * (2 * noisy.astype(np.float64) - moved) / (2 * self.variance)
 
@@ -132,11 +213,12 @@ class DiscreteGaussian(StatisticNoise):
 class DiscreteLaplace(StatisticNoise):
     """`P(y) ∝ e^{-|y|/scale}` over the integers.
 
-    Guarantee: pure ε = `Δ/scale` for a statistic that moves by at most Δ in the 1-norm.
+    Guarantee: pure ε = `Δ/scale` for a statistic that moves by at most Δ in the 1-norm: by the triangle inequality the
+    ratio of probabilities is at most `Π_j e^{|d_j|/scale}`.
     """
 
     scale: int
-    kind: ClassVar[NoiseKind] = "laplace"
+    kind: ClassVar[str] = "laplace"
     norm: ClassVar[Norm] = "l1"
 
     def __post_init__(self) -> None:
@@ -149,17 +231,16 @@ class DiscreteLaplace(StatisticNoise):
 
     def sample(self, count: int, words: RandomWords) -> Integers:
         """Draw the noise of `count` coordinates, exactly."""
-        return exact_sampling.discrete_laplace(self.scale, count, words)
+        return discrete_laplace(self.scale, count, words)
 
     def cost(self, bound: int, classes: int) -> Cost:
         """Return ε. With k > 2 classes q_i moves between two vectors: `Δ = 2·bound`."""
         moved = check_bound(bound) * (1 if check_classes(classes) == 2 else 2)
         return Cost(float_above(Fraction(moved, self.scale)))
 
-    def log_ratio(self, noisy: Integers, moved: int | Integers) -> npt.NDArray[np.float64]:
+    def log_ratio(self, noisy: Integers, moved: int | Integers) -> Floats:
         """Return `(|t| - |t - moved|)/scale` of each number t."""
-        ratio: npt.NDArray[np.float64] = (np.abs(noisy) - np.abs(noisy - moved)) / self.scale
-        return ratio
+        return np.asarray((np.abs(noisy) - np.abs(noisy - moved)) / self.scale)
 
     def __str__(self) -> str:
         return f"discrete Laplace noise, scale {self.scale:,}"
@@ -167,9 +248,9 @@ class DiscreteLaplace(StatisticNoise):
 
 @dataclass(frozen=True)
 class NoNoise(StatisticNoise):
-    """The statistic itself: not private (ε = ∞). It is here so that experiments without noise run the same code."""
+    """The statistic itself: not private (ε = ∞). It lets experiments without noise run the same code."""
 
-    kind: ClassVar[NoiseKind] = "none"
+    kind: ClassVar[str] = "none"
     norm: ClassVar[Norm] = "l2"
 
     @property
@@ -185,7 +266,7 @@ class NoNoise(StatisticNoise):
         """Return ε = ∞."""
         return Cost(math.inf)
 
-    def log_ratio(self, noisy: Integers, moved: int | Integers) -> npt.NDArray[np.float64]:
+    def log_ratio(self, noisy: Integers, moved: int | Integers) -> Floats:
         """Return certainty: +∞ for what was moved, -∞ for what was not."""
         return np.where(noisy == moved, np.inf, -np.inf)
 
@@ -213,37 +294,33 @@ def noise_from_spec(spec: Mapping[str, Any]) -> StatisticNoise:
 
 
 def fit_noise(kind: str, epsilon: float, delta: float, bound: int, classes: int, releases: int = 1) -> StatisticNoise:
-    """Return the least noise of this kind whose exact cost is at most (ε, δ); `delta` is for Gaussian noise alone.
+    """Return the least noise whose exact cost is at most (ε, δ).
 
-    That is the cost of this number of `releases` together, each with such noise and an equal part of δ.
     The parameters are integers, so the cost is a little below ε: above 0.999·ε for every bound of at least 1000·ε.
+
+    Args:
+        kind: "gaussian", or "laplace", which does not use δ.
+        epsilon, delta: of all releases together.
+        bound, classes: as for `StatisticNoise.cost`.
+        releases: how many releases there will be, each with this noise and an equal part of δ.
+
+    Raises:
+        ValueError: the kind is unknown, or no noise of the largest parameter is enough.
     """
     epsilon = check_epsilon(epsilon)
-
-    def keeps(noise: StatisticNoise) -> bool:
-        return noise.keeps(epsilon, bound, classes, releases)
-
-    if kind == "gaussian":
-        found = _least(partial(DiscreteGaussian, delta=delta / releases), MAX_VARIANCE, keeps)
-    elif kind == "laplace":
-        found = _least(DiscreteLaplace, MAX_SCALE, keeps)
-    else:
-        raise ValueError(f"unknown noise for a statistic {kind!r}; known are gaussian, laplace")
-    if found is None:
+    kinds: dict[str, tuple[Callable[[int], StatisticNoise], int]] = {
+        "gaussian": (partial(DiscreteGaussian, delta=delta / releases), MAX_VARIANCE),
+        "laplace": (DiscreteLaplace, MAX_SCALE),
+    }
+    if kind not in kinds:
+        raise ValueError(f"unknown noise for a statistic {kind!r}; known are {', '.join(kinds)}")
+    make, enough = kinds[kind]
+    if not make(enough).keeps(epsilon, bound, classes, releases):
         raise ValueError(f"no noise fits ε = {rounded_up(epsilon)} with a bound of {bound:,}: use a smaller bound")
-    return found
-
-
-def _least(
-    make: Callable[[int], StatisticNoise], largest: int, keeps: Callable[[StatisticNoise], bool]
-) -> StatisticNoise | None:
-    """Return the noise with the least parameter up to the largest that keeps what it should, by bisection."""
-    too_little, enough = 0, largest
-    if not keeps(make(enough)):
-        return None
+    too_little = 0
     while enough - too_little > 1:
         middle = (too_little + enough) // 2
-        if keeps(make(middle)):
+        if make(middle).keeps(epsilon, bound, classes, releases):
             enough = middle
         else:
             too_little = middle

@@ -31,7 +31,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tpsl.mechanisms.quantise import Norm, to_integers
+from tpsl.mechanisms import Norm, to_integers
 from tpsl.models.seeds import seed_of
 from tpsl.party.expansion import Expansion, InputColumns
 

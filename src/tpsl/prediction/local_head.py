@@ -96,6 +96,10 @@ def load_predictor(
     """
     run = RunFolder(run_path)
     job = run.job()
+    if local_head and run.lacks_local_head(job):
+        raise PredictionError(
+            f"{run_path}: the local head is not trained yet: `tpsl label evaluate {run_path}` does it"
+        )
     if local_head and run.local_head() is None:
         raise PredictionError(f"{run_path}: the run has no local head; it needs training.head: local")
     has_top = job.trains or not (local_head or job.releases)

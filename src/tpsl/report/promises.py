@@ -8,8 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from tpsl.attacks.auc_prediction import auc_ceiling, predicted_auc, predicted_statistic_auc
 from tpsl.files import for_json
-from tpsl.mechanisms import Mechanism, auc_ceiling, predicted_auc, predicted_statistic_auc
+from tpsl.mechanisms import Mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.report.run_view import Promise
 from tpsl.report.words import LARGE_DELTA_TEXT, promise_text, rounded_up

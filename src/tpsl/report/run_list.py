@@ -70,7 +70,11 @@ def _row(run: WatchedRun, job: Mapping[str, Any]) -> dict[str, Any]:
 def _running(run: WatchedRun) -> dict[str, Any]:
     """Return how far a run is that is not finished, and its curve so far."""
     points = {
-        name: [[entry["epoch"], entry[name]] for entry in run.view["curves"] if entry.get(name) is not None]
+        name: [
+            [entry["epoch"], *(entry.get(name + end) for end in ("", "_low", "_high"))]
+            for entry in run.view["curves"]
+            if entry.get(name) is not None
+        ]
         for name in _CURVES
     }
     shown = next((name for name in _CURVES if points[name]), None)

@@ -28,7 +28,9 @@ class VersionRow(TypedDict):
     total_epsilon_text: str
     """The most that any record has spent whose label is in the weights."""
     validation_auc: float | None
-    """By noisy labels of held-out records."""
+    """By noisy labels of held-out records, with its 95 % interval."""
+    validation_auc_low: float | None
+    validation_auc_high: float | None
     test_auc: float | None
 
 
@@ -67,7 +69,7 @@ def version_text(versions: Mapping[str, str]) -> str:
 
 def _row(view: RunView, views: Sequence[RunView]) -> VersionRow:
     origin, kept = view["origin"], view["kept_epoch"] or view["epoch"]
-    judged: list[float | None] = [entry.get("validation_auc") for entry in view["curves"] if entry["epoch"] == kept]
+    judged = [entry for entry in view["curves"] if entry["epoch"] == kept][-1:] or [{}]
     return VersionRow(
         run=view["name"],
         version=version_text(view["versions"]),
@@ -76,7 +78,9 @@ def _row(view: RunView, views: Sequence[RunView]) -> VersionRow:
         train_records=view["train_records"],
         epsilon_text=view["promise"]["epsilon_text"],
         total_epsilon_text=view["promise"]["total_epsilon_text"],
-        validation_auc=judged[-1] if judged else None,
+        validation_auc=judged[0].get("validation_auc"),
+        validation_auc_low=judged[0].get("validation_auc_low"),
+        validation_auc_high=judged[0].get("validation_auc_high"),
         test_auc=(view["test"] or {}).get("test_auc"),
     )
 

@@ -119,7 +119,9 @@ _UNRELIABLE = "; those that judge cannot tell the model from the shares of the c
 def learned_texts(result: LearnResult) -> dict[str, str]:
     """Return what a learner has made of noisy labels: what it is, what noisy labels say of it, what they are worth."""
     judged = result.validation
-    area = auc_text(None if math.isnan(judged.validation_auc) else judged.validation_auc)
+    area = MISSING
+    if math.isfinite(judged.validation_auc):
+        area = measured_text(judged.validation_auc, judged.validation_auc_low, judged.validation_auc_high)
     return {
         "learner": f"{result.learner}: {result.setting}",
         "noisy hold-out": f"log loss {judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}, AUC {area}",

@@ -1,9 +1,10 @@
 """What the label party computes from true labels: the test metrics and the local head.
 
 How long this takes depends on the labels: sorting takes longer for some mixtures of classes, and the local head stops
-early. A peer that is connected, or only sees the port close, could measure it, and ε says nothing of that. So a
-label party that listens does all of it after its port is closed and every connection has ended (`tpsl.training.serve`).
-In one process there is nobody to measure; there each epoch is evaluated when it ends. Both give the same numbers.
+early. A peer that is connected, or sees the port close or the process end, could measure it, and ε says nothing of
+that. So a label party that listens (`tpsl.training.serve`) does none of it: `evaluate_run` does, in a process of its
+own when the label party chooses (`tpsl label evaluate RUN`). In one process there is nobody to measure; there each
+epoch is evaluated when it ends. Both give the same numbers.
 """
 
 from __future__ import annotations
@@ -13,21 +14,28 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from safetensors.torch import save
 
-from tpsl.data.dataset import feature_party_names
+from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.data.long_columns import taken
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.party.local_head import Columns, Judging, train_local_head
+from tpsl.progress import Progress
+from tpsl.training.arrivals import vault_for
 from tpsl.training.evaluation import TEST_METRICS, evaluate, evaluate_known
 from tpsl.training.job import Job
+from tpsl.training.local import Local, own_data
+from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.training.result import TrainResult
-from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
+from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import RunVault
+from tpsl.training.vaults import RunVault, VaultChoice
+from tpsl.training.warm_start import StartingPoint
 from tpsl.transport.peers import LABEL_PARTY
+from tpsl.vault import Vault, VaultError
 
 Entry = dict[str, Any]
 
@@ -38,6 +46,44 @@ def is_complete(run: RunFolder, job: Job) -> bool:
     if result is None or run.lacks_local_head(job) or not all(map(_is_evaluated, entries)):
         return False
     return result.as_dict() == _with_test_metrics(result, entries).as_dict()
+
+
+def evaluate_run(
+    run: RunFolder, local: Local, watching: Watching = UNWATCHED, side: LabelSide | None = None
+) -> TrainResult:
+    """Add to the label party's finished run what is computed from true labels, and return the whole result.
+
+    Nothing is released and nothing is sent. A run that has all of it is only read. `side` are the run's records and
+    labels, if they are loaded already.
+    """
+    job, result = run.job(), run.result()
+    if result is None:
+        raise RunError(f"{run.path}: the run is not finished, so there is nothing to evaluate")
+    if is_complete(run, job):
+        return result
+    own = {LABEL_PARTY: run.own_parts(LABEL_PARTY)}
+    side = load_true_labels(run, local, watching.progress) if side is None else side
+    with run.started(job, [LABEL_PARTY], moved=True, own=own):
+        setup = RunSetup(job, run, own, torch.device(local.device), watching=watching)
+        place = local.vault or run.vault()
+        if job.has_late_labels and not Vault.exists(place):  # or an empty one would be made
+            raise VaultError(f"there is no vault at {place}, which has the late labels of the test records")
+        vault = vault_for(setup, side, VaultChoice(place, wait=local.wait), releases=False)
+        return AfterTraining(setup, side, vault).complete()
+
+
+def load_true_labels(run: RunFolder, local: Local, progress: Progress) -> LabelSide:
+    """Load the label party's records of a finished run, with their labels; raise if they are not those of the run."""
+    job = run.job()
+    side = load_label_party(
+        own_data(job, LABEL_PARTY, local.data, local.alignment).data,
+        progress,
+        late_labels=job.has_late_labels,
+        source=run.own_parts(LABEL_PARTY).source(LABEL_PARTY),
+        encoder=StartingPoint.begun_by(run.path).encoders().get(LABEL_PARTY),
+    )
+    run.require_records(LABEL_PARTY, side.records.ids)
+    return side
 
 
 class AfterTraining:

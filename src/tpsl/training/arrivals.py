@@ -69,7 +69,7 @@ class _ArrivingLabels(RunVault):
             )
         self.path, self._wait, self._observer = choice.named, choice.wait, setup.watching.observer
         chosen = self._patiently(lambda: choose_vault(setup, side, choice))
-        super().__init__(setup, chosen.side, chosen.path, choice.policy)
+        super().__init__(setup, chosen.side, chosen.path, chosen.policy)
         self._ids, self._units = self.records.training_ids, self.records.training_units
         privacy = self.job.privacy
         self._mechanism = privacy.build(self.records.classes)

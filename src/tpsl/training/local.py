@@ -208,12 +208,15 @@ class Local(BaseModel):
         if self.vault_key is not None:
             use_key(read_key_file(self.vault_key))
 
+    def release_policy(self) -> ReleasePolicy:
+        """Return what the label party permits."""
+        return ReleasePolicy(self.max_epsilon, self.not_private, self.compose, self.max_delta, self.allow_lookalikes)
+
     def vault_choice(self) -> VaultChoice:
         """Return what the label party says of its vaults, and what it permits."""
         from tpsl.training.vaults import VaultChoice
 
-        policy = ReleasePolicy(self.max_epsilon, self.not_private, self.compose, self.max_delta, self.allow_lookalikes)
-        return VaultChoice(self.vault, self.vaults or default_place(), policy, self.wait)
+        return VaultChoice(self.vault, self.vaults or default_place(), self.release_policy(), self.wait)
 
 
 def load_local(path: Path) -> Local:

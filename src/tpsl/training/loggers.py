@@ -73,9 +73,10 @@ class RunLogger(NullObserver):
         if not self._has_labels or name not in ("epoch", "evaluated", "local head"):
             return
         values = {key: float(fact) for key, fact in facts.items() if isinstance(fact, int | float)}
-        if name == "evaluated":  # maybe long after its epoch, where peers must not see how long it takes
+        if name == "evaluated":  # maybe in a later process, where peers must not see how long it takes
             step = int(values.pop("step"))
             values.pop("epoch")
+            self._step = max(self._step, step)
             self._write(values, step)
         else:
             self._write({f"local_head_{key}" if name == "local head" else key: value for key, value in values.items()})

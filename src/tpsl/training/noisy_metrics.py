@@ -14,32 +14,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BeforeValidator
 
 from tpsl.mechanisms import Mechanism
 from tpsl.metrics import rank_bins
-from tpsl.training.validation import auc_with_parts, clipped, debiased_labels
+from tpsl.training.validation import (
+    Estimate,
+    Measured,
+    auc_with_parts,
+    clipped,
+    debiased_labels,
+    hidden,
+    is_seen,
+    noisy_auc,
+)
 
 Floats = npt.NDArray[np.float64]
-Measured = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
-"""A number that may be NaN, which JSON does not have: null, in a file."""
-
 _BINS = 10
-_CLEAR = 4.0
-"""A class is seen if its estimated size is this many standard errors away from none; a ratio needs it."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A metric, its standard error, and why it is NaN where it is."""
-
-    value: Measured
-    standard_error: Measured
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,7 +72,7 @@ def noisy_metrics(
     predicted, seen = (p, debiased[:, 1]) if p.ndim == 1 else (by_class.max(axis=1), hit)
     reliability = _reliability(predicted, seen)
     return NoisyMetrics(
-        auc=_mean_auc(by_class, debiased, [1] if p.ndim == 1 else range(by_class.shape[1])),
+        auc=noisy_auc(p, debiased[:, 1]) if p.ndim == 1 else _mean_auc(by_class, debiased),
         log_loss=_mean(-(debiased * np.log(by_class)).sum(axis=1)),
         accuracy=_mean(hit),
         squared_calibration_error=_squared_calibration_error(reliability),
@@ -92,21 +86,20 @@ def _mean(values: Floats) -> Estimate:
     return Estimate(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))
 
 
-def _mean_auc(by_class: Floats, debiased: Floats, classes: Sequence[int]) -> Estimate:
-    """The mean of the corrected AUCs of these classes, each against the rest.
+def _mean_auc(by_class: Floats, debiased: Floats) -> Estimate:
+    """The mean of the corrected AUCs of all classes, each against the rest.
 
     Its variance is that of the records' parts in it (the infinitesimal jackknife): to first order, leaving record i out
     changes the AUC by its part. NaN where noise hides how many records of a class there are.
     """
-    areas, parts = [], np.zeros(len(debiased))
-    for j in classes:
+    areas, parts, classes = [], np.zeros(len(debiased)), by_class.shape[1]
+    for j in range(classes):
         own = debiased[:, j]
-        clear = _CLEAR * own.std() * math.sqrt(len(own))
-        if min(own.sum(), (1 - own).sum()) <= clear:
-            return Estimate(math.nan, math.nan, f"noise hides how many records are of class {j}, and how many are not")
+        if not is_seen(own):
+            return Estimate(math.nan, math.nan, hidden(j))
         area, part = auc_with_parts(by_class[:, j], own)
         areas.append(area)
-        parts += part / len(classes)
+        parts += part / classes
     return Estimate(float(np.mean(areas)), float(np.sqrt((parts**2).sum())))
 
 

@@ -15,11 +15,11 @@ from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelRecords, LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import DEFAULT_BOUND, Mechanism, fit_noise
-from tpsl.progress import Notice
+from tpsl.progress import Notice, no_notice
 from tpsl.training.job import Job
+from tpsl.training.rare_labels import rare_label_warning_of
 from tpsl.training.schedule import Schedule
 from tpsl.vault import (
-    NO_LIMITS,
     LedgerTotal,
     NoisyLabels,
     Overlap,
@@ -31,10 +31,11 @@ from tpsl.vault import (
 )
 from tpsl.vault.planned import Charge, Planned
 from tpsl.vault.statistic_plan import PlannedStatistic
+from tpsl.vault.totals import total_of
 
 
 def noisy_labels_for(
-    job: Job, side: LabelSide, vault_path: Path, notice: Notice, policy: ReleasePolicy = NO_LIMITS
+    job: Job, side: LabelSide, vault_path: Path, notice: Notice, policy: ReleasePolicy
 ) -> tuple[NoisyLabels, LedgerTotal]:
     """Return the noisy labels of the training records, and what these have spent over all releases of the vault.
 
@@ -50,7 +51,7 @@ def noisy_labels_for(
 
 
 def release_labels(
-    job: Job, records: LabelRecords, vault_path: Path, notice: Notice, policy: ReleasePolicy = NO_LIMITS
+    job: Job, records: LabelRecords, vault_path: Path, notice: Notice, policy: ReleasePolicy
 ) -> NoisyLabels:
     """Release the labels of the training records, which the vault has; the same as `noisy_labels_for` otherwise.
 
@@ -104,6 +105,12 @@ def planned_releases(job: Job, classes: int) -> dict[str, Charge]:
     return found
 
 
+def check_first_releases(job: Job, classes: int, records: int, policy: ReleasePolicy) -> None:
+    """Raise a `VaultError` unless a job may release this many records that nothing was released of before."""
+    for charge in planned_releases(job, classes).values():
+        policy.check(total_of([charge], records), records)
+
+
 def noisy_test_labels(
     mechanism: Mechanism, side: LabelSide, vault_path: Path, notice: Notice, policy: ReleasePolicy
 ) -> tuple[NoisyLabels, LedgerTotal]:
@@ -116,7 +123,7 @@ def noisy_test_labels(
     ids = side.records.test_ids
     with Vault.open(vault_path) as vault:
         check_labels(vault, side)
-        vault.check_release(mechanism, ids, units=side.records.test_units, policy=policy)
+        vault.check_release(mechanism, ids, policy=policy)
         _store_test_labels(vault, side, notice)
         report = vault.release(mechanism, ids=ids, policy=policy)
         notice(_what_was_released(report))
@@ -185,15 +192,21 @@ def compared_without_alignment(vault: Vault, side: LabelSide) -> Overlap | None:
     return None if side.in_file is None else vault.compare(side.in_file.ids, reveal(side.in_file.labels))
 
 
-def check_labels(vault: Vault, side: LabelSide, *, may_be_new: bool = False) -> bool:
+def check_labels(vault: Vault, side: LabelSide, *, may_be_new: bool = False, notice: Notice = no_notice) -> bool:
     """Raise a `VaultError` if the vault has another label of a record, or is another data set's; say if it has all.
 
     A vault that knows no record is another's, unless all of them `may_be_new`. Otherwise the vault's labels would be
-    trained on and the data's evaluated, without a word.
+    trained on and the data's evaluated, without a word. Records that an alignment has made keep the labels that the
+    vault has, with a notice: a refusal would tell others that one of them is known.
     """
     overlap, records = compared(vault, side), len(side.records.train)
-    if overlap.differing:
+    if overlap.differing and not side.records.ids_are_new:
         raise VaultError(overlap.difference(vault.path))
+    if overlap.differing:
+        notice(
+            f"{overlap.differing:,} of the training records have another label or unit in the file than when the vault "
+            f"{vault.path} stored them: it keeps the labels that it has; align again to release the new ones"
+        )
     if side.records.ids_are_new != vault.counts_people:
         counted, these = ("people", "not those") if vault.counts_people else ("records", "those")
         raise VaultError(
@@ -202,10 +215,20 @@ def check_labels(vault: Vault, side: LabelSide, *, may_be_new: bool = False) -> 
         )
     if not (overlap.known or vault.counts_people or may_be_new):
         raise VaultError(
-            f"the vault {vault.path} does not know {records} of the {records} training records: "
+            f"the vault {vault.path} does not know {records:,} of the {records:,} training records: "
             "it holds others, or none"
         )
     return overlap.known == records
+
+
+def tell_of_rare_labels(job: Job, side: LabelSide, notice: Notice) -> None:
+    """Say so if noise will drown the rarest class of the training records; before a peer can see how long it takes."""
+    labels, names = taken(reveal(side.labels), side.records.train), side.records.class_names
+    counts = np.zeros(len(names), np.int64)
+    for part in parts(len(labels)):
+        counts += np.bincount(labels[part][labels[part] != NO_LABEL], minlength=len(names))
+    if warning := rare_label_warning_of(job, dict(zip(names, counts.tolist(), strict=True))):
+        notice(warning)
 
 
 def store_labels(side: LabelSide, vault_path: Path, notice: Notice, *, may_be_new: bool = False) -> None:
@@ -218,6 +241,11 @@ def store_labels(side: LabelSide, vault_path: Path, notice: Notice, *, may_be_ne
     if len(labels) and labels[0] != NO_LABEL and all((labels[part] == labels[0]).all() for part in parts(len(labels))):
         name = side.records.class_names[labels[0]]
         notice(f"all {len(labels):,} training labels are {name!r}: nothing can be learned; is it the right column?")
+    if side.records.further_records:
+        notice(
+            f"{side.records.further_records:,} known records count as unknown: their unit has another record, and only "
+            "one of each has its label, so that a unit spends no more than a record"
+        )
     _store_training(side, vault_path, notice, may_be_new)
     if side.in_file is not None:
         with Vault.open(vault_path) as vault:
@@ -237,7 +265,7 @@ def _store_training(side: LabelSide, vault_path: Path, notice: Notice, may_be_ne
             if not Vault.exists(vault_path):  # or another process has made it
                 raise
     with Vault.open(vault_path) as vault:
-        if not check_labels(vault, side, may_be_new=may_be_new):
+        if not check_labels(vault, side, may_be_new=may_be_new, notice=notice):
             _add_new(vault, "training", ids, labels, units, notice)
         if units is not None:
             vault.require_units(ids, units)

@@ -44,7 +44,10 @@ class TrainResult:
     validation_loss: float
     """Unbiased estimate of the log loss from noisy labels of held-out records; NaN without a hold-out."""
     validation_auc: float
-    """Estimate of the AUC from noisy labels of held-out records, corrected for the noise."""
+    """Estimate of the AUC from noisy labels of held-out records; NaN where they are too few to estimate it."""
+    validation_auc_low: float
+    """Its 95 % interval."""
+    validation_auc_high: float
     test_auc: float
     """Of the private head, like all metrics here; NaN if there is none (`gradients: none`)."""
     test_auc_low: float

@@ -1,8 +1,7 @@
 """The folder of a run: the job, the metrics, one folder for each party.
 
     RUN/job.yaml              the agreement
-    RUN/result.json           a run that has it is finished; the label party adds the test metrics when nobody is
-                              connected any more
+    RUN/result.json           a run that has it is finished; over a network `tpsl label evaluate` adds the test metrics
     RUN/provisional           while nothing in the folder is durable: who finds it begins the run anew
     RUN/<feature party>/      bottom.safetensors, checkpoints/, result.json, and on request transcript/
     RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, ledger.json (which vault, and what its
@@ -247,9 +246,7 @@ class RunFolder:
     def note_records(self, party: str, ids: Any) -> None:
         """Note which records a run was trained on, their number and a digest, another than that of the handshake, and
         with which version of tpsl."""
-        digest = TextsDigest(b"tpsl records of a run")
-        digest.update(ids)
-        content = {"records": len(ids), "digest": digest.digest().hex(), "program": f"tpsl {version('tpsl')}"}
+        content = {"records": len(ids), "digest": _digest(ids), "program": f"tpsl {version('tpsl')}"}
         _write(self.party(party) / _RECORDS, content)
 
     def program(self, party: str) -> str | None:
@@ -267,6 +264,11 @@ class RunFolder:
         if noted is None:
             raise RunError(f"{path}: is missing: the run is not finished")
         return noted
+
+    def require_records(self, party: str, ids: Any) -> None:
+        """Raise unless these are the records that a party was trained on, in their order."""
+        if _digest(ids) != self.records_digest(party):
+            raise RunError(f"{self.path}: was trained on other records than these: the data have changed since")
 
     def note_versions(self, party: str, versions: Mapping[str, str]) -> None:
         """Note in a party's folder the versions of the feature parties' halves, as far as it knows them."""
@@ -447,6 +449,12 @@ class RunFolder:
         """Replace the metrics."""
         content = "".join(json.dumps(entry) + "\n" for entry in entries)
         write_atomically(self.label / "metrics.jsonl", content.encode())
+
+
+def _digest(ids: Any) -> str:
+    digest = TextsDigest(b"tpsl records of a run")
+    digest.update(ids)
+    return digest.digest().hex()
 
 
 def _read(path: Path, parse: Callable[[Any], Content]) -> Content | None:

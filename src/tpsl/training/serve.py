@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.progress import Notice
-from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.agreement import agreement, limits, place_of
 from tpsl.training.arrivals import LabelsMissing, vault_for
 from tpsl.training.disk_space import is_for_want_of_space, with_space
+from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job
 from tpsl.training.local import Local, certificates_of, own_data, worker_address
 from tpsl.training.method import settled
@@ -45,11 +48,11 @@ def serve(
     """Be the label party of a job; an interrupted run goes on where it stopped.
 
     Guarantee: that of `one_process.train`; what leaves this process are gradients computed from noisy labels, step
-    numbers and sentences that do not depend on labels. Nor does time depend on them: on every path true labels are
-    stored before the port is opened, and evaluated and learned from after it is closed. Between the two they are read
-    for one purpose, the release, which does the same for each label whatever it is. A job that asks for more than the
-    local file permits (`max_epsilon`, `not_private`, `compose`) is refused before the port is opened. A run of a search
-    is left without what is computed from true labels: a peer waits for the next one, and could measure it.
+    numbers and sentences that do not depend on labels. Nor does time depend on them, up to the end of the process: on
+    every path true labels are stored before the port is opened, and read for one purpose from then on, the release,
+    which does the same for each label whatever it is. The result has no test metrics: a second command computes them
+    (`tpsl.training.after_training`). A job that asks for more than the local file permits (`max_epsilon`,
+    `not_private`, `compose`) is refused before the port is opened.
     """
     workers, own = Workers.of_this_process(local.device), {LABEL_PARTY: local.own_parts()}
 
@@ -76,10 +79,9 @@ def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
     job, run, workers, notice = setup.job, setup.run, setup.workers, setup.watching.notice
     with setup.held([LABEL_PARTY], moved=True):
         finished = run.result()
-        confirmed = finished is not None and set(port.names) <= set(run.confirmed_to(LABEL_PARTY))
-        if finished is not None and confirmed and (setup.search is not None or is_complete(run, job)):
+        if finished is not None and set(port.names) <= set(run.confirmed_to(LABEL_PARTY)):
             setup.say_finished()
-            return finished
+            return _result(run)
         setup = setup.begun([LABEL_PARTY])
         data = own_data(job, LABEL_PARTY, local.data, local.alignment).data
         late, source = job.has_late_labels, setup.source(LABEL_PARTY)
@@ -87,8 +89,7 @@ def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
         side = load_label_party(data, setup.watching.progress, late_labels=late, source=source, encoder=encoder)
         setup.say_what_is_loaded(data, side)
         # Before the port is opened: what the label party does not permit, no peer ever hears of.
-        vault = vault_for(setup, side, local.vault_choice(), releases=not confirmed) if workers.is_first else None
-        after = None if vault is None else AfterTraining(setup, side, vault)
+        vault = vault_for(setup, side, local.vault_choice(), releases=True) if workers.is_first else None
         records = side.records
         del side
 
@@ -101,14 +102,8 @@ def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
             _leave_together(workers, local.wait)
 
         places = [run.path, *([vault.path.parent] if vault is not None else [])]
-        if not confirmed:
-            with_space(train, places, local.wait, notice, workers)
-        if setup.search is not None and (trained := run.result()) is not None:
-            return trained
-        # Every port is closed and every connection has ended: nobody can measure how long this takes.
-        if after is not None:
-            with_space(after.complete, places, local.wait, notice)
-        workers.wait_for_all()
+        with_space(train, places, local.wait, notice, workers)
+        setup.watching.observer.event("finished")
         return _result(run)
 
 
@@ -127,9 +122,11 @@ def _leave_together(workers: Workers, wait: float) -> None:
 
 
 def _result(run: RunFolder) -> TrainResult:
+    """Return the result without test metrics, also if the run was evaluated before."""
     result = run.result()
     assert result is not None  # the farewell has written it
-    return result
+    nothing: dict[str, Any] = dict.fromkeys(TEST_METRICS, math.nan)
+    return replace(result, **nothing)
 
 
 class _Port:
@@ -156,7 +153,7 @@ class _Port:
 def _attend(role: LabelRole, server: LabelServer, notice: Notice) -> None:
     """Train with the feature parties until the run is finished; nothing in here may depend on true labels.
 
-    Whatever a feature party does once the run is finished, it is: nobody can keep the label party from its metrics.
+    Whatever a feature party does once the run is finished, it is: nobody can keep the label party from its result.
     """
     try:
         run_alone(attend_as_label(role, server))

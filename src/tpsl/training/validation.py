@@ -7,20 +7,39 @@ keep, when to stop) is post-processing of the release and may cross the border.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BeforeValidator
 
 from tpsl.data.long_columns import Rows, empty
 from tpsl.mechanisms import Mechanism
-from tpsl.metrics import Spread, blocks, by_score
+from tpsl.metrics import Spread, blocks, by_score, half_width
 from tpsl.perturb import LogitGradient
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+Measured = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A number that may be NaN, which JSON does not have: null, in a file."""
 _SMALLEST = 1e-7  # no prediction is taken to be surer than this
+_CLEAR = 4.0
+"""A class is seen if its estimated size is this many standard errors away from none; a ratio needs it."""
+_WIDEST = 0.1
+"""Half of the 95 % interval of an AUC that still says something."""
+TOO_FEW = "too few noisy labels to estimate it"
+"""Why a hold-out of two classes has no AUC."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A metric, its standard error, and why it is NaN where it is."""
+
+    value: Measured
+    standard_error: Measured
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -34,7 +53,13 @@ class Validation:
     validation_log_likelihood: float
     """`Σ_i ln P(t_i | prediction)`, over all held-out records and draws: what candidates are compared by."""
     validation_auc: float
-    """Estimate of the AUC against the true labels, corrected for the noise; NaN for more than two classes."""
+    """Estimate of the AUC against the true labels, corrected for the noise; may lie above 1.
+
+    NaN for more than two classes, and where half of its 95 % interval is wider than 0.1 (`TOO_FEW`).
+    """
+    validation_auc_low: float
+    """Its 95 % interval, for noise and the choice of records together; NaN where the AUC is."""
+    validation_auc_high: float
 
 
 def noisy_validation(
@@ -59,12 +84,22 @@ def noisy_validation(
         likelihood += float(record_log_likelihoods(mechanism, outcomes, probabilities[block]).sum())
         if two:
             estimates[block] = debiased[:, 1]
+    area = _told(noisy_auc(probabilities, estimates)) if two else Estimate(math.nan, math.nan)
+    margin = half_width(area.standard_error)
     return Validation(
         validation_loss=losses.mean,
         validation_loss_se=math.sqrt(losses.variance / losses.count) if losses.count > 1 else math.nan,
         validation_log_likelihood=likelihood,
-        validation_auc=corrected_auc(probabilities, estimates) if two else math.nan,
+        validation_auc=area.value,
+        validation_auc_low=area.value - margin,
+        validation_auc_high=area.value + margin,
     )
+
+
+def _told(area: Estimate) -> Estimate:
+    """Return an AUC whose interval says something, else none."""
+    is_narrow = half_width(area.standard_error) <= _WIDEST  # NaN is not
+    return area if is_narrow else Estimate(math.nan, math.nan, area.reason or TOO_FEW)
 
 
 def debiased_labels(mechanism: Mechanism, draws: Sequence[npt.NDArray[Any]]) -> Floats:
@@ -89,21 +124,73 @@ def clipped(probabilities: npt.NDArray[np.floating]) -> tuple[Floats, Floats]:
     return p, np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
 
 
-def corrected_auc(scores: npt.NDArray[np.floating], debiased: Floats) -> float:
-    """Return `Σ_{i≠j} t̂_i(1-t̂_j)·[s_i > s_j] / Σ_{i≠j} t̂_i(1-t̂_j)`, ties counted half.
+def noisy_auc(scores: npt.NDArray[np.floating], debiased: Floats) -> Estimate:
+    """Return the corrected AUC of two classes; NaN where noise hides how many records of a class there are."""
+    if not is_seen(debiased):
+        return Estimate(math.nan, math.nan, hidden(1))
+    return Estimate(*corrected_auc(scores, debiased))
+
+
+def is_seen(debiased: Floats) -> bool:
+    """Whether noisy labels say for certain that there are records of a class, and others: a ratio needs both."""
+    size = Spread()
+    for block in blocks(len(debiased)):
+        size.add(debiased[block])
+    # Not for a single record, whose variance is not known.
+    return size.count > 1 and min(size.mean, 1 - size.mean) > _CLEAR * math.sqrt(size.variance / size.count)
+
+
+def hidden(number: int) -> str:
+    """Return why there is no AUC of a class against the rest."""
+    return f"noise hides how many records are of class {number}, and how many are not"
+
+
+def corrected_auc(scores: npt.NDArray[np.floating], debiased: Floats) -> tuple[float, float]:
+    """Return `Σ_{i≠j} t̂_i(1-t̂_j)·[s_i > s_j] / Σ_{i≠j} t̂_i(1-t̂_j)`, ties counted half, and its standard error.
 
     Noise of different records is independent, so above and below the line stand unbiased estimates of the same sums
     over true labels. For randomised response this is the AUC against flipped labels, corrected for the flips. NaN if
-    the noise is so large that no positive pairs are seen.
+    the noise is so large that no positive pairs are seen. The standard error is that of `auc_with_parts`, in the memory
+    of a few blocks of records.
     """
-    with_itself = sum(float(t @ (1 - t)) for t in (debiased[block] for block in blocks(len(debiased))))
-    won = positives = negatives = 0.0
-    for _, here, positive in by_score(len(scores), lambda block: (scores[block], debiased[block])):
-        negative = here - positive
-        won += float(positive @ (negatives + negative.cumsum() - negative / 2))
-        positives, negatives = positives + float(positive.sum()), negatives + float(negative.sum())
-    pairs = positives * negatives - with_itself
-    return (won - with_itself / 2) / pairs if pairs > 0 else math.nan
+    positives = with_itself = 0.0
+    for t in (debiased[block] for block in blocks(len(debiased))):
+        positives, with_itself = positives + float(t.sum()), with_itself + float(t @ (1 - t))
+    negatives = len(debiased) - positives
+    pairs, won, squares = positives * negatives - with_itself, -with_itself / 2, 0.0
+    if not pairs > 0:
+        return math.nan, math.nan
+    for _, negatives_below, _, sums in _levels(scores, debiased):
+        won += float(sums[:, 0] @ negatives_below)
+    area = won / pairs
+    for here, negatives_below, positives_below, sums in _levels(scores, debiased):
+        # A record's part in the AUC, times the pairs, is `start + slope·t̂ + bend·t̂²`; squares are summed by powers.
+        start, bend = (1 - area) * positives - positives_below, 1 - 2 * area
+        slope = negatives_below - area * negatives - start - bend
+        by_power = [
+            start**2,
+            2 * start * slope,
+            slope**2 + 2 * start * bend,
+            2 * bend * slope,
+            np.full(len(here), bend**2),
+        ]
+        squares += float((np.stack(by_power, axis=1) * np.column_stack([here, sums])).sum())
+    return area, math.sqrt(squares) / pairs
+
+
+def _levels(scores: npt.NDArray[np.floating], debiased: Floats) -> Iterator[tuple[Counts, Floats, Floats, Floats]]:
+    """Yield the different scores in ascending order, piece by piece.
+
+    Of each: how many records have it; the sums of 1-t̂ and of t̂ over the records below it, equal ones counted half; and
+    the sums of t̂, t̂², t̂³ and t̂⁴ over the records that have it.
+    """
+    records = positives = 0.0
+    powers = np.arange(1, 5)
+    for _, here, sums in by_score(len(scores), lambda block: (scores[block], debiased[block, None] ** powers)):
+        records_upto, positives_upto = records + here.cumsum(), positives + sums[:, 0].cumsum()
+        positives_below = positives_upto - sums[:, 0] / 2
+        yield here, records_upto - here / 2 - positives_below, positives_below, sums
+        records, positives = float(records_upto[-1]), float(positives_upto[-1])
 
 
 def auc_with_parts(scores: Floats, debiased: Floats) -> tuple[float, Floats]:

@@ -2,7 +2,8 @@
 
 A label is released once and for good. So a run does not make a vault of its own: it looks through the label party's
 place for the vault that holds its training records, with the same labels, and makes one only where there is none.
-What the label party does not permit is refused here, before a port is opened and before a label is stored.
+What the label party does not permit is refused here, before a port is opened and before a label is stored. What others
+see of a refusal does not depend on whom the label party knows, where an alignment keeps that secret.
 """
 
 from __future__ import annotations
@@ -10,12 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import reduce
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 
 from tpsl.data.config import FlightsData, TableData
 from tpsl.data.sides import LabelSide
@@ -25,15 +24,16 @@ from tpsl.training.job import Job
 from tpsl.training.origin import Ledgered
 from tpsl.training.releases import (
     as_stored,
+    check_first_releases,
     check_labels,
     compared,
     compared_without_alignment,
     labelled_ids,
-    planned_releases,
     release_labels,
     statistic_ids,
     statistic_plan,
     store_labels,
+    tell_of_rare_labels,
 )
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.setup import RunSetup
@@ -53,7 +53,6 @@ from tpsl.vault.lookalikes import refuse_alike
 from tpsl.vault.place import free_name, vaults_in
 from tpsl.vault.planned import Planned
 from tpsl.vault.statistic_plan import PlannedStatistic
-from tpsl.vault.totals import total_of
 
 
 @dataclass(frozen=True)
@@ -64,18 +63,31 @@ class VaultChoice:
     """The vault to use; None: look for it in `place`."""
     place: Path | None = None
     """The folder of the label party's vaults; None: the vault is the run's own, in its folder (experiments)."""
-    policy: ReleasePolicy = NO_LIMITS
+    policy: ReleasePolicy | None = None
+    """What is permitted; None: no limits for the run's own vault, and the default limits for every other."""
     wait: float = 3600.0
     """Seconds to wait for a late label, or for a vault that is busy, where labels arrive while the job runs."""
+    may_be_new: bool = False
+    """Whether a vault that is named may know none of the records yet: they are added."""
 
 
 class RunVault:
     """The vault of one run, and its training records in it."""
 
-    def __init__(self, setup: RunSetup, side: LabelSide, path: Path, policy: ReleasePolicy = NO_LIMITS) -> None:
+    def __init__(
+        self,
+        setup: RunSetup,
+        side: LabelSide,
+        path: Path,
+        policy: ReleasePolicy | None = None,
+        *,
+        may_be_new: bool = False,
+    ) -> None:
+        policy = policy or (NO_LIMITS if path == setup.run.label / "vault" else ReleasePolicy())
         self.job, self.run, self._notice = setup.job, setup.run, setup.watching.notice
         self.records, self.path, self.policy = side.records, path, policy
         self.side, self._stored, self._continues = side, False, setup.run.origin(LABEL_PARTY) is not None
+        self._may_be_new = may_be_new or self._continues
         self._noisy: NoisyLabels | None = None
         noted = setup.run.noted_ledger() or {}
         self._statistics: list[str] = list(noted.get("statistics", []))
@@ -85,10 +97,9 @@ class RunVault:
     def store(self) -> None:
         """Have the labels of the training records in the vault; nothing is released, unless people are counted.
 
-        How long it takes may depend on them, so a label party that listens does it before it opens its port. Where
-        people are counted by unit, the time of the release depends on whom the label party knows; so it happens here.
+        How long it takes may depend on them, so a label party that listens does it before it opens its port.
         """
-        store_labels(self.side, self.path, self._notice, may_be_new=self._continues)
+        store_labels(self.side, self.path, self._notice, may_be_new=self._may_be_new)
         self._stored = True
         if self.records.ids_are_new:
             self.noisy()
@@ -99,37 +110,23 @@ class RunVault:
         if not Vault.exists(self.path):
             if not self.policy.allow_lookalikes:
                 refuse_alike(records.training_ids)
-            self.policy.check(self._first_releases(), len(records.train))
+            check_first_releases(job, records.classes, len(records.train), self.policy)
             return
         with Vault.open(self.path) as vault:
-            if job.statistic is None:
-                ids, units = records.training_ids, records.training_units
-            else:  # nothing that counts people by unit has a statistic
-                ids, units = labelled_ids(job, records), None
+            if job.statistic is not None:
                 vault.check_statistic(
                     statistic_plan(job, records.classes), statistic_ids(job, records), policy=self.policy
                 )
-            planned = self._planned()
+            ids, planned = labelled_ids(job, records), self._planned()
             draws, seed = planned.draws, planned.seed
-            vault.check_release(planned.mechanism, ids, draws=draws, seed=seed, units=units, policy=self.policy)
+            vault.check_release(planned.mechanism, ids, draws=draws, seed=seed, policy=self.policy)
             if not job.has_late_labels:
-                check_labels(vault, self.side, may_be_new=self._continues)
+                check_labels(vault, self.side, may_be_new=self._may_be_new)
 
     def _planned(self) -> Planned:
         """The release of noisy labels."""
         mechanism = self.job.privacy.build(self.records.classes)
         return Planned(mechanism, self.job.privacy.draws, self.job.privacy.noise_seed)
-
-    def _first_releases(self) -> LedgerTotal:
-        """What a record, or a person with all its records, will have spent after the run's releases of a new vault."""
-        records, units, planned = self.records, self.records.training_units, self._planned()
-        if self.job.statistic is not None:  # each record has a part in one of them
-            each = planned_releases(self.job, records.classes).values()
-            return reduce(LedgerTotal.joined, (total_of([charge], len(records.train)) for charge in each))
-        if not records.ids_are_new or units is None:
-            return total_of([planned], len(records.train))
-        most = pc.max(pc.value_counts(units).field("counts")).as_py()
-        return replace(total_of([planned] * most, len(records.train)), of_people=True)
 
     def compared_with(self, vault: Vault) -> Overlap:
         """Return what another vault has in common with the run's training records."""
@@ -221,7 +218,7 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
     """
 
     def at(path: Path) -> RunVault:
-        return RunVault(setup, as_stored(side, path), path, choice.policy)
+        return RunVault(setup, as_stored(side, path), path, choice.policy, may_be_new=choice.may_be_new)
 
     run = setup.run
     if not setup.job.releases:
@@ -233,13 +230,13 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
         chosen = at(_continued(origin.ledgered, choice.named))
     elif choice.named is not None:
         chosen = at(choice.named)
-        if choice.place is not None and not choice.policy.compose:
+        if choice.place is not None and not chosen.policy.compose:
             _refuse_second_vault(chosen, choice.place)
     elif choice.place is None:
         chosen = at(run.label / "vault")
     else:
         chosen = at(_found(at(run.label / "vault"), choice.place))
-        if not choice.policy.compose:
+        if not chosen.policy.compose:
             _refuse_people_of_another_vault(chosen, vaults_in(choice.place))
     chosen.check()
     if chosen.side is not side:
@@ -247,6 +244,8 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
             f"the vault {chosen.path} was made by an older version and knows these records by the ids of their "
             "alignment: without it they are not recognised, and nobody is kept from releasing their labels again"
         )
+    if setup.search is None:  # between the runs of a search a peer waits, and could measure it
+        tell_of_rare_labels(setup.job, side, setup.watching.notice)
     if reason := setup.job.privacy.reason(side.records.classes):
         setup.watching.reason(reason)
     return chosen
@@ -281,8 +280,10 @@ def _continued(earlier: Ledgered, named: Path | None) -> Path:
 def _found(run: RunVault, place: Path) -> Path:
     """The one vault in the place that holds the run's records, or counts people where they are new, or a new path."""
     overlaps = _overlaps(run, vaults_in(place))
-    same, what = [vault for vault, overlap in overlaps.items() if overlap.same], "the training records are in"
-    if run.records.ids_are_new and not same:
+    are_new = run.records.ids_are_new  # then ids tell the alignment, and labels decide nothing that others see
+    same = [vault for vault, overlap in overlaps.items() if overlap.same or (are_new and overlap.known)]
+    what = "the training records are in"
+    if are_new and not same:
         same, what = list(_counting_people(run, vaults_in(place))), "people are counted by"
     if len(same) > 1:
         raise VaultError(f"{what} several vaults: {_listed(same)}; choose one with --vault FOLDER")

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tpsl.data.sides import LabelSide
-from tpsl.data.true_labels import reveal
+from tpsl.data.sides import LabelRecords
 from tpsl.files import for_json, write_atomically
 from tpsl.prediction.committee import mixture
-from tpsl.training.evaluation import TestMetrics, evaluate_known
-from tpsl.training.job import Job
+from tpsl.training.evaluation import TEST_METRICS, TestMetrics
+from tpsl.training.job import Job, make_job
 from tpsl.training.released import Released
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.stacking import committee_weights
 from tpsl.training.validation import Validation, noisy_validation, record_log_likelihoods
 from tpsl.tuning.space import changed, describe
+
+Metrics = TypeVar("Metrics", Validation, TestMetrics)
+_NOT_EVALUATED = TestMetrics(**dict.fromkeys(TEST_METRICS, math.nan))
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Candidate:
     validation: Validation
     """What noisy labels say: all that selection looks at."""
     test: TestMetrics
-    """Depends on true labels: it is reported at the label party, and chooses nothing."""
+    """Depends on true labels: it is reported at the label party, and chooses nothing. NaN until they are evaluated."""
     weight: float
     """How much it counts in the committee."""
 
@@ -71,6 +73,12 @@ class Candidate:
         """Return one flat row."""
         described = {name: getattr(self, name) for name in ("number", "configuration", "epoch", "run", "weight")}
         return {**described, **asdict(self.validation), **asdict(self.test)}
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> Candidate:
+        """Rebuild what `as_dict` returned, after it was JSON."""
+        described = {name: row[name] for name in ("number", "configuration", "epoch", "run", "weight")}
+        return cls(**described, validation=_metrics(Validation, row), test=_metrics(TestMetrics, row))
 
 
 @dataclass(frozen=True)
@@ -112,14 +120,43 @@ class TuneResult:
         }
         return {name: for_json(value) for name, value in content.items()}
 
+    def untested(self) -> TuneResult:
+        """Return it without what depends on true labels."""
+        best, *candidates = (replace(each, test=_NOT_EVALUATED) for each in (self.best, *self.candidates))
+        return replace(self, best=best, candidates=tuple(candidates), committee=_NOT_EVALUATED)
 
-def compare(base: Job, trials: Sequence[Trial], side: LabelSide, released: Released, out: Path) -> TuneResult:
-    """Judge every epoch of every trial by the noisy labels of the held-out records; true labels choose nothing."""
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> TuneResult:
+        """Rebuild what `as_dict` returned, after it was JSON."""
+        plain = ("out", "vault", "mechanism", "total_delta", "delta", "private")
+        return cls(
+            **{name: content[name] for name in plain},
+            epsilon=_number(content["epsilon"], math.inf),
+            total_epsilon=_number(content["total_epsilon"], math.inf),
+            job=make_job(content["job"], {}, "the best job"),
+            candidates=tuple(map(Candidate.from_dict, content["candidates"])),
+            best=Candidate.from_dict(content["best"]),
+            committee=_metrics(TestMetrics, content["committee"]),
+            committee_validation=_metrics(Validation, content["committee"]),
+            diverged=tuple(content["diverged"]),
+        )
+
+
+def _number(value: float | None, null: float = math.nan) -> float:
+    return null if value is None else value
+
+
+def _metrics(kind: type[Metrics], row: Mapping[str, Any]) -> Metrics:
+    return kind(**{field.name: _number(row[field.name]) for field in fields(kind)})
+
+
+def compare(base: Job, trials: Sequence[Trial], records: LabelRecords, released: Released, out: Path) -> TuneResult:
+    """Judge every epoch of every trial by the noisy labels of the held-out records; no true label is read."""
     candidates = _candidates(trials)
     if not candidates:
         raise ValueError("every configuration of the space diverged: try smaller learning rates")
     noisy, training = released.noisy, trials[0].job.training
-    judges = noisy.take(held_out(len(side.records.train), training.validation, training.seed))
+    judges = noisy.take(held_out(len(records.train), training.validation, training.seed))
     predicted = [trials[candidate.number].run.predictions(candidate.epoch) for candidate in candidates]
     weights = committee_weights(
         [record_log_likelihoods(judges.mechanism, judges.draws, found["validation"]) for found in predicted]
@@ -127,9 +164,7 @@ def compare(base: Job, trials: Sequence[Trial], side: LabelSide, released: Relea
     candidates = [replace(c, weight=float(weight)) for c, weight in zip(candidates, weights, strict=True)]
     best = max(candidates, key=lambda candidate: candidate.validation.validation_log_likelihood)
     weighted = [(candidate.weight, found) for candidate, found in zip(candidates, predicted, strict=True)]
-    of_judges, of_test = (
-        mixture((weight, found[records]) for weight, found in weighted) for records in ("validation", "test")
-    )
+    of_judges = mixture((weight, found["validation"]) for weight, found in weighted)
     final = {"training": {"epochs": best.epoch, "head": base.training.head}}
     return TuneResult(
         out=str(out),
@@ -143,7 +178,7 @@ def compare(base: Job, trials: Sequence[Trial], side: LabelSide, released: Relea
         job=changed(trials[best.number].job, final, "the best job"),
         candidates=tuple(candidates),
         best=best,
-        committee=evaluate_known(of_test, reveal(side.labels)[side.records.test]),
+        committee=_NOT_EVALUATED,
         committee_validation=noisy_validation(judges.mechanism, judges.draws, of_judges),
         diverged=tuple(trial.name for trial in trials if trial.has_diverged),
     )
@@ -155,6 +190,7 @@ def _candidates(trials: Sequence[Trial]) -> list[Candidate]:
     for number, trial in enumerate(trials):
         for entry in [] if trial.has_diverged else trial.run.metrics():
             judged = Validation(**{field.name: entry[field.name] for field in fields(Validation)})
-            test = TestMetrics(**{field.name: entry.get(field.name, math.nan) for field in fields(TestMetrics)})
-            found.append(Candidate(number, trial.name, entry["epoch"], trial.run.path.name, judged, test, 0.0))
+            found.append(
+                Candidate(number, trial.name, entry["epoch"], trial.run.path.name, judged, _NOT_EVALUATED, 0.0)
+            )
     return found

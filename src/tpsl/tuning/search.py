@@ -32,6 +32,7 @@ from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice, choose_vault
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.peers import LABEL_PARTY
+from tpsl.tuning.after_search import with_test_metrics
 from tpsl.tuning.candidates import Trial, TuneResult, compare, trials_of
 from tpsl.tuning.pool import Task, TaskPool, load_once, run_tasks
 from tpsl.tuning.search_folder import check_release, write_result
@@ -44,7 +45,7 @@ from tpsl.tuning.shared_parts import (
 )
 from tpsl.tuning.shared_records import SharedRecords
 from tpsl.tuning.space import default_space, jobs_of
-from tpsl.vault import Vault
+from tpsl.vault import NO_LIMITS, Vault
 
 _MAY_BE_LOST = 60.0
 """Seconds: a configuration that takes less is trained again if the search was interrupted before its end."""
@@ -88,7 +89,7 @@ def tune(
     watching.progress(0, len(tasks), "")
     for done, name in enumerate(run_tasks(tasks, workers), 1):
         watching.progress(done, len(tasks), name)
-    result = compare(base, trials, data.label_side, released, out)
+    result = with_test_metrics(compare(base, trials, data.label_side.records, released, out), out, data.label_side)
     write_result(out, result)
     return result
 
@@ -97,10 +98,10 @@ def _released(setup: RunSetup, data: Dataset, choice: VaultChoice) -> Released:
     """Return the one release of a search, from the vault that is found for it."""
     own = setup.run.path / "vault"
     if choice.named is None and (choice.place is None or Vault.exists(own)):
-        choice = replace(choice, named=own)
-    path = choose_vault(setup, data.label_side, choice).path
-    noisy, total = noisy_labels_for(setup.job, data.label_side, path, setup.watching.notice, choice.policy)
-    return Released(noisy, total, path)
+        choice = replace(choice, named=own, policy=choice.policy or NO_LIMITS)
+    chosen = choose_vault(setup, data.label_side, choice)
+    noisy, total = noisy_labels_for(setup.job, data.label_side, chosen.path, setup.watching.notice, chosen.policy)
+    return Released(noisy, total, chosen.path)
 
 
 @dataclass(frozen=True)

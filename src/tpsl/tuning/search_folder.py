@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tpsl.files import write_atomically
+from tpsl.files import read_plain, write_atomically
 from tpsl.prediction.model import TUNE
 from tpsl.tuning.candidates import Trial, TuneResult
 from tpsl.vault import NoisyLabels
@@ -38,6 +38,16 @@ def write_result(out: Path, result: TuneResult) -> None:
     """Write what the label party has found: the committee can predict, and the best job be trained again."""
     write_atomically(out / "best.yaml", (_HEAD.format(vault=result.vault) + result.job.to_yaml()).encode())
     write_atomically(out / TUNE, json.dumps(result.as_dict(), indent=1).encode())
+
+
+def read_result(out: Path) -> TuneResult:
+    """Return what the label party has found."""
+    try:
+        return TuneResult.from_dict(json.loads(read_plain(out / TUNE)))
+    except KeyError as error:
+        raise ValueError(f"{out / TUNE}: is no label party's result of a search, it has no {error}") from None
+    except (OSError, TypeError) as error:
+        raise ValueError(f"{out / TUNE}: cannot be read ({error})") from error
 
 
 def write_members(out: Path, party: str, trials: Sequence[Trial]) -> list[dict[str, Any]]:

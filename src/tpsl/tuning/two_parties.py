@@ -1,26 +1,23 @@
 """One party of a search as a program of its own: every configuration is a run, one after the other, on one release.
 
 All parties make the same configurations from the same job and space, and go through them in the same order; who is
-ahead waits. What a party has finished it does not repeat. When all are trained, and no peer waits any more, the label
-party evaluates them and weights the committee. The feature parties need no weights: what they send to predict are the
-shares of all members.
+ahead waits. What a party has finished it does not repeat. When all are trained, the label party weights the committee
+by noisy labels; true labels are evaluated in another process (`tpsl.tuning.after_search`). The feature parties need no
+weights: what they send to predict are the shares of all members.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from tpsl.data.dataset import load_label_party
 from tpsl.data.sides import LabelSide
+from tpsl.prediction.model import TUNE
 from tpsl.progress import no_notice
-from tpsl.training.after_training import AfterTraining
-from tpsl.training.arrivals import vault_for
 from tpsl.training.job import Job
 from tpsl.training.join import join
 from tpsl.training.local import Local, LocalError, listen_address, own_data
@@ -29,12 +26,11 @@ from tpsl.training.released import Released
 from tpsl.training.releases import as_stored, release_labels
 from tpsl.training.search_step import SearchStep
 from tpsl.training.serve import serve
-from tpsl.training.setup import RunSetup
 from tpsl.transport.channel import JobStopped
 from tpsl.transport.checks import NOT_FINITE, BadMessage
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.candidates import Trial, TuneResult, compare, trials_of
-from tpsl.tuning.search_folder import check_release, write_members, write_result
+from tpsl.tuning.search_folder import check_release, read_result, write_members, write_result
 from tpsl.tuning.shared_parts import copy_from_earlier
 from tpsl.tuning.space import default_space, jobs_of, refuse_start
 from tpsl.vault import Vault
@@ -43,8 +39,8 @@ from tpsl.vault import Vault
 class Watched(Protocol):
     """Shows what is done with a configuration."""
 
-    def __call__(self, trial: Trial, *, alone: bool = False) -> AbstractContextManager[Watching]:
-        """Show it until the block ends; `alone`: no peer has a part in it."""
+    def __call__(self, trial: Trial) -> AbstractContextManager[Watching]:
+        """Show it until the block ends."""
 
 
 @dataclass(frozen=True)
@@ -99,24 +95,21 @@ def tune_as_label(search: JointSearch, watched: Watched) -> TuneResult:
     """Be the label party of a search: train every configuration with the feature parties, then compare them.
 
     Guarantee: that of `serve` for all of them together: labels are released once, and nothing is computed from true
-    labels but that release, and that they are stored, until the last configuration is trained. The result is that of
+    labels but that release, and that they are stored. With what `evaluate_search` adds, the result is that of
     `tpsl.tuning.search.tune`, to the last bit.
     """
     local = search.local
     if listen_address(local).endswith(":0"):
         raise LocalError("a search opens its port once for each configuration: name one, not port 0")
+    side = _loaded(search)  # before the first port is opened: reading its file takes longer for some labels
     for trial, step in search.steps():
         with watched(trial) as watching, _noted_if_diverged(trial):
             path, loopback = trial.run.path, search.insecure_loopback
             serve(trial.job, local, path, watching=watching, insecure_loopback=loopback, search=step)
-    side = load_label_party(
-        own_data(search.base, LABEL_PARTY, local.data, local.alignment).data,
-        late_labels=search.base.has_late_labels,
-        source=local.own_parts().source(LABEL_PARTY),
-    )
-    released = _evaluated(search, side, watched)
-    result = compare(search.base, search.trials, side, released, search.out)
-    write_result(search.out, result)
+    released = _released(search, side)
+    result = compare(search.base, search.trials, side.records, released, search.out)
+    if not (search.out / TUNE).exists() or read_result(search.out).untested().as_dict() != result.as_dict():
+        write_result(search.out, result)
     return result
 
 
@@ -137,19 +130,26 @@ def tune_as_feature(search: JointSearch, watched: Watched) -> list[dict[str, Any
     return write_members(search.out, search.party, search.trials)
 
 
-def _evaluated(search: JointSearch, side: LabelSide, watched: Watched) -> Released:
-    """Evaluate all runs, now that nobody can measure how long it takes; return the release that they share."""
-    own, device = {LABEL_PARTY: search.local.own_parts()}, torch.device(search.local.device)
-    choice, released = search.local.vault_choice(), None
+def _loaded(search: JointSearch) -> LabelSide:
+    """Return the label party's records, without features: only their ids are needed."""
+    local = search.local
+    side = load_label_party(
+        own_data(search.base, LABEL_PARTY, local.data, local.alignment).data,
+        late_labels=search.base.has_late_labels,
+        source=local.own_parts().source(LABEL_PARTY),
+    )
+    return replace(side, records=replace(side.records, features=None))
+
+
+def _released(search: JointSearch, side: LabelSide) -> Released:
+    """Return the release that all runs share; nothing is drawn again."""
+    policy, released = search.local.release_policy(), None
     for trial in search.trials:
         if trial.has_diverged:
             continue
-        with watched(trial, alone=True) as watching, trial.run.started(trial.job, [LABEL_PARTY], moved=True, own=own):
-            setup = RunSetup(trial.job, trial.run, own, device, watching=watching)
-            AfterTraining(setup, side, vault_for(setup, side, choice, releases=False)).complete()
         path = trial.run.vault()
         records = as_stored(side, path).records
-        noisy = release_labels(trial.job, records, path, no_notice, choice.policy)
+        noisy = release_labels(trial.job, records, path, no_notice, policy)
         check_release(search.out, noisy)
         with Vault.open(path) as vault:
             released = Released(noisy, vault.total(records.training_ids), path)

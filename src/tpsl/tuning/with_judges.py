@@ -27,6 +27,7 @@ from tpsl.tuning.pool import run_tasks
 from tpsl.tuning.search import SearchTasks
 from tpsl.tuning.shared_records import SharedRecords
 from tpsl.tuning.space import changed, jobs_of
+from tpsl.vault import NO_LIMITS
 
 
 def train_with_judges(
@@ -49,7 +50,7 @@ def train_with_judges(
     if isinstance(vault, HandedLabels):
         released = Released.of_handed(vault)
     else:
-        released = Released(*noisy_labels_for(setup.job, data.label_side, vault, no_notice), vault)
+        released = Released(*noisy_labels_for(setup.job, data.label_side, vault, no_notice, NO_LIMITS), vault)
     records = SharedRecords(setup.job, setup.own, data)
     tasks = SearchTasks(out, records, released, setup.own, setup.device, handed).of(trials)
     for done, name in enumerate(run_tasks(tasks, 1), 1):

@@ -4,9 +4,7 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
-from tpsl.mechanisms import Cost
-from tpsl.mechanisms.cost import epsilon_of_rho
-from tpsl.mechanisms.exact import float_above
+from tpsl.mechanisms import Cost, epsilon_of_rho, float_above
 from tpsl.vault.errors import VaultError
 
 

@@ -22,10 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.mechanisms import Mechanism, RandomizedResponse, SubsetSelection, TableMechanism
-from tpsl.mechanisms.additive import AdditiveMechanism
-from tpsl.mechanisms.subset_selection import membership
-from tpsl.mechanisms.table import TOTAL
+from tpsl.mechanisms import TOTAL, Mechanism
 
 Bits = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
@@ -87,19 +84,24 @@ class Expected:
     class's own coordinate, over the records of that class, and one for the same coordinate over all other records.
     """
 
-    def __init__(self, mechanism: Mechanism) -> None:
+    def __init__(self, mechanism: Mechanism, stream: int = 0) -> None:
+        """`stream` differs between samples that are compared: bits drawn at random are then independent."""
         self.mechanism, self._classes = mechanism, mechanism.classes
-        self._by_label = mechanism.classes == 2 or isinstance(mechanism, TableMechanism)
+        coordinate = mechanism.coordinate
+        self._by_label = mechanism.classes == 2 or coordinate is None
         self._likely: _LikelyOutcomes | None = None
-        if isinstance(mechanism, TableMechanism):
-            self.probabilities, self._bin = _binned(mechanism.probabilities)
-            self._likely = _LikelyOutcomes(mechanism.probabilities)
+        if coordinate is None:
+            table = mechanism.weights.astype(np.float64) / TOTAL
+            self.probabilities, self._bin = _binned(table)
+            self._likely = _LikelyOutcomes(table, stream)
             self.bit = self._likely.probability
         else:
-            found = _Coordinate.of(mechanism)
-            self._bin, self._threshold, self.bit = found.bin, found.threshold, found.bit
-            by_class = [found.own] * self._classes + [found.other] * self._classes
-            self.probabilities = np.stack([found.other, found.own] if self._by_label else by_class)
+            (other, own), self._bin = _binned(coordinate)
+            by_class = [own] * self._classes + [other] * self._classes
+            self.probabilities = np.stack([other, own] if self._by_label else by_class)
+            above = 1.0 - np.cumsum(coordinate[1])
+            self._threshold = int(np.abs(above - 0.5).argmin())
+            self.bit = float(above[self._threshold])
         self._bins = self.probabilities.shape[1]
 
     def counts(self, labels: npt.NDArray[Any], outcomes: npt.NDArray[Any]) -> Counts:
@@ -122,15 +124,14 @@ class Expected:
         """Return each record's own bit; it is 1 with probability `bit`, whatever the label."""
         if self._likely is not None:
             return self._likely.drawn(labels, outcomes)
-        if self._threshold is None:  # the label itself, or not
-            kept: Bits = outcomes == labels
-            return kept
         if self._classes == 2:
             # The row of label 1 is the mirror image of that of label 0.
             last = self.mechanism.outcomes - 1
             own = np.where(labels == 1, outcomes.astype(np.int64), last - outcomes.astype(np.int64))
-        else:
+        elif self.mechanism.outcome_shape:
             own = outcomes[np.arange(len(labels)), labels.astype(np.int64)]
+        else:
+            own = outcomes == labels
         above: Bits = own > self._threshold
         return above
 
@@ -149,14 +150,15 @@ class _LikelyOutcomes:
     label. Of the last of them only a random part counts, so that the probability is the same for all labels, exactly.
     """
 
-    def __init__(self, probabilities: Floats) -> None:
+    def __init__(self, probabilities: Floats, stream: int) -> None:
         self.probability = float(probabilities.max())
         order = np.argsort(-probabilities, axis=1, kind="stable")
         ranked = np.take_along_axis(probabilities, order, axis=1)
         before = np.cumsum(ranked, axis=1) - ranked
         self._counted = np.empty_like(probabilities)
         np.put_along_axis(self._counted, order, np.clip((self.probability - before) / ranked, 0.0, 1.0), axis=1)
-        self._random = np.random.default_rng()
+        # Repeatable, so that the same vault is always judged alike: its noise does not depend on these numbers.
+        self._random = np.random.default_rng(stream)
 
     def drawn(self, labels: npt.NDArray[Any], outcomes: npt.NDArray[Any]) -> Bits:
         """Return the bits of these outcomes."""
@@ -169,36 +171,6 @@ def _binned(rows: Floats) -> tuple[Floats, npt.NDArray[np.uint8]]:
     average = rows.mean(axis=0)
     _, of_outcome = np.unique(np.floor(_BINS * (np.cumsum(average) - average / 2)), return_inverse=True)
     return np.stack([np.bincount(of_outcome, weights=row) for row in rows]), of_outcome.astype(np.uint8)
-
-
-@dataclass(frozen=True)
-class _Coordinate:
-    """What is drawn for one class: the probabilities of its bins if it is the label's own, or not, and the own bit."""
-
-    own: Floats
-    other: Floats
-    bin: npt.NDArray[np.uint8]
-    """The bin of each outcome."""
-    threshold: int | None
-    """The own bit is 1 above this outcome; None: where the label was kept."""
-    bit: float
-    """How often the own bit is 1."""
-
-    @classmethod
-    def of(cls, mechanism: Mechanism) -> _Coordinate:
-        if isinstance(mechanism, AdditiveMechanism):
-            (other, own), of_outcome = _binned(mechanism.weights.astype(np.float64) / TOTAL)
-            above = 1.0 - np.cumsum(mechanism.weights[1].astype(np.float64)) / TOTAL
-            threshold = int(np.abs(above - 0.5).argmin())
-            return cls(own, other, of_outcome, threshold, float(above[threshold]))
-        if isinstance(mechanism, RandomizedResponse):
-            keep, flip = mechanism.keep / TOTAL, mechanism.flip / TOTAL
-        elif isinstance(mechanism, SubsetSelection):
-            keep, flip = map(float, membership(mechanism.classes, mechanism.size, mechanism.holds))
-        else:
-            raise TypeError(f"the outcomes of {mechanism} cannot be tested")
-        own, other = np.array([1 - keep, keep]), np.array([1 - flip, flip])
-        return cls(own, other, np.arange(2, dtype=np.uint8), 0 if mechanism.outcome_shape else None, keep)
 
 
 class Rates:

@@ -1,5 +1,6 @@
 """What the label party permits: the veto on a release, whatever the job says that both parties share."""
 
+import math
 from dataclasses import dataclass
 
 from tpsl.vault.budget import check_delta
@@ -43,12 +44,17 @@ class ReleasePolicy:
                 )
         elif after.epsilon > self.max_epsilon:
             raise VaultError(
-                f"this release would bring {'people' if after.of_people else 'the records'} to ε = {after.epsilon:.9g} "
-                f"in all, more than the ε = {self.max_epsilon:g} that the label party permits; --max-epsilon "
-                "(`max_epsilon` in its local file, or in Python) permits more"
+                f"this release would bring {spent_after(after)}, more than the ε = {self.max_epsilon:g} that the label "
+                "party permits; --max-epsilon (`max_epsilon` in its local file, or in Python) permits more"
             )
         else:
             check_delta(after.delta, records, self.max_delta)
+
+
+def spent_after(after: LedgerTotal) -> str:
+    """Return whom a release brings to which ε."""
+    epsilon = f"{after.epsilon:.9g}" if math.isfinite(after.epsilon) else "∞"
+    return f"{'people' if after.of_people else 'the records'} to ε = {epsilon} in all"
 
 
 NO_LIMITS = ReleasePolicy(max_epsilon=float("inf"), not_private=True)

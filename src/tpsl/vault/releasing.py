@@ -57,13 +57,12 @@ def release(
     planned: Planned,
     wanted: PositionSet,
     *,
-    compose: bool,
     allow_lookalikes: bool,
     progress: Progress,
 ) -> ReleaseReport:
     """Draw for every wanted record that this series does not cover yet, inside the running transaction."""
-    missing, composed = _missing(connection, wanted, planned.series, compose)
-    requested, released = len(wanted), len(missing)
+    missing, elsewhere = _missing(connection, wanted, planned.series)
+    requested, released, composed = len(wanted), len(missing), elsewhere.total()
     if released:
         if not allow_lookalikes:
             lookalikes.refuse_second_draws(connection, folder, missing)
@@ -73,12 +72,20 @@ def release(
     )
 
 
-def check_conflicts(connection: sqlite3.Connection, wanted: PositionSet, series: Series | None, compose: bool) -> None:
-    """Raise a `VaultError` if a release in this series would be a second one for any wanted record, unless composing.
+def check_conflicts(connection: sqlite3.Connection, wanted: PositionSet, series: Series | None, after: str) -> None:
+    """Raise a `VaultError` if a release in this series would be a second one for any wanted record.
 
-    None: a series of its own.
+    None: a series of its own. `after` says whom it would bring to which ε.
     """
-    _missing(connection, wanted, series, compose)
+    elsewhere = _missing(connection, wanted, series)[1]
+    if not elsewhere:
+        return
+    under = "; ".join(f"{count:,} under {' and '.join(texts)}" for texts, count in elsewhere.most_common(3))
+    raise VaultError(
+        f"{elsewhere.total():,} records were released before under something else ({under}): the same mechanism and ε "
+        "again cost nothing; `tpsl train --scratch` tries another ε in a run that never leaves and is counted in no "
+        f"total; --compose (in Python compose=True) releases the labels a second time, which brings {after}, for good"
+    )
 
 
 def noisy_labels(
@@ -99,7 +106,7 @@ def noisy_labels(
     if missing:
         noise = "secure noise" if planned.seed is None else f"noise seeded with {planned.seed}"
         raise VaultError(
-            f"{missing} of the {records} records are not released under {mechanism}, {draws} "
+            f"{missing:,} of the {records:,} records are not released under {mechanism}, {draws} "
             f"draw{'s' if draws > 1 else ''}, {noise} (the first is {id_at(connection, first_missing[1])!r}); "
             "release them first"
         )
@@ -164,12 +171,9 @@ def outcomes_of_chunk(
 
 
 def _missing(
-    connection: sqlite3.Connection, wanted: PositionSet, series: Series | None, compose: bool
-) -> tuple[PositionSet, int]:
-    """The wanted positions that the series does not cover, and how many of them have another release.
-
-    Raises a `VaultError` if there are such and composing was not asked for.
-    """
+    connection: sqlite3.Connection, wanted: PositionSet, series: Series | None
+) -> tuple[PositionSet, Counter[tuple[str, ...]]]:
+    """The wanted positions that the series does not cover, and how many of them have which other releases."""
     releases = releases_of_chunks(connection, wanted.chunks())
     own = {sequence for sequence, entry in releases.items() if entry.series == series}
     missing, elsewhere = PositionSet(), Counter[tuple[str, ...]]()
@@ -183,15 +187,7 @@ def _missing(
         for history, count in zip(histories, np.bincount(index[todo], minlength=len(histories)).tolist(), strict=True):
             if history and count:
                 elsewhere[tuple(releases[entry].description for entry in history)] += count
-    conflicts = sum(elsewhere.values())
-    if conflicts and not compose:
-        under = "; ".join(f"{count} under {' and '.join(texts)}" for texts, count in elsewhere.most_common(3))
-        raise VaultError(
-            f"{conflicts} records were released before under something else ({under}): ask for the same mechanism and "
-            "ε, which costs nothing more, or permit a second release, whose ε is added, with --compose (in Python "
-            "compose=True)"
-        )
-    return missing, conflicts
+    return missing, elsewhere
 
 
 def _draw(

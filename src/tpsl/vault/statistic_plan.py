@@ -3,9 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from tpsl.mechanisms import Cost, StatisticNoise, compose
-from tpsl.mechanisms.exact import rounded_up
-from tpsl.mechanisms.quantise import check_bound
+from tpsl.mechanisms import Cost, StatisticNoise, check_bound, compose, rounded_up
 from tpsl.vault.budget import of_group
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import as_json

@@ -28,8 +28,8 @@ _Draw = tuple[Series, int]
 class _Sample:
     """The outcomes of one series."""
 
-    def __init__(self, name: str, mechanism: Mechanism) -> None:
-        self.name, self.expected = name, Expected(mechanism)
+    def __init__(self, release: Entry, mechanism: Mechanism) -> None:
+        self.name, self.expected = f"release {release.sequence}", Expected(mechanism, release.sequence)
         self.rates, self.neighbours = Rates(self.expected), Neighbours(self.expected)
 
 
@@ -61,7 +61,7 @@ class StoredOutcomes:
         """Take the outcomes `[draws, records, …]` that a release gave to the records at these places of a chunk."""
         series = release.series
         if series not in self._samples:
-            self._samples[series] = _Sample(f"release {release.sequence}", mechanism)
+            self._samples[series] = _Sample(release, mechanism)
         sample = self._samples[series]
         if chunk != self._chunk:
             self._end_chunk(chunk)

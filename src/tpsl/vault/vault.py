@@ -38,13 +38,13 @@ from tpsl.vault.id_index import Found, by_row, find_known
 from tpsl.vault.id_order import IdsInOrder
 from tpsl.vault.incoming import Incoming
 from tpsl.vault.key import named_key
-from tpsl.vault.ledger import Ledger
+from tpsl.vault.ledger import Ledger, Series
 from tpsl.vault.lookalikes import Lookalikes
 from tpsl.vault.noisy import NoisyLabels, Room
 from tpsl.vault.noisy_statistic import NoisyStatistic
 from tpsl.vault.people import NewRecords, total_of_people
 from tpsl.vault.planned import Charge, Planned
-from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
+from tpsl.vault.policy import NO_LIMITS, ReleasePolicy, spent_after
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.releasing_statistic import StatisticRequest
 from tpsl.vault.statement import facts
@@ -266,13 +266,12 @@ class Vault:
         planned = self._planned(mechanism, draws, seed)
         with self._writing():
             wanted = self._wanted(ids)
-            policy.check(self._total(wanted, planned), count_records(self._connection))
+            self._require(wanted, planned.series, self._total(wanted, planned), policy, compose=compose)
             return releasing.release(
                 self._connection,
                 self.path,
                 planned,
                 wanted,
-                compose=compose or policy.compose,
                 allow_lookalikes=policy.allow_lookalikes,
                 progress=progress,
             )
@@ -387,6 +386,15 @@ class Vault:
                 labels[rows] = labels_at(self._connection, positions)
             return labels
 
+    def class_counts(self, ids: AnyIds | None = None) -> list[int]:
+        """How many of all records (or of `ids`) have each label: for the label party to see before it releases them."""
+        counts = np.zeros(self.classes, np.int64)
+        with storage.reading(self._connection, self.path):
+            for chunk, mask in self._wanted(ids).masks():
+                labels = labels_at(self._connection, chunk * CHUNK + np.flatnonzero(mask))
+                counts += np.bincount(labels, minlength=self.classes)
+        return [int(count) for count in counts]
+
     def ledger(self) -> Ledger:
         """What happened to this vault and what it has spent."""
         with storage.reading(self._connection, self.path):
@@ -460,19 +468,35 @@ class Vault:
             after = total_of_people(self._connection, known.positions(), planned, strangers)
         else:
             after = self._total(known, planned).joined(new) if new.records else self._total(known, planned)
-        policy.check(after, count_records(self._connection) + new.records)
-        releasing.check_conflicts(self._connection, known, planned.series, policy.compose)
+        self._require(known, planned.series, after, policy, new=new.records)
 
     def _permit(self, request: StatisticRequest, planned: PlannedStatistic, policy: ReleasePolicy) -> None:
         """Raise a `VaultError` unless this statistic may be drawn, and what is left of its plan's releases after it."""
-        policy.check(self._total(request.wanted, planned), count_records(self._connection))
-        permitted_with_the_first = planned.releases < planned.plan.releases
-        compose = policy.compose or permitted_with_the_first
-        releasing.check_conflicts(self._connection, request.wanted, None, compose)
+        after, permitted_with_the_first = self._total(request.wanted, planned), planned.releases < planned.plan.releases
+        self._require(request.wanted, None, after, policy, compose=permitted_with_the_first)
         if self.counts_people:
             request.require_one_alignment()
         if not policy.allow_lookalikes:
             lookalikes.refuse_second_draws(self._connection, self.path, request.wanted)
+
+    def _require(
+        self,
+        wanted: PositionSet,
+        series: Series | None,
+        after: LedgerTotal,
+        policy: ReleasePolicy,
+        *,
+        compose: bool = False,
+        new: int = 0,
+    ) -> None:
+        """Raise a `VaultError` unless a release in a series may bring the records to what they have spent `after` it.
+
+        None: a series of its own. A second release that nobody has asked for comes first: its error names what costs
+        nothing. `new` records will be in the vault by then.
+        """
+        if not (compose or policy.compose):
+            releasing.check_conflicts(self._connection, wanted, series, spent_after(after))
+        policy.check(after, count_records(self._connection) + new)
 
     def _total(self, wanted: PositionSet, planned: Charge | None = None) -> LedgerTotal:
         if self.counts_people:

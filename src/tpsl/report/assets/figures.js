@@ -377,9 +377,10 @@ const tpslFigures = (() => {
     const shown = runs.filter((run) => run.curves.some((entry) => known(entry[metric])));
     if (!shown.length) return null;
     const last = Math.max(...shown.map((run) => run.curves.at(-1).epoch));
-    const form = (value) => (/auc/.test(metric) ? auc(value) : significant(value));
+    // An estimate from noisy labels is shown with its interval.
+    const form = (entry) => (/validation_auc/.test(metric) ? measured(entry?.[metric], entry?.[`${metric}_low`], entry?.[`${metric}_high`]) : /auc/.test(metric) ? auc(entry?.[metric]) : significant(entry?.[metric]));
     if (shown.every((run) => run.curves.filter((entry) => known(entry[metric])).length < 2))
-      return { summary: `${metricName(metric)} after the one epoch that was measured: ${shown.map((run) => `${run.name} ${form(run.curves.find((entry) => known(entry[metric]))[metric])}`).join(", ")}.` };
+      return { summary: `${metricName(metric)} after the one epoch that was measured: ${shown.map((run) => `${run.name} ${form(run.curves.find((entry) => known(entry[metric])))}`).join(", ")}.` };
     const ordered = [...shown].sort((a, b) => (a === selected) - (b === selected));
     const many = shown.length > 8;
     const values = shown.flatMap((run) => run.curves.map((entry) => entry[metric]).filter(known)), lowest = Math.min(...values);
@@ -404,8 +405,8 @@ const tpslFigures = (() => {
       layout: base(look, { height: 420, showlegend: true, xaxis: { title: { text: "epoch" }, dtick: Math.max(1, Math.ceil(last / 12)), range: [0.8, Math.max(last, 2) + 0.2] }, yaxis: { title: { text: metricName(metric) }, ...flat } }),
       columns: ["Run", ...Array.from({ length: last }, (_, i) => `Epoch ${i + 1}`)],
       rows: shown.map((run) => [cell(run.name), ...Array.from({ length: last }, (_, i) => {
-        const value = run.curves.find((entry) => entry.epoch === i + 1)?.[metric];
-        return cell(form(value), value);
+        const entry = run.curves.find((each) => each.epoch === i + 1);
+        return cell(form(entry), entry?.[metric]);
       })]),
     };
   };

@@ -90,10 +90,10 @@ const tpslReport = (() => {
   const versions = () => {
     const rows = state.data.versions, label = state.data.party === "label";
     byId("versions").hidden = !rows.length;
-    const area = (value) => ({ text: figures.auc(value), value });
+    const area = (value, low, high) => ({ text: figures.measured(value, low, high), value });
     part("versions").replaceChildren(table("Versions", ["Run", "Version", "Starts from", "Last written (UTC)", "Training records", "ε of its release", ...(label ? ["ε in all", "Noisy hold-out AUC", "Test AUC"] : [])],
       rows.map((row) => [{ text: row.run }, { text: row.version }, { text: row.starts_from }, { text: row.updated?.slice(0, 19).replace("T", " ") ?? figures.MISSING },
-        { text: figures.count(row.train_records), value: row.train_records }, { text: row.epsilon_text }, ...(label ? [{ text: row.total_epsilon_text }, area(row.validation_auc), area(row.test_auc)] : [])]), { style: "wide" }));
+        { text: figures.count(row.train_records), value: row.train_records }, { text: row.epsilon_text }, ...(label ? [{ text: row.total_epsilon_text }, area(row.validation_auc, row.validation_auc_low, row.validation_auc_high), area(row.test_auc)] : [])]), { style: "wide" }));
   };
 
   const promise = () => {

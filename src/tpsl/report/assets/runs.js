@@ -203,7 +203,7 @@
   const CURVES = { test_auc: "Test AUC", validation_auc: "Hold-out AUC, from noisy labels" };
   const runningCard = (run) => {
     const points = run.curve ?? [];
-    const curve = points.length ? make("p", { class: "small" }, `${CURVES[run.curve_of]} ${points.at(-1)[1].toFixed(4)} after epoch ${count(points.at(-1)[0])}`) : null;
+    const curve = points.length ? make("p", { class: "small" }, `${CURVES[run.curve_of]} ${tpslFigures.measured(...points.at(-1).slice(1))} after epoch ${count(points.at(-1)[0])}`) : null;
     return make("article", { class: "card", "data-run": run.name },
       make("h3", {}, make("button", { type: "button", class: "pick", "data-focus": `card ${run.name}`, onclick: () => write({ compare: [run.name] }, { push: true }) }, run.name)),
       bar(run),

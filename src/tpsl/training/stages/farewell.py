@@ -98,6 +98,9 @@ def _feature_result(role: FeatureRole) -> FeatureResult:
     )
 
 
+_VALIDATION = ("validation_loss", "validation_auc", "validation_auc_low", "validation_auc_high")
+
+
 def _label_result(role: LabelRole) -> TrainResult:
     entries = role.run.metrics()
     by_noisy_labels = role.schedule.patience and role.job.statistic is None
@@ -124,7 +127,7 @@ def _label_result(role: LabelRole) -> TrainResult:
         steps=role.done,
         samples_per_second=role.speed.per_second,
         seconds=time.perf_counter() - role.begun,
-        **{name: kept.get(name, math.nan) for name in ("validation_loss", "validation_auc")},
+        **{name: kept.get(name, math.nan) for name in _VALIDATION},
         **dict.fromkeys(TEST_METRICS, math.nan),  # `AfterTraining` adds them
     )
 

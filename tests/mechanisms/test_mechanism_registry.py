@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tpsl.mechanisms import MECHANISMS, Mechanism, TableMechanism, build_mechanism, integer_weights, laplace
-from tpsl.mechanisms.table import TOTAL
+from tpsl.mechanisms import MECHANISMS, TOTAL, Mechanism, TableMechanism, build_mechanism, integer_weights, laplace
 from tpsl.registry import UnknownName
 
 

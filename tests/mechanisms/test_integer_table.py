@@ -1,11 +1,13 @@
-"""A table of a user's own: what it guarantees, what it refuses, and that all its figures follow from the integers."""
+"""Tables of integers and the mechanism of a user's table."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import combinations
+from itertools import accumulate, combinations
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,136 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpsl.mechanisms import TableMechanism, from_spec, integer_weights, predicted_auc, randomized_response
-from tpsl.mechanisms.table import TOTAL
-from tpsl.mechanisms.table_mechanism import MAX_CLASSES, MAX_INTEGERS, table_mechanism
+from tpsl.attacks.auc_prediction import predicted_auc
+from tpsl.mechanisms import (
+    TOTAL,
+    TableMechanism,
+    from_spec,
+    gaussian,
+    integer_weights,
+    laplace,
+    randomized_response,
+    table_mechanism,
+)
+from tpsl.mechanisms.integer_table import MAX_CLASSES, MAX_INTEGERS, Table
+
+# The integer table: its invariants, and a sampler that is checked word by word rather than by statistics.
+
+InverseCDF = Callable[[Sequence[int], Sequence[int]], list[int]]
+
+
+def table_of(*rows: Sequence[int], values: Sequence[float] | None = None) -> Table:
+    grid = np.arange(len(rows[0]), dtype=np.float64) if values is None else np.array(values, dtype=np.float64)
+    return Table(np.array(rows, dtype=np.uint64), grid)
+
+
+@st.composite
+def rows_of_weights(draw: st.DrawFn) -> list[list[int]]:
+    """Two rows of positive integers with the sum 2^64, tiny weights and huge ones among them."""
+    outcomes = draw(st.integers(2, 40))
+    cuts = st.one_of(st.integers(1, TOTAL - 1), st.integers(1, 100), st.integers(TOTAL - 100, TOTAL - 1))
+    rows = []
+    for _ in range(2):
+        boundaries = sorted(draw(st.sets(cuts, min_size=outcomes - 1, max_size=outcomes - 1)))
+        rows.append([b - a for a, b in itertools.pairwise([0, *boundaries, TOTAL])])
+    return rows
+
+
+def words_around_boundaries(row: Sequence[int]) -> list[int]:
+    """The last word of each outcome, the first of the next, and their neighbours; the smallest and the largest word."""
+    near = {b + d for b in accumulate(row) for d in (-2, -1, 0, 1)} | {0, 1, TOTAL - 1}
+    return sorted(word for word in near if 0 <= word < TOTAL)
+
+
+@given(rows_of_weights())
+def test_words_at_every_boundary_fall_on_the_right_side(inverse_cdf: InverseCDF, rows: list[list[int]]) -> None:
+    table = table_of(*rows)
+    for y, row in enumerate(rows):
+        words = words_around_boundaries(row)
+        drawn = table.sample(np.full(len(words), y), np.array(words, dtype=np.uint64))
+        assert drawn.tolist() == inverse_cdf(row, words)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        laplace(1.0).table,
+        laplace(0.1, 10).table,
+        laplace(10.0).table,
+        gaussian(0.05, 1e-5).table,
+        gaussian(2.0, 1e-5).table,
+    ],
+    ids=["laplace 1", "laplace 0.1, 10 classes", "laplace 10", "gaussian 0.05", "gaussian 2"],
+)
+def test_real_tables_are_sampled_right_at_every_boundary(table: Table, inverse_cdf: InverseCDF) -> None:
+    for y, row in enumerate(table.weights.tolist()):
+        words = words_around_boundaries(row)
+        # The sampler's guide has a cell for each 16-bit prefix; the ends of the cells are boundaries of their own.
+        words += [edge for cell in range(1 << 16) for edge in (cell << 48, ((cell + 1) << 48) - 1)]
+        drawn = table.sample(np.full(len(words), y), np.array(words, dtype=np.uint64))
+        assert drawn.tolist() == inverse_cdf(row, words)
+
+
+def test_each_label_is_drawn_from_its_own_row() -> None:
+    table = table_of([TOTAL - 1, 1], [1, TOTAL - 1])
+    words = np.array([0, 0, 1, 1, TOTAL - 2, TOTAL - 2, TOTAL - 1, TOTAL - 1], dtype=np.uint64)
+    rows = np.array([0, 1] * 4)
+    assert table.sample(rows, words).tolist() == [0, 0, 0, 1, 0, 1, 1, 1]
+    assert table.sample(rows.astype(bool), words).tolist() == table.sample(rows, words).tolist()
+
+
+@given(rows_of_weights())
+def test_ratio_mean_and_variance_are_exact(rows: list[list[int]]) -> None:
+    values = [o / 3 for o in range(len(rows[0]))]
+    table = table_of(*rows, values=values)
+    assert table.largest_ratio == max(max(Fraction(a, b), Fraction(b, a)) for a, b in zip(*rows, strict=True))
+    for y, row in enumerate(rows):
+        mean = sum(Fraction(v) * w for v, w in zip(values, row, strict=True)) / TOTAL
+        square = sum(Fraction(v) ** 2 * w for v, w in zip(values, row, strict=True)) / TOTAL
+        assert table.mean(y) == float(mean)
+        assert table.variance(y) == float(square - mean**2)
+        assert np.exp(table.log_weights[y]) == pytest.approx([w / TOTAL for w in row], rel=1e-12)
+
+
+def test_a_row_that_does_not_sum_to_the_total_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"row 1 of the table sums to 18446744073709551615, not to 2\^64"):
+        table_of([TOTAL - 1, 1], [TOTAL - 2, 1])
+    # 64-bit sums wrap around: twice 2^64 must not pass for 2^64.
+    with pytest.raises(ValueError, match="row 0"):
+        table_of([TOTAL - 1, TOTAL - 1, 2], [TOTAL - 2, 1, 1])
+
+
+def test_an_impossible_outcome_is_refused() -> None:
+    with pytest.raises(ValueError, match="weight 0"):
+        table_of([TOTAL - 1, 1, 0], [TOTAL - 2, 1, 1])
+
+
+def test_values_must_fit_the_outcomes() -> None:
+    with pytest.raises(ValueError, match=r"2 outcomes has \(3,\) values"):
+        table_of([TOTAL - 1, 1], [1, TOTAL - 1], values=[0, 1, 2])
+
+
+def test_a_table_cannot_be_changed() -> None:
+    table = table_of([TOTAL - 1, 1], [1, TOTAL - 1])
+    for array in (table.weights, table.values):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+def test_digest_notices_every_change() -> None:
+    rows = [[TOTAL - 3, 1, 2], [1, 1, TOTAL - 2]]
+    digests = {
+        table_of(*rows).digest,
+        table_of(*reversed(rows)).digest,
+        table_of([TOTAL - 4, 2, 2], rows[1]).digest,
+        table_of(*rows, values=[0, 1, 3]).digest,
+        table_of(rows[0]).digest,
+    }
+    assert len(digests) == 5
+    assert table_of(*rows).digest == table_of(*rows).digest
+
+
+# A table of a user's own: what it guarantees, what it refuses, and that all its figures follow from the integers.
 
 THIRD = TOTAL // 3
 
@@ -113,9 +242,9 @@ def test_the_noisy_label_is_an_unbiased_estimate_of_the_label(mechanism: TableMe
 def test_outcomes_have_the_frequencies_of_the_table() -> None:
     for y in range(5):
         outcomes = ORDINAL.release(np.full(100_000, y), rng=10 + y).outcomes
-        expected = ORDINAL.probabilities[y] * 100_000
+        expected = ORDINAL.table.probabilities[y] * 100_000
         assert np.all(np.abs(np.bincount(outcomes, minlength=5) - expected) < 5.5 * np.sqrt(expected))
-        assert np.exp(ORDINAL.log_likelihood(np.arange(5)))[:, y] == pytest.approx(ORDINAL.probabilities[y])
+        assert np.exp(ORDINAL.log_likelihood(np.arange(5)))[:, y] == pytest.approx(ORDINAL.table.probabilities[y])
 
 
 def test_rows_that_say_the_same_leave_the_posterior_alone() -> None:
@@ -160,7 +289,7 @@ def test_the_predicted_aucs_of_a_symmetric_table_are_those_of_the_formula() -> N
 def test_the_predicted_aucs_are_those_of_all_pairs_of_classes() -> None:
     best, likelier = [], []
     for a, b in combinations(range(5), 2):
-        p, q = ORDINAL.probabilities[a], ORDINAL.probabilities[b]
+        p, q = ORDINAL.table.probabilities[a], ORDINAL.table.probabilities[b]
         order = [(float(q[o] / p[o]), o) for o in range(5)]
         best.append(sum(q[o] * p[i] * (1.0 if r > s else 0.5 if r == s else 0.0) for r, o in order for s, i in order))
         likelier.append(0.5 + 0.25 * float(np.abs(p - q).sum()))

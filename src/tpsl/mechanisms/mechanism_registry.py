@@ -1,8 +1,9 @@
 """Mechanisms by name: those of this package, and those that users register.
 
-A user's mechanism is a function that takes `classes` and those of `epsilon`, `sigma` and `delta` that the job has to
-give, and returns a table of integers: a row for each label, each row summing to 2^64 (`tpsl.mechanisms.integer_weights`
-makes them of probabilities).
+A mechanism of this package is a class, and a function that builds it, in one file, and a line in `_BUILT_IN`. A user's
+mechanism is a function of `classes` and of those of `epsilon`, `sigma` and `delta` that the job must give, which
+returns a table of integers: a row for each label, each row summing to 2^64 (`integer_weights` makes them of
+probabilities).
 
     MECHANISMS.register("ordinal", ordinal)
 
@@ -17,16 +18,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tpsl.mechanisms.choice import best_for
+from tpsl.mechanisms.additive_noise import gaussian, laplace
+from tpsl.mechanisms.base import Mechanism, check_delta, check_epsilon, check_sigma
+from tpsl.mechanisms.discrete import identity, randomized_response
 from tpsl.mechanisms.exact import rounded_up
-from tpsl.mechanisms.gaussian import gaussian
-from tpsl.mechanisms.identity import identity
-from tpsl.mechanisms.laplace import laplace
-from tpsl.mechanisms.mechanism import Mechanism, check_delta, check_epsilon, check_sigma
-from tpsl.mechanisms.optimized_unary import optimized_unary
-from tpsl.mechanisms.randomized_response import randomized_response
-from tpsl.mechanisms.subset_selection import subset_selection
-from tpsl.mechanisms.table_mechanism import table_mechanism
+from tpsl.mechanisms.integer_table import table_mechanism
+from tpsl.mechanisms.kary import best_for, optimized_unary, subset_selection
 from tpsl.registry import ExtensionError, Registry, called
 
 Builder = Callable[..., Mechanism | Sequence[Sequence[int]]]
@@ -66,7 +63,12 @@ def check_parameters(name: str, given: Mapping[str, float | None]) -> None:
 def build_mechanism(name: str, classes: int, **given: float | None) -> tuple[Mechanism, str]:
     """Return the mechanism of this name for k classes, and a sentence that says why it is this one.
 
-    Guarantee: the ε of what is returned is computed from its integers and at most the ε that is given.
+    Guarantee: its ε is computed from its integers and at most the ε that is given.
+
+    Raises:
+        UnknownName: no mechanism has this name.
+        ExtensionError: a user's mechanism fails or exceeds ε.
+        ValueError: a parameter is missing, superfluous or out of range.
     """
     check_parameters(name, given)
     parameters = {parameter: value for parameter, value in given.items() if value is not None}
@@ -87,7 +89,7 @@ def build_mechanism(name: str, classes: int, **given: float | None) -> tuple[Mec
 def from_spec(spec: Mapping[str, Any]) -> Mechanism:
     """Rebuild a mechanism from its `spec()`; an unknown mechanism is refused, never guessed.
 
-    A table of a user's own is rebuilt from its integers: no code is called that a ledger names.
+    A user's table is rebuilt from its integers: no code that a ledger names is called.
     """
     parameters = dict(spec)
     name = parameters.pop("mechanism", None)
