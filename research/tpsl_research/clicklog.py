@@ -28,8 +28,7 @@ from tpsl.data.new_files import new_parquet
 from tpsl.data.party_file import Labels, PartyFile, side_by_side
 from tpsl.data.preparation import Preparation
 from tpsl.data.rawtable import sorted_by_id
-from tpsl.data.relabelling import Relabelling
-from tpsl.data.sides import FeatureSide, LabelSide
+from tpsl.data.sides import FeatureSide, LabelSide, Relabelling
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.reading import PLAIN, Dialect
 

@@ -10,9 +10,9 @@ import pytest
 from tpsl.cli.example_data import write_flights, write_synthetic
 from tpsl.data.config import FlightsData, SyntheticData
 from tpsl.data.dataset import Dataset, load
-from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.true_labels import label_facts, reveal
+from tpsl.tables import DataError
 
 
 def same_features(one: Features | None, other: Features | None) -> bool:

@@ -8,8 +8,7 @@ import pytest
 
 from tpsl.data.check import DataReport, check_data
 from tpsl.data.config import OwnData, SyntheticData, TableData
-from tpsl.data.errors import DataError
-from tpsl.tables import reading
+from tpsl.tables import DataError, reading
 from tpsl_research.clicklog import CriteoData
 
 ROWS = 400

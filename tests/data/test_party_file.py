@@ -14,15 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tpsl.data import arrays
+from tpsl.data import out_of_core
 from tpsl.data.config import LabelFile, TableData, TableFile
 from tpsl.data.dataset import Dataset, load, load_feature_party
 from tpsl.data.encoder import EncoderState
-from tpsl.data.errors import DataError
 from tpsl.data.party_file import encode_file
-from tpsl.data.relabelling import Relabelling
+from tpsl.data.sides import Relabelling
 from tpsl.data.true_labels import reveal
-from tpsl.tables import reading
+from tpsl.tables import DataError, reading
 
 CELLS = st.fixed_dictionaries(
     {
@@ -80,8 +79,8 @@ def test_a_table_on_disk_is_the_table_in_memory(
     in_memory, relabelled = load(config), load(config, relabelling=Relabelling(3))
     with monkeypatch.context() as patch:
         patch.setenv("TPSL_CACHE", str(folder / "cache"))
-        patch.setattr(arrays, "LARGE_BYTES", 0)
-        patch.setattr(arrays, "_ROWS_AT_ONCE", 4)
+        patch.setattr(out_of_core, "LARGE_BYTES", 0)
+        patch.setattr(out_of_core, "_ROWS_AT_ONCE", 4)
         patch.setattr(reading, "BLOCK_ROWS", 4)
         patch.setattr(reading, "BLOCK_BYTES", 200)
         patch.setattr("tpsl.tables.lines.PIECE_BYTES", 50)
@@ -192,11 +191,11 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path) -> None:
     code = """
 import resource, sys
 from pathlib import Path
-from tpsl.data import arrays
+from tpsl.data import out_of_core
 from tpsl.data.config import LabelFile, TableData, TableFile
 from tpsl.data.dataset import load_feature_party
 from tpsl.tables import reading
-arrays.LARGE_BYTES = 1 << 20
+out_of_core.LARGE_BYTES = 1 << 20
 reading.BLOCK_BYTES = 1 << 20
 path = Path(sys.argv[1])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

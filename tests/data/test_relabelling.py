@@ -22,7 +22,7 @@ from tpsl.data.config import (
 )
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.rawtable import NO_LABEL
-from tpsl.data.relabelling import Relabelling
+from tpsl.data.sides import Relabelling
 from tpsl.data.synthetic import Chunk
 from tpsl.data.true_labels import reveal
 from tpsl_research.clicklog import AvazuData, CriteoData, convert

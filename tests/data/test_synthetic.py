@@ -6,9 +6,9 @@ from sklearn.metrics import roc_auc_score
 
 from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import load, load_feature_party, load_label_party
-from tpsl.data.errors import DataError
 from tpsl.data.synthetic import CHUNK_ROWS, World, record_ids
 from tpsl.data.true_labels import label_facts, reveal
+from tpsl.tables import DataError
 
 
 def test_a_prefix_is_the_same_whatever_the_total() -> None:

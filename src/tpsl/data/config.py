@@ -32,8 +32,7 @@ from tpsl.tables.locations import Location, Url, location_of
 if TYPE_CHECKING:
     from tpsl.data.encoder import EncoderState
     from tpsl.data.party_file import PartyFile
-    from tpsl.data.relabelling import Relabelling
-    from tpsl.data.sides import FeatureSide, LabelSide
+    from tpsl.data.sides import FeatureSide, LabelSide, Relabelling
 
 TestFraction = Annotated[float, Field(gt=0, lt=1, description="Share of the records kept apart for testing.")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -262,7 +261,7 @@ class TableFile(_Model):
 
     @property
     def date_kind(self) -> str:
-        """What the columns with dates are (`tpsl.data.kinds`)."""
+        """What the columns with dates are (`tpsl.data.rawtable`)."""
         return {"year": "date", "day": "day_first_date", "month": "month_first_date"}[self.date_order]
 
     @property

@@ -10,19 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data import flights, own, synthetic, table
+from tpsl.data import flights, own, preparation, synthetic
 from tpsl.data.config import DataConfig, FlightsData, OwnData, PackageData, SyntheticData, TableData, in_time
 from tpsl.data.encoder import EncoderState
-from tpsl.data.errors import DataError
-from tpsl.data.features import Features
-from tpsl.data.long_columns import empty
+from tpsl.data.features import Features, Inputs
+from tpsl.data.order import Rows
+from tpsl.data.out_of_core import empty
 from tpsl.data.rawtable import NO_LABEL, same_ids_or_error
-from tpsl.data.relabelling import Relabelling
-from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
-from tpsl.data.source import Inputs
-from tpsl.data.split import Rows
+from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, Relabelling
 from tpsl.data.true_labels import TrueLabels
 from tpsl.progress import Progress, no_progress
+from tpsl.tables import DataError
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,7 @@ def load_feature_party(
     """Load one feature party's side from its own table; no other party's file is opened.
 
     Records are in the canonical order and split as at every other party that has the same ids and configuration.
-    `source` is where the party's own records come from (`tpsl.data.source`), or a callable that makes it. `encoder` is
+    `source` is where the party's own records come from (`tpsl.data.own`), or a callable that makes it. `encoder` is
     that of an earlier run, for records that are to be encoded as they were there.
     """
     names = feature_party_names(config)
@@ -150,7 +148,7 @@ def load_feature_party(
         return synthetic.feature_side(config, progress, relabelling)
     if isinstance(config, PackageData):
         return config.load_feature_side(party, progress, relabelling, encoder)
-    return table.feature_side(config, party, progress, relabelling, encoder)
+    return preparation.feature_side(config, party, progress, relabelling, encoder)
 
 
 def load_label_party(
@@ -175,7 +173,7 @@ def load_label_party(
         return synthetic.label_side(config, progress, relabelling)
     if isinstance(config, PackageData):
         return config.load_label_side(progress, relabelling)
-    return table.label_side(config, progress, late_labels=late_labels, relabelling=relabelling, encoder=encoder)
+    return preparation.label_side(config, progress, late_labels=late_labels, relabelling=relabelling, encoder=encoder)
 
 
 def load(

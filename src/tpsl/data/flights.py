@@ -21,12 +21,11 @@ import pyarrow.csv
 
 from tpsl.data.config import FlightsData
 from tpsl.data.encoder import EncoderState, IndexedCategories
-from tpsl.data.errors import DataError
+from tpsl.data.order import subset_rows
 from tpsl.data.preparation import Preparation
 from tpsl.data.rawtable import RawTable
-from tpsl.data.relabelling import Relabelling
-from tpsl.data.sides import FeatureSide, LabelSide
-from tpsl.data.split import subset_rows
+from tpsl.data.sides import FeatureSide, LabelSide, Relabelling
+from tpsl.tables import DataError
 
 FEATURE_PARTY = "feature"
 

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow.csv
 import pyarrow.parquet
 
-from tpsl.data.errors import DataError
 from tpsl.files import make_private_folder, open_private
+from tpsl.tables import DataError
 from tpsl.tables.reading import PARQUET_ENDINGS, is_parquet
 
 

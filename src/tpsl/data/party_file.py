@@ -19,17 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from tpsl.data import arrays
-from tpsl.data.arrays import Draft, RowStack
+from tpsl.data import out_of_core
 from tpsl.data.encoder import EncoderState
-from tpsl.data.errors import DataError
 from tpsl.data.features import Features
-from tpsl.data.kinds import KINDS, category_fields, number_fields
-from tpsl.data.long_columns import COLUMNS, TextStack, empty
-from tpsl.data.rawtable import Fields, InPieces, RawTable
-from tpsl.data.relabelling import Relabelling, as_text
+from tpsl.data.out_of_core import COLUMNS, Draft, RowStack, TextStack, empty
+from tpsl.data.rawtable import KINDS, Fields, InPieces, RawTable, category_fields, number_fields
+from tpsl.data.sides import Relabelling, as_text
 from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.progress import Progress, no_progress
+from tpsl.tables import DataError
 from tpsl.tables.columns import (
     Place,
     Times,
@@ -95,7 +93,7 @@ class PartyFile:
     def read(self, *, label: bool, features: bool = True, progress: Progress = no_progress) -> RawTable:
         """Read and check the file in one pass, without labels or features where they are not asked for."""
         bytes_each = 8 * len(self.columns)
-        large = features and (rows_in_parquet(self.path) or 0) * bytes_each > arrays.LARGE_BYTES
+        large = features and (rows_in_parquet(self.path) or 0) * bytes_each > out_of_core.LARGE_BYTES
         streamed = {} if large or not features else self.columns
         record_columns = [name for name in (self.id, self.time, self.unit) if name is not None]
         label_columns = [self.labels.column] if label and self.labels is not None else []
@@ -309,7 +307,7 @@ class _Collected:
             return
         self._waiting.append(pa.table(columns))
         self._bytes += self._waiting[-1].nbytes
-        if self._bytes > (arrays.LARGE_BYTES if self._spool is None else _GROUP_BYTES):
+        if self._bytes > (out_of_core.LARGE_BYTES if self._spool is None else _GROUP_BYTES):
             self._spool = self._spool or _Spool(self._waiting[0].schema)
             self._write(self._spool)
 

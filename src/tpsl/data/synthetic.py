@@ -26,14 +26,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.data.config import SyntheticData
-from tpsl.data.errors import DataError
 from tpsl.data.features import Features
+from tpsl.data.order import split_rows
 from tpsl.data.rawtable import Facts
-from tpsl.data.relabelling import Relabelling
-from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
-from tpsl.data.split import split_rows
+from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, Relabelling
 from tpsl.data.true_labels import TrueLabels
 from tpsl.progress import Progress, no_progress
+from tpsl.tables import DataError
 
 FEATURE_PARTY = "feature"
 CHUNK_ROWS = 1 << 16

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from tpsl.tables.errors import DataError
+from tpsl.tables import DataError
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/+(?=[^/])")  # pathlib makes one slash of two
 _PASSWORD = re.compile(r"(?<=://)[^/@]*:(?![0-9]+/).*(?=@)")  # keys hold any sign; a number is a port

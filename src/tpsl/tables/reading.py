@@ -17,7 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from tpsl.progress import Progress, no_progress
-from tpsl.tables.errors import DataError
+from tpsl.tables import DataError
 from tpsl.tables.lines import COMPRESSIONS, LineStream
 from tpsl.tables.locations import Location, StoredFile, files_of, is_there
 

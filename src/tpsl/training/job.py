@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from tpsl.data.config import DataConfig, FlightsData, TableData, TableFile
 from tpsl.data.dataset import feature_party_names, label_party_has_features
-from tpsl.data.plan import Order
+from tpsl.data.order import Order
 from tpsl.files import as_yaml, read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
 from tpsl.models.config import ModelConfig, OptimizerConfig, PretrainConfig

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tpsl.data.errors import DataError
 from tpsl.data.rawtable import RawTable
+from tpsl.tables import DataError
 from tpsl.tables.columns import Place, is_text, numbers, texts
 from tpsl.tables.spelling import Spelling
 
