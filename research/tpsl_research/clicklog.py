@@ -24,13 +24,12 @@ from pydantic import Field
 
 from tpsl.data.config import SOURCE, DataPath, PackageData
 from tpsl.data.encoder import EncoderState, HashedCategories, IndexedCategories
-from tpsl.data.new_files import new_parquet
 from tpsl.data.party_file import Labels, PartyFile, side_by_side
 from tpsl.data.preparation import Preparation
 from tpsl.data.rawtable import sorted_by_id
 from tpsl.data.sides import FeatureSide, LabelSide, Relabelling
 from tpsl.progress import Progress, no_progress
-from tpsl.tables.reading import PLAIN, Dialect
+from tpsl.tables.reading import PLAIN, Dialect, new_parquet
 
 FEATURE_PARTY, LABEL_PARTY = "feature", "label"
 CLASS_NAMES = ("0", "1")

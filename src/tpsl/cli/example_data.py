@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from tpsl.data import flights, synthetic
 from tpsl.data.config import FlightsData, LabelFile, SyntheticData, TableData, TableFile
-from tpsl.data.new_files import new_parquet
 from tpsl.data.rawtable import Facts, RawTable
 from tpsl.data.synthetic import BayesOptimum
 from tpsl.progress import Progress, no_progress
+from tpsl.tables.reading import new_parquet
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from tpsl.data.features import Features
-from tpsl.data.new_files import new_parquet
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import ColumnStack, empty, mask_of, parts, taken
 from tpsl.data.rawtable import KINDS, Order, RawTable, pieces_of
@@ -36,6 +35,7 @@ from tpsl.data.row_encoder import FIRST_VALUE, MISSING, UNSEEN, VERSION, Record,
 from tpsl.files import make_private_folder, read_plain, write_atomically
 from tpsl.progress import Progress, no_progress
 from tpsl.tables import DataError
+from tpsl.tables.reading import new_parquet
 
 _AT_ONCE = 1 << 20
 _LOW_BITS = 27  # of the 53 of a mantissa: sums of halves of a million mantissas are exact in float64
