@@ -144,9 +144,8 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _own_place_for_vaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test has a place of its own for vaults: none finds what another has released. None has a key."""
+    """Each test has a place of its own for vaults: none finds what another has released."""
     monkeypatch.setenv("TPSL_VAULTS", str(tmp_path / "vaults"))
-    monkeypatch.setenv("TPSL_VAULT_KEY", "")
 
 
 REGISTRIES = {
@@ -476,7 +475,7 @@ class Forked:
         self.stdout, self.stderr = (folder / f"{name}-{time.monotonic_ns()}.txt" for name in ("stdout", "stderr"))
         self.stdout.touch(), self.stderr.touch()
         place: dict[str, Any] = {"folder": str(folder), "stdout": str(self.stdout), "stderr": str(self.stderr)}
-        vaults = {name: os.environ[name] for name in ("TPSL_VAULTS", "TPSL_VAULT_KEY") if name in os.environ}
+        vaults = {name: os.environ[name] for name in ("TPSL_VAULTS",) if name in os.environ}
         place |= {"vaults": vaults}  # of the test, not of the process that it is forked from
         self._process = forks.Process(target=exec, args=(IN_FOLDER + code, scope | place))
         self._process.start()

@@ -211,8 +211,6 @@ def test_what_the_label_party_permits_goes_by_the_names_of_its_file(tmp_path: Pa
         tpsl.train(job, tmp_path / "run", progress=False, max_epsilons=3.0)
     with pytest.raises(ValueError, match="max_epsilon"):
         tpsl.train(job, tmp_path / "run", progress=False, max_epsilon=1.0)
-    with pytest.raises(ValueError, match=r"the key file .*/lost cannot be read"):
-        tpsl.train(job, tmp_path / "run", progress=False, vault_key=tmp_path / "lost")
 
 
 def test_new_folders_and_seeded_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

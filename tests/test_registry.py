@@ -67,7 +67,9 @@ def test_an_installed_package_brings_its_parts(folder: Path) -> None:
 def test_a_package_whose_part_cannot_be_loaded_is_named(folder: Path) -> None:
     install(folder, "[tpsl.mechanisms]\nabsent = installed_parts:absent\n")
     for _ in range(2):
-        with pytest.raises(ExtensionError, match="the mechanism 'absent' of installed_parts:absent cannot be imported"):
+        with pytest.raises(
+            ExtensionError, match=r"the mechanism 'absent' of installed_parts:absent cannot be imported"
+        ):
             MECHANISMS.names()
     assert MECHANISMS.get("laplace") is not None  # a name that is known asks no package
 

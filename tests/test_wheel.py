@@ -69,7 +69,7 @@ def test_the_wheel_runs_the_demo_in_a_bare_environment(wheel: Path, tmp_path: Pa
     (described,) = packages.glob("tpsl-*.dist-info")
     required = needed(Distribution.at(described))
     assert {"torch", "grpcio", "pyarrow"} <= set(required)
-    assert not {"ray", "pytest", "tensorboard", "matplotlib", "sqlcipher3"} & set(required), "they are extras"
+    assert not {"ray", "pytest", "tensorboard", "matplotlib"} & set(required), "they are extras"
     for one in required.values():
         for name in {file.parts[0] for file in one.files or () if file.parts[0] not in ("..", "__pycache__")}:
             if not (packages / name).exists():

@@ -9,7 +9,7 @@ ARG PYTHON=3.12
 
 FROM python:${PYTHON}-slim AS build
 ARG TORCH=2.13.0+cpu
-ARG EXTRAS=align,encryption
+ARG EXTRAS=align
 RUN python -m venv /opt/tpsl
 ENV PATH=/opt/tpsl/bin:${PATH} PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /build

@@ -50,7 +50,7 @@ class ClickData(PackageData):
     """A click log: all features at the feature party, clicks at the label party."""
 
     path: DataPath = Field(
-        description="The publisher's training file, plain or compressed (.gz, .bz2, .zst, .zip), or the folder that it "
+        description="The publisher's training file, plain or compressed (.gz, .zst), or the folder that it "
         "was converted into.",
     )
     split: Literal["random", "chronological"] = Field(

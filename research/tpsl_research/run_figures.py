@@ -13,7 +13,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from tpsl.report.run_view import RunView
-from tpsl.report.words import tested_auc
+from tpsl.report.verdicts import strongest_attack, tested_auc
 from tpsl_research.drawing import (
     FAINT,
     FORMATS,
@@ -78,8 +78,8 @@ def epsilon_figure(views: Sequence[RunView]) -> Figure | None:
 
 @styled
 def attack_figure(views: Sequence[RunView]) -> Figure | None:
-    """Draw test AUC against attack AUC, as the paper's figure 1 (b, d); None where no two runs can be compared."""
-    return _trade_off(views, _attack_auc, "shortest-distance attack AUC")
+    """Draw test AUC against the AUC of the strongest attack on each run; None where no two runs can be compared."""
+    return _trade_off(views, _attack_auc, "AUC of the strongest attack")
 
 
 @styled
@@ -111,7 +111,7 @@ def roc_figure(view: RunView) -> Figure:
         [0, promise["delta"], 1 - corner, 1, 1],
         color=INK,
         linewidth=0.9,
-        label="the most ε allows the noisy label",
+        label="bound for the noisy label alone",
     )
     panel.plot([0, 1], [0, 1], color=FAINT, linestyle=":", label="guessing")
     if promise["closed_form_roc"]:
@@ -129,7 +129,7 @@ def roc_figure(view: RunView) -> Figure:
 
 _COMPARISONS: dict[str, tuple[Callable[[Sequence[RunView]], Figure | None], str]] = {
     "epsilon": (epsilon_figure, "needs two finished runs with a finite ε on the same data"),
-    "attack": (attack_figure, "needs two finished runs on the same data that shortest_distance has attacked"),
+    "attack": (attack_figure, "needs two finished runs on the same data that were attacked"),
     "curves": (curves_figure, "needs a run with a finished epoch"),
 }
 
@@ -207,8 +207,8 @@ def _roc_curves(view: RunView) -> Mapping[str, tuple[dict[str, Any], dict[str, A
 
 
 def _attack_auc(view: RunView) -> float | None:
-    area: float | None = (view["attacks"] or {}).get("attacks", {}).get("shortest_distance", {}).get("auc")
-    return area
+    attack = strongest_attack(view)
+    return attack and attack["auc"]
 
 
 def _file_name(name: str) -> str:

@@ -8,13 +8,15 @@ from typing import Any, get_args
 
 from tpsl.attacks.scoring import ScoredBy
 from tpsl.files import write_atomically
+from tpsl.report.run_table import summary
 from tpsl.report.run_view import RunView
-from tpsl.report.words import MISSING, auc_text, ceiling_text, measured_text, shown_attack
+from tpsl.report.words import KINDS, MISSING, auc_text, bound_text, measured_text, spoken
 from tpsl_research.text_table import Table
 
 
 def runs_table(views: Sequence[RunView]) -> Table:
     """Return promise, test AUC and attack AUC of each run; a column in which no run has anything is left out."""
+    numbers = [summary(view) for view in views]
     columns = {
         "Run": [view["name"] for view in views],
         "Mechanism": [view["promise"]["mechanism"] for view in views],
@@ -22,16 +24,17 @@ def runs_table(views: Sequence[RunView]) -> Table:
         "ε": [view["promise"]["epsilon_text"] + ("" if _is_private(view) else " (seeded)") for view in views],
         "δ": [view["promise"]["delta_text"] if view["promise"]["delta"] else MISSING for view in views],
         "Test AUC": [_measured(view["test"] or {}, "test_auc") for view in views],
-        "Attack AUC": [_measured(shown_attack(view) or {}, "auc") for view in views],
-        "Closed form": [auc_text(view["promise"]["closed_form"]) for view in views],
-        "Ceiling": [auc_text(view["promise"]["ceiling"]) for view in views],
+        "Strongest attack": [spoken(one["attack"] or MISSING) for one in numbers],
+        "Attack AUC": [_measured(one, "attack_auc") for one in numbers],
+        "Bound": [bound_text(*(one[f"bound{end}"] for end in ("", "_low", "_high"))) for one in numbers],
+        "Bound for": [KINDS.get(one["bound_of"], MISSING) for one in numbers],
         "Audited ε ≥": [_rounded_down((view["audit"] or {}).get("lower_bound")) for view in views],
     }
     shown = {head: cells for head, cells in columns.items() if set(cells) != {MISSING}}
     caption = (
-        "Runs, AUCs with 95 % intervals. Attack AUC and closed form: the shortest-distance attack, or what takes its "
-        "place where no gradients cross. Ceiling: the most that ε allows any attack that scores by what was released "
-        "alone."
+        "Runs, AUCs with 95 % intervals. Attack AUC: the strongest attack that was measured. Bound: the most that "
+        "attackers of its kind can reach, on average; proved from ε, or estimated with true labels (≈). Of a run that "
+        "was not attacked it is the bound of an attacker who scores by what was released alone."
     )
     return Table(caption, (tuple(shown), *zip(*shown.values(), strict=True)))
 
@@ -47,10 +50,10 @@ def attacks_table(views: Sequence[RunView]) -> Table | None:
         (name.replace("_", " "), *(auc_text(_attacks(view).get(name, {}).get("auc")) for view in attacked))
         for name in names
     ]
-    ceilings = [
-        (f"ceiling: {kind}", *(_ceiling(view, kind) for view in attacked))
+    bounds = [
+        (f"bound: {kind}", *(_bound(view, kind) for view in attacked))
         for kind in get_args(ScoredBy)
-        if any(_ceiling(view, kind) != MISSING for view in attacked)
+        if any(_bound(view, kind) != MISSING for view in attacked)
     ]
     kinds = {name: attack.get("scored_by") for view in attacked for name, attack in _attacks(view).items()}
     members = "; ".join(
@@ -59,16 +62,17 @@ def attacks_table(views: Sequence[RunView]) -> Table | None:
         if kind in kinds.values()
     )
     caption = (
-        "AUC of every attack, scored with true labels; 0.5 is guessing. Ceilings are those of attackers who score by "
+        "AUC of every attack, scored with true labels; 0.5 is guessing. Bounds are those of attackers who score by "
         f"the same ({members}); ≈ is an estimate."
     )
-    return Table(caption, (head, *body, *ceilings))
+    return Table(caption, (head, *body, *bounds))
 
 
-def _ceiling(view: RunView, kind: str) -> str:
-    """Return the ceiling of the attacks on a run that score by this."""
-    found = (ceiling_text(attack) for attack in _attacks(view).values() if attack.get("scored_by") == kind)
-    return next(found, MISSING)
+def _bound(view: RunView, kind: str) -> str:
+    """Return the bound of the attacks on a run that score by this."""
+    found = (attack for attack in _attacks(view).values() if attack.get("scored_by") == kind)
+    ends = ("ceiling", "ceiling_low", "ceiling_high")
+    return next((bound_text(*(attack.get(end) for end in ends)) for attack in found), MISSING)
 
 
 def write_tables(views: Sequence[RunView], folder: Path) -> list[Path]:

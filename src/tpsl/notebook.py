@@ -31,7 +31,7 @@ from tpsl.models.config import ModelConfig
 from tpsl.prediction.one_process import predict
 from tpsl.progress import Progress
 from tpsl.report.ledgers import result_now
-from tpsl.report.words import auc_text, ceiling_text, guarantee_text, measured_text
+from tpsl.report.words import auc_text, bound_text, guarantee_text, measured_text
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig, make_job
 from tpsl.training.local import Local
 from tpsl.training.observer import Watching
@@ -109,8 +109,7 @@ def train(
     Guarantee: that of `one_process.train`. `path` is the run's folder, a new one under `runs` if None. Labels and
     releases are kept in `vault`, or in the vault under `vaults` that holds these labels, or in a new one there: a
     second run on the same labels costs no more. What the label party permits goes by the names of its local file: ε up
-    to `max_epsilon` in all, `not_private` no noise and seeded noise, `compose` a second release of the same labels;
-    `vault_key` is the key file of encrypted vaults.
+    to `max_epsilon` in all, `not_private` no noise and seeded noise, `compose` a second release of the same labels.
     `start_from` is a finished run that training starts from.
     `own` is what parties bring themselves, by their names. The transcript of the first `record_steps` steps is
     recorded, so that the run can be attacked.
@@ -119,7 +118,6 @@ def train(
         warnings.warn("the noise is seeded: this run is NOT private", stacklevel=2)
     folder = _new_folder(job) if path is None else Path(path)
     side = Local().overridden(vault=None if vault is None else Path(vault), **local)
-    side.use_vault_key()
     start = side.starting_point()
     if data is None and own:
         data = load_records(job, own, encoders=start.encoders() if start else {})
@@ -239,7 +237,7 @@ class Attacks:
                 result.needs.replace("+", " + "),
                 _measured(result.auc, result.auc_low, result.auc_high),
                 "–" if result.closed_form is None else auc_text(result.closed_form),
-                ceiling_text(result.as_dict()),
+                bound_text(result.ceiling, result.ceiling_low, result.ceiling_high),
             ]
             for result in self
         ]
@@ -254,7 +252,7 @@ class Attacks:
         return _table([_HEADINGS, *self._rows()], headed=True)
 
 
-_HEADINGS = ["attack", "the attacker has", "AUC", "closed form", "ceiling"]
+_HEADINGS = ["attack", "the attacker has", "AUC", "theory", "bound"]
 
 
 def _table(rows: Sequence[Sequence[str]], *, headed: bool = False) -> str:
@@ -340,7 +338,7 @@ def _draw_attacks(panel: Any, report: AttackReport) -> None:
         markersize=12,
         color="black",
         linewidth=1,
-        label="its ceiling",
+        label="its bound",
     )
     panel.set_xlim(min(0.45, *areas) - 0.02, 1.0)
     panel.set_xlabel("attack AUC (0.5 is guessing)")

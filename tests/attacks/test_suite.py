@@ -201,3 +201,14 @@ def test_an_attack_that_is_registered_is_one_of_the_suite(recorded: Callable[...
     assert report["contrary"].auc == pytest.approx(1 - report["likelihood"].auc)
     assert (report.known_labels, report["contrary"].records) == (40, 6000 - 40)
     assert report["contrary"].needs == "transcript+weights+known labels"
+
+
+def test_an_attack_above_an_estimated_bound_raises_it_for_its_kind(recorded: Callable[..., Any]) -> None:
+    run = recorded({"mechanism": "discrete", "epsilon": 1.0})
+    truth = reveal(run.data.labels).astype(float)
+    ATTACKS.register("oracle", Attack("transcript", lambda run: lambda seen: truth[seen.rows]))
+    report = run_attacks(run.path, run.data.labels, which=["norm", "oracle", "likelihood", "no_transcript"])
+    assert report["oracle"].auc == report["oracle"].ceiling == report["norm"].ceiling == 1.0
+    assert not report["oracle"].above_ceiling
+    assert report["likelihood"].ceiling == auc_ceiling(1.0)  # proved: no attack raises it
+    assert report["no_transcript"].ceiling < 1.0  # another kind of attacker

@@ -18,7 +18,7 @@ def recorded(tpsl: Any, small_job: Path, tmp_path: Path) -> Path:
     return run
 
 
-def test_json_has_every_attack_with_interval_closed_form_and_ceiling(tpsl: Any, recorded: Path) -> None:
+def test_json_has_every_attack_with_interval_theory_and_bound(tpsl: Any, recorded: Path) -> None:
     content = tpsl("attack", recorded, "--json").json()
     assert set(content["attacks"]) == set(ATTACKS) - {"statistic"}
     assert content["ceiling"] == pytest.approx(0.8808, abs=1e-4)
@@ -60,7 +60,7 @@ def test_who_has_one_part_of_a_run_is_told_where_the_other_is(
 
 
 @pytest.mark.parametrize("columns", ["80", "100"])
-def test_each_row_has_the_ceiling_of_its_own_attacker(
+def test_each_row_has_the_bound_of_its_own_kind_of_attacker(
     tpsl: Any, recorded: Path, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
@@ -85,7 +85,7 @@ def test_each_row_has_the_ceiling_of_its_own_attacker(
     kinds = {attack["scored_by"] for attack in found["attacks"].values()}
     assert kinds == {"noisy label", "features", "noisy label and features"}
     explained = " ".join(shown.stderr.split())
-    assert "Ceiling 0.8808: what ε allows an attacker who scores by the noisy label alone" in explained
+    assert "Bound 0.8808: what ε allows an attacker who scores by the noisy label alone" in explained
     assert "noisy label and best prediction from features together" in explained
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,19 @@ def test_the_demo_as_json_says_what_was_promised_and_what_the_attack_got(tpsl: A
     assert plain["epsilon"] is None
     assert (paper["epsilon"], paper["estimator"]) == (laplace(1.0).epsilon, "linear")
     assert (ours["epsilon"], ours["estimator"]) == (randomized_response(1.0).epsilon, "posterior")
-    for run in content["runs"]:  # the same labels three times, once without noise: the page says what that adds up to
-        assert (run["over_vaults"]["private"], run["over_vaults"]["epsilon"]) == (False, None)
-        assert len(run["over_vaults"]["vaults"]) == 3
+    assert [run["over_vaults"] for run in content["runs"]] == [None, None, None]  # these labels are public
     assert plain["attack_auc"] == pytest.approx(1.0, abs=1e-6)
-    for run, mechanism in ((paper, laplace(1.0)), (ours, randomized_response(1.0))):
-        assert run["attack_closed_form"] == predicted_auc(mechanism).shortest_distance
+    for folder, run, mechanism in (("paper", paper, laplace(1.0)), ("tpsl", ours, randomized_response(1.0))):
+        attacks = json.loads((out / folder / "label" / "attacks.json").read_text())["attacks"]
+        assert run["predicted_auc"] == predicted_auc(mechanism).shortest_distance
         # Six standard errors, 0.0067 each with 6400 attacked records.
-        assert run["attack_auc"] == pytest.approx(run["attack_closed_form"], abs=0.04)
+        assert attacks["shortest_distance"]["auc"] == pytest.approx(run["predicted_auc"], abs=0.04)
         assert 0 < run["test_auc"] < 1
+        # The table shows the attacker that a feature party is: it has features, too.
+        of_run = {name: attack for name, attack in attacks.items() if attack["scored_by"] != "features"}
+        assert run["attack_auc"] == max(attack["auc"] for attack in of_run.values())
+        assert run["attack_auc"] >= attacks["noisy_label_with_features"]["auc"]
+        assert (run["bound"], run["bound_of"]) == tuple(attacks[run["attack"]][key] for key in ("ceiling", "scored_by"))
     assert ours["test_auc"] > paper["test_auc"]
 
 
@@ -45,13 +50,14 @@ def test_the_demo_ends_with_a_table_and_the_path_of_the_page(tpsl: Any, out: Pat
     assert shown.status == 0, shown.stderr
     assert f"The page: {out / 'report.html'}" in shown.stdout.splitlines()
     assert shown.stdout.splitlines()[-1].endswith("tpsl init features.csv labels.csv")
-    for heading in ("ε", "Test AUC", "Attack AUC", "Ceiling"):
+    for heading in ("ε", "Test AUC", "Attack AUC", "Bound"):
         assert heading in shown.stdout
     for run in ("plain split learning", "the paper (Laplace)", "tpsl"):
         assert run in shown.stdout
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "<html" in page
     assert '"shortest_distance":{' in page
+    assert "These labels are public" in page and "over all known vaults" not in page.split('id="data"')[1]
 
 
 def test_the_last_run_is_what_a_user_gets_without_options(tpsl: Any, out: Path, tmp_path: Path) -> None:

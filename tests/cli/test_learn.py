@@ -52,7 +52,7 @@ def test_the_page_of_a_learner_is_its_partys(tpsl: Any, office: Path, browser: A
     assert "a feature party's page is made with --for feature" in tpsl("report", "run").error()
     shown = tpsl("report", "run", "--for", "feature", "--out", "page.html", "--json").json()["runs"][0]
     best = predicted_auc(randomized_response(3.0)).best_score
-    assert (shown["state"], shown["attack"], shown["attack_closed_form"]) == ("finished", "likelihood", best)
+    assert (shown["state"], shown["predicted_attack"], shown["predicted_auc"]) == ("finished", "likelihood", best)
     browser.open(office / "page.html")
     text = browser.run("return document.body.innerText")
     assert browser.console() == []

@@ -1,6 +1,4 @@
-import bz2
 import gzip
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,17 +21,11 @@ def same(one: Dataset, other: Dataset) -> bool:
     return encoded and np.array_equal(reveal(one.labels), reveal(other.labels)) and one.ids.equals(other.ids)
 
 
-def zipped(content: bytes, path: Path) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("train.txt", content)
-
-
 def test_every_form_of_a_file_holds_the_same_records(tmp_path: Path, criteo_lines: Lines) -> None:
     text = "".join(line + "\n" for line in criteo_lines(100)).encode()
     forms = {
         "train.txt": text,
         "train.txt.gz": gzip.compress(text),
-        "train.txt.bz2": bz2.compress(text),
         "train.txt.zst": pa.compress(text, codec="zstd", asbytes=True),
         "two members.gz": gzip.compress(text[:5000]) + gzip.compress(text[5000:]),
         "no last line end.txt": text[:-1],
@@ -42,9 +34,8 @@ def test_every_form_of_a_file_holds_the_same_records(tmp_path: Path, criteo_line
     }
     for name, content in forms.items():
         (tmp_path / name).write_bytes(content)
-    zipped(text, tmp_path / "train.zip")
     plain = load(CriteoData(path=tmp_path / "train.txt"))
-    for name in (*forms, "train.zip"):
+    for name in forms:
         assert same(load(CriteoData(path=tmp_path / name)), plain), name
 
 
@@ -65,15 +56,11 @@ def test_where_blocks_end_does_not_matter(
         load(CriteoData(path=broken))
 
 
-@pytest.mark.parametrize("ending", ["gz", "bz2", "zst", "zip"])
+@pytest.mark.parametrize("ending", ["gz", "zst"])
 def test_a_cut_off_compressed_file_says_how_far_it_goes(tmp_path: Path, criteo_lines: Lines, ending: str) -> None:
     text = "".join(line + "\n" for line in criteo_lines(4000)).encode()
     path = tmp_path / f"train.{ending}"
-    if ending == "zip":
-        zipped(text, path)
-    else:
-        compress = {"gz": gzip.compress, "bz2": lambda t: bz2.compress(t, 1)}
-        path.write_bytes(compress.get(ending, lambda t: pa.compress(t, codec="zstd", asbytes=True))(text))
+    path.write_bytes(gzip.compress(text) if ending == "gz" else pa.compress(text, codec="zstd", asbytes=True))
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) * 9 // 10])
     with pytest.raises(
@@ -81,7 +68,7 @@ def test_a_cut_off_compressed_file_says_how_far_it_goes(tmp_path: Path, criteo_l
     ) as error:
         load(CriteoData(path=path))
     line = int(str(error.value).split("line ")[1].split(" ")[0])
-    assert line == 0 if ending == "zip" else 1000 < line < 4000  # a cut archive has lost its table of contents
+    assert 1000 < line < 4000
 
 
 def test_damage_comes_after_what_is_wrong_before_it(tmp_path: Path, criteo_lines: Lines) -> None:
@@ -92,14 +79,16 @@ def test_damage_comes_after_what_is_wrong_before_it(tmp_path: Path, criteo_lines
 
 
 def test_what_is_not_what_its_ending_says_is_named(tmp_path: Path) -> None:
-    for ending in ("gz", "bz2", "zst", "zip"):
+    for ending in ("gz", "zst"):
         (tmp_path / f"train.{ending}").write_bytes(b"0\t1\t2\n" * 100)
         with pytest.raises(
             DataError, match=rf"train\.{ending}: cannot be read, it is damaged or cut off soon after line 0"
         ):
             load(CriteoData(path=tmp_path / f"train.{ending}"))
-    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
-        archive.writestr("train.txt", "")
-        archive.writestr("test.txt", "")
-    with pytest.raises(DataError, match=r"two\.zip: the archive holds 2 files and must hold one"):
-        load(CriteoData(path=tmp_path / "two.zip"))
+
+
+@pytest.mark.parametrize("ending", ["zip", "bz2", "tar.gz", "TGZ"])
+def test_archives_are_refused(tmp_path: Path, ending: str) -> None:
+    (tmp_path / f"train.{ending}").write_bytes(b"")
+    with pytest.raises(DataError, match=rf"train\.{ending}: archives and \.bz2 files are not read; unpack it"):
+        load(CriteoData(path=tmp_path / f"train.{ending}"))

@@ -17,7 +17,6 @@ import yaml
 from tpsl import __version__
 from tpsl.training.job import load_job
 from tpsl.training.local import Local, load_local
-from tpsl.vault.key import VARIABLE
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -252,26 +251,6 @@ def test_one_pod_at_a_time_has_the_vault(kustomized: Callable[[str], list[Manife
             for claim in (claim for claim in used if claim.get("claimName") == "tpsl-vaults"):
                 having[folder] = (workload["spec"].get("parallelism", 1), claim.get("readOnly", False))
     assert having == {"training/label": (1, False), "backup/label": (1, True)}
-
-
-def test_who_opens_the_vault_has_its_key_and_nobody_else(kustomized: Callable[[str], list[Manifest]]) -> None:
-    having = []
-    for folder in FOLDERS:
-        for template, container in pods(kustomized(folder)):
-            places = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
-            secrets = {
-                one["name"]: one["secret"]["secretName"] for one in template["spec"]["volumes"] if "secret" in one
-            }
-            env = {one["name"]: one.get("value") for one in container.get("env", ())}
-            assert ("tpsl-vault-key" in secrets.values()) == (VARIABLE in env) == ("/vaults" in places)
-            if VARIABLE in env:
-                mount = places[str(Path(env[VARIABLE]).parent)]
-                assert (secrets[mount["name"]], mount["readOnly"]) == ("tpsl-vault-key", True)
-                having.append(folder)
-            for before in template["spec"].get("initContainers", ()):
-                assert not any(secrets.get(mount["name"]) for mount in before["volumeMounts"])
-    assert having == ["backup/label", "training/label"]
-    assert "encryption" in (ROOT / "deploy" / "docker" / "tpsl.Dockerfile").read_text()
 
 
 def test_workers_find_each_other(kustomized: Callable[[str], list[Manifest]]) -> None:

@@ -29,7 +29,6 @@ from tests.ports import free_port
 
 from tpsl.transport.certificates import party_folders
 from tpsl.vault import Vault
-from tpsl.vault.key import VARIABLE, make_key_file
 from tpsl.vault.place import vaults_in
 
 PATIENCE = 120.0
@@ -181,14 +180,10 @@ class Companies:
         outside, inside = ("label.example", "scores.label.example"), "tpsl-0.tpsl.tpsl-{}.svc.cluster.local"
         names = dict.fromkeys((*outside, inside.format("label"), inside.format("feature")), "127.0.0.1")
         door, *others = (str(free_port()) for _ in range(9))
-        self.key = folder / "vault-key" / "vault.key"
-        self.key.parent.mkdir()
-        make_key_file(self.key)
         self.clusters = {}
         for role, party in (("label", "label"), ("feature", "shop")):
             ports = {"7443": door} | {port: others.pop() for port in ("9101", "29500", "8080")}
             secrets = {"tpsl-certificates": folder / "certs" / party}
-            secrets |= {"tpsl-vault-key": self.key.parent} if role == "label" else {}
             self.clusters[role] = Cluster(folder / role, secrets, names | ports, others.pop())
 
     def start(self, folder: str, number: int = 0, **agreed: int) -> Pod:
@@ -237,12 +232,6 @@ def companies(
     made.end()
 
 
-@pytest.fixture(autouse=True)
-def _key(companies: Companies, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests look into the vault; a pod gets its own variables, and no others."""
-    monkeypatch.setenv(VARIABLE, str(companies.key))
-
-
 def test_both_parties_train_to_the_end_though_a_pod_is_deleted(companies: Companies) -> None:
     agreed = {"epochs": 30, "checkpoint_every": 10, "patience": 0}
     label = companies.start("training/label", **agreed)
@@ -263,7 +252,6 @@ def test_both_parties_train_to_the_end_though_a_pod_is_deleted(companies: Compan
     assert again.events("resumed")[0]["step"] > 0
     (vault,) = vaults_in(companies.clusters["label"].claim("tpsl-vaults"))
     with Vault.open(vault) as opened:
-        assert opened.encrypted
         assert [entry.kind for entry in opened.ledger().entries].count("released") == 1
     files = {path.name for path in companies.clusters["feature"].claim("tpsl-runs").rglob("*") if path.is_file()}
     assert "bottom.safetensors" in files

@@ -117,7 +117,7 @@ def test_both_engines_give_the_scores_of_runs_and_committees_from_raw_records(
     [
         ("new.csv", ",", ["1234.5", "1,234.5", "", "-0.25"]),
         ("new.csv.gz", ";", ["1234,5", "1.234,5", "", "-0,25"]),
-        ("new.csv", "|", ["1234.5", "1,234.5", "", "-0.25"]),
+        ("new.CSV", "|", ["1234.5", "1,234.5", "", "-0.25"]),
         ("new.tsv", "\t", ["1234.5", "1,234.5", "", "-0.25"]),
     ],
 )
@@ -129,7 +129,7 @@ def test_the_script_reads_files_as_tpsl_does(
     writer = csv.DictWriter(text, list(records[0]), delimiter=delimiter, quoting=csv.QUOTE_NONNUMERIC)
     writer.writeheader()
     writer.writerows(records)
-    pack = {".gz": gzip.compress}.get(Path(name).suffix, bytes)
+    pack = gzip.compress if name.endswith(".gz") else bytes
     (tmp_path / name).write_bytes(pack(text.getvalue().encode("utf-8-sig")))
     (tmp_path / "encoder.json").write_text(json.dumps(RunFolder(run).encoder("shop").plain()))
     monkeypatch.setattr(predict_script, "HERE", tmp_path)

@@ -35,3 +35,14 @@ def test_damage_is_one_sentence_that_names_the_file(copied: Callable[[str], Path
     (run / "label" / "attacks.json").write_text(content)
     with pytest.raises(RunError, match=r"discrete/label/attacks\.json: is damaged \(.+\)$"):
         read_finding(run, "attacks")
+
+
+def test_attacks_of_one_kind_have_one_bound_however_they_were_run(copied: Callable[[str], Path]) -> None:
+    run = copied("discrete")
+    before = read_finding(run, "attacks")
+    assert before is not None
+    low = {"ceiling": 0.6, "ceiling_low": 0.59, "ceiling_high": 0.61}
+    keep_finding(run, "attacks", {**before, "attacks": {"norm": {**before["attacks"]["norm"], **low}}})
+    after = (read_finding(run, "attacks") or {})["attacks"]
+    assert after["norm"]["ceiling"] == after["spectral"]["ceiling"] == before["attacks"]["spectral"]["ceiling"] > 0.61
+    assert after["norm"]["ceiling_low"] == before["attacks"]["spectral"]["ceiling_low"]

@@ -1,14 +1,14 @@
 """The first screen in words and numbers: something true for every kind of run."""
 
 import json
+from math import exp
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tpsl.report.hero import first_shown, hero
+from tpsl.report.hero import Bar, hero, promise_sentence
 from tpsl.report.run_view import RunView
-from tpsl.report.words import lead, praised
 from tpsl.training.run_folder import RunFolder
 from tpsl.vault import Vault
 
@@ -18,110 +18,194 @@ def changed(view: RunView, promise: dict[str, Any] | None = None, **other: Any) 
 
 
 def claims(view: RunView, views: list[RunView]) -> dict[str, float | None]:
-    facts = [fact for card in hero(view, views)["cards"] for fact in (card["number"], *card["notes"])]
+    shown = hero(view, views)
+    bars = [*shown["attack"], *shown["utility"], *shown["features"]]
+    facts = [fact for card in shown["cards"] for fact in (card["number"], *card["notes"])]
+    facts += [fact for bar in bars for fact in (bar["reached"], *bar["notes"])]
     return {str(fact["claim"]): fact["value"] for fact in facts if fact["claim"]}
 
 
 def notes(view: RunView, views: list[RunView]) -> str:
-    return "; ".join(note["text"] for card in hero(view, views)["cards"] for note in card["notes"])
+    shown = hero(view, views)
+    return "; ".join(note["text"] for part in (*shown["cards"], *shown["attack"]) for note in part["notes"])
 
 
-def test_the_five_claims_are_the_numbers_of_result_findings_and_ledger(runs: Path, views: list[RunView]) -> None:
+def bar_of(view: RunView, views: list[RunView], claim: str) -> Bar:
+    (bar,) = [bar for bar in hero(view, views)["attack"] if bar["reached"]["claim"] == claim]
+    return bar
+
+
+def test_the_claims_are_the_numbers_of_result_findings_and_ledger(runs: Path, views: list[RunView]) -> None:
     for number in (1, 2):
         folder = RunFolder(runs / views[number]["name"])
         result = json.loads((folder.path / "result.json").read_text())
-        attack = json.loads((folder.label / "attacks.json").read_text())["attacks"]["shortest_distance"]
+        attacks = json.loads((folder.label / "attacks.json").read_text())["attacks"]
+        strongest = max((one for one in attacks.values() if one["scored_by"] != "features"), key=lambda one: one["auc"])
         plain = json.loads((runs / "non-private" / "result.json").read_text())
+        plain_attacks = json.loads((runs / "non-private" / "label" / "attacks.json").read_text())["attacks"]
         with Vault.open(folder.vault()) as vault:
             spent = vault.ledger().epsilon_per_record
+        share = max(0.0, result["test_auc"] - 0.5) / (plain["test_auc"] - 0.5)
         assert claims(views[number], views) == {
             "total_epsilon": spent,
             "test_auc": result["test_auc"],
-            "accuracy_lost": plain["test_auc"] - result["test_auc"],
-            "attack_auc": attack["auc"],
-            "ceiling": attack["ceiling"],
+            "auc_lost": plain["test_auc"] - result["test_auc"],
+            "share_kept": share,
+            "attack_auc": strongest["auc"],
+            "bound": strongest["ceiling"],
+            "without_auc": attacks["no_transcript"]["auc"],
+            "advantage": strongest["auc"] - attacks["no_transcript"]["auc"],
+            "plain_auc": max(one["auc"] for one in plain_attacks.values()),
         }
 
 
-def test_the_headline_says_what_is_capped_and_what_is_kept(views: list[RunView]) -> None:
-    plain, laplace = views[0], views[1]
-    better = changed(laplace, test={**(laplace["test"] or {}), "test_auc": 0.7})
-    reference = changed(plain, test={**(plain["test"] or {}), "test_auc": 0.75})
-    assert hero(better, [reference, better])["headline"] == (
-        "Plain split learning gives away every label. This run caps what its gradients tell of labels at 0.881 "
-        "and keeps 80\u00a0% of the accuracy."
-    )
-    assert hero(better, [better])["headline"].endswith("at 0.881 and reaches a test AUC of 0.700.")
-    assert hero(reference, [reference])["headline"] == "This run has no noise: it gives away the labels."
-    equal = changed(plain, test=better["test"])
-    assert hero(better, [equal, better])["headline"].endswith("and keeps all of the accuracy.")
-    more = changed(plain, test={**(plain["test"] or {}), "test_auc": 0.6})
-    assert hero(better, [more, better])["headline"].endswith("and keeps all of the accuracy.")
-    assert "0.100 more than without privacy" in notes(better, [more, better])
-    worse = changed(laplace, test={**(laplace["test"] or {}), "test_auc": 0.45})
-    assert hero(worse, [reference, worse])["headline"].endswith("and its model is no better than guessing.")
-    assert "0.300 less than without privacy; no better than guessing" in notes(worse, [reference, worse])
+def test_the_promise_is_the_odds_factor_rounded_up_with_its_condition(views: list[RunView]) -> None:
+    """The factor in the sentence is never below e^ε of all releases that are known."""
+    for total in (0.1, 1.0, 2.0, 6.0):
+        promise = {"epsilon": total, "total_epsilon": total, "total_epsilon_text": f"{total:g}"}
+        sentence = promise_sentence(changed(views[1], promise))
+        factor = float(sentence.split("more than ")[1].split(" times")[0])
+        assert exp(total) <= factor <= 1.01 * exp(total)
+        assert f"(odds; ε = {total:g})" in sentence
+    assert "more than e^20 times" in promise_sentence(changed(views[1], {"epsilon": 20.0, "total_epsilon": 20.0}))
+
+
+OVER_VAULTS = {"epsilon": 3.0, "epsilon_text": "3", "delta_text": "", "private": True, "vaults": []}
 
 
 @pytest.mark.parametrize(
-    ("promise", "sentence"),
+    ("promise", "other", "parts"),
     [
-        ({"private": False}, "The noise of this run came from a seed: nothing is promised about the labels."),
-        ({"private": False, "total_epsilon": None}, "Another release of these labels had no noise: nothing is"),
-        ({"large_delta": True}, "This run promises ε = 2: expect it to fail for at least one record."),
-        ({"total_epsilon": 6.0, "total_epsilon_text": "6"}, "This run alone caps what its gradients tell of labels"),
-        ({"attack": "likelihood"}, "This run caps what its noisy labels tell at 0.881"),
-        ({"attack": "statistic"}, "This run caps what its noisy statistic tells of labels at 0.881"),
-        ({"epsilon": 0.0, "total_epsilon": 0.0}, "In this run nothing that depends on a label crosses the border"),
+        ({}, {}, ["Nothing that crossed the border can make anybody more than 7.39 times surer of a label", "ε = 2"]),
+        ({}, {"state": "unfinished"}, ["Nothing that crosses the border", "7.39"]),
+        ({}, {"spent_by": "run"}, ["in this run", "7.39", "other releases of the same labels would add"]),
+        (
+            {"delta": 1e-6, "delta_text": "1e-6", "total_delta": 1e-6, "total_delta_text": "1e-6"},
+            {},
+            ["7.39 times surer", "ε = 2; up to a slack of δ = 1e-6 in probability"],
+        ),
+        (
+            {"total_epsilon": 6.0, "total_epsilon_text": "6"},
+            {},
+            ["by this run (ε = 2) and by others", "404 times", "ε = 6 in all"],
+        ),
+        ({}, {"over_vaults": OVER_VAULTS}, ["by this run (ε = 2) and by others", "20.1 times", "ε = 3 in all"]),
+        (
+            {},
+            {"over_vaults": {**OVER_VAULTS, "epsilon": None, "private": False}},
+            ["Another release of these labels had no noise", "in this run alone makes nobody more than 7.39 times"],
+        ),
+        (
+            {"private": False, "total_epsilon": None},
+            {},
+            ["Another release of these labels had no noise", "in this run alone makes nobody more than 7.39 times"],
+        ),
+        ({"private": False}, {}, ["Another release of these labels had seeded noise", "this run alone"]),
+        ({"epsilon": 0.0, "total_epsilon": 0.0}, {}, ["Nothing that depends on a label crossed", "ε = 0"]),
+        ({"large_delta": True}, {}, ["ε = 2", "expect the promise to fail for at least one record"]),
+        (
+            {},
+            {"over_vaults": {**OVER_VAULTS, "delta_text": "0.5"}},
+            ["expect the promise to fail for at least one record"],
+        ),
+        ({"epsilon": None, "total_epsilon": None, "private": False}, {}, ["no noise", "shows the labels"]),
     ],
 )
-def test_every_kind_of_promise_has_its_sentence(views: list[RunView], promise: dict[str, Any], sentence: str) -> None:
-    view = changed(views[1], promise)
-    assert sentence in hero(view, [view])["headline"]
-    held = promise.get("private", True) and not promise.get("large_delta")
-    assert ("gives away every label" in hero(view, [view])["headline"]) == held
+def test_every_kind_of_promise_has_its_sentence(
+    views: list[RunView], promise: dict[str, Any], other: dict[str, Any], parts: list[str]
+) -> None:
+    sentence = promise_sentence(changed(views[1], promise, **other))
+    assert all(part in sentence for part in parts), sentence
+    promised = "can make anybody" in sentence
+    assert promised == ("Another" not in parts[0] and any("times" in part or "7.39" in part for part in parts))
 
 
-def test_what_is_not_known_is_said(views: list[RunView]) -> None:
-    laplace, seeded, stopped = views[1], views[3], views[4]
-    assert hero(stopped, [stopped])["headline"].endswith("It is not finished: epoch 1 of 3.")
-    assert "not finished: epoch 1 of 3" in notes(stopped, [stopped])
+def test_seeded_noise_promises_nothing(views: list[RunView]) -> None:
+    seeded = views[3]
+    assert "came from a seed" in promise_sentence(seeded) and "nothing is promised" in promise_sentence(seeded)
+    attacked = changed(seeded, attacks=views[1]["attacks"])
+    assert claims(attacked, [attacked])["bound"] is None  # whoever has the seed is not bounded
+    assert hero(seeded, [seeded])["verdict"]["code"] == "not private"
+
+
+def test_a_total_over_vaults_is_the_first_number(views: list[RunView]) -> None:
+    view = changed(views[1], over_vaults=OVER_VAULTS)
+    card = hero(view, [view])["cards"][0]
+    assert (card["number"]["value"], card["number"]["text"]) == (3.0, "ε = 3")
+    assert "its own: ε = 2" in notes(view, [view])
+
+
+def test_the_picture_shows_what_the_run_adds_to_what_features_tell(views: list[RunView]) -> None:
+    view = views[1]
+    attacks = (view["attacks"] or {})["attacks"]
+    without, with_run = bar_of(view, views, "without_auc"), bar_of(view, views, "attack_auc")
+    assert [bar["reached"]["claim"] for bar in hero(view, views)["attack"]] == [
+        "without_auc",
+        "attack_auc",
+        "plain_auc",
+    ]
+    assert with_run["start"] == without["reached"]["value"] == attacks["no_transcript"]["auc"]
+    assert without["bound"] == attacks["no_transcript"]["ceiling"]
+    assert (with_run["low"], with_run["high"]) == tuple(
+        max(attacks.values(), key=lambda one: one["auc"])[f"auc_{end}"] for end in ("low", "high")
+    )
+
+
+def test_two_runs_of_one_epsilon_have_one_bound_however_sharp_the_attack(views: list[RunView]) -> None:
+    found = (views[1]["attacks"] or {})["attacks"]
+    of_one_kind = {name: one for name, one in found.items() if one["scored_by"] == "noisy label"}
+    dull = {**of_one_kind["likelihood"], "auc": 0.6, "auc_low": 0.59, "auc_high": 0.61}
+    sharp, blunt = (changed(views[1], attacks={"attacks": one}) for one in (of_one_kind, {"likelihood": dull}))
+    bounds = [bar_of(view, [view], "attack_auc")["bound"] for view in (sharp, blunt)]
+    assert bounds[0] == bounds[1] == pytest.approx(exp(2) / (1 + exp(2)))
+
+
+def test_what_was_not_measured_is_said_with_the_command_that_measures_it(views: list[RunView]) -> None:
+    laplace, stopped = views[1], views[4]
+    assert hero(stopped, [stopped])["verdict"]["code"] == "unfinished"
     alone = changed(laplace, attacks=None)
-    assert "no run without noise here to compare with; not attacked yet" in notes(alone, [alone])
-    assert claims(alone, [alone])["attack_auc"] is None
+    shown = notes(alone, [alone])
+    assert "tpsl train JOB --set privacy.mechanism=none --scratch --out runs/plain" in shown
+    assert "tpsl report RUN runs/plain" in shown and "tpsl attack RUN" in shown
+    assert "--record-transcript" not in shown
+    assert "tpsl train JOB --record-transcript" in notes(changed(alone, recorded=False), [alone])
+    assert "runs/plain" not in notes(laplace, views)
+    # What is known without an attack is one kind of attacker's bound, and says whose it is.
+    assert claims(alone, [alone]) == {
+        "total_epsilon": 2.0,
+        "auc_lost": None,
+        "advantage": None,
+        "bound": laplace["promise"]["ceiling"],
+        "plain_auc": 1.0,
+        "test_auc": (laplace["test"] or {})["test_auc"],
+    }
+    kinds = [bar["name"] for bar in hero(alone, [alone])["attack"]]
+    assert [name.partition(": ")[2] for name in kinds[:2]] == ["noisy label alone", "noisy label and features"]
     unscored = changed(laplace, attacks={"attacks": {"shortest_distance": {"auc": None}}})
     assert hero(unscored, [unscored]) == hero(alone, [alone])
-    assert [bar["text"] for bar in hero(alone, [alone])["attack"]] == ["1.000 in theory", "at most 0.881"]
-    assert claims(seeded, [seeded])["ceiling"] is None  # whoever has the seed is not limited
-    job = {**laplace["job"], "training": {**laplace["job"]["training"], "exchange": "labels"}}
-    assert "the model is the feature party’s" in notes(changed(laplace, test=None, job=job), [])
-    assert "its test records are all of one class" in notes(changed(laplace, test=None, test_records=4), [])
-    assert "no test records" in notes(changed(laplace, test=None, test_records=0), [])
-    sharp = changed(laplace, {"ceiling": 0.51})
-    assert "it limits the average, not a sample" in notes(sharp, [sharp])
+    nothing = changed(alone, {"epsilon": 0.0, "total_epsilon": 0.0})
+    assert "nothing that depends on a label crosses" in notes(nothing, [nothing])
 
 
-def test_two_runs_of_one_epsilon_have_one_limit_however_sharp_the_attack(views: list[RunView]) -> None:
-    found = (views[1]["attacks"] or {})["attacks"]
-    sharper = {"attacks": {**found, "shortest_distance": {**found["shortest_distance"], "auc": 0.99}}}
-    one, other = (hero(view, [view])["attack"][-1] for view in (views[1], changed(views[1], attacks=sharper)))
-    assert one["ceiling"] == other["ceiling"] and one["value"] != other["value"]
+def test_recorded_is_what_can_be_attacked(views: list[RunView]) -> None:
+    assert [view["recorded"] for view in views] == [True, True, True, False, True]
 
 
 def test_a_bound_is_rounded_up(views: list[RunView]) -> None:
-    for ceiling, shown in ((0.7310001, "0.732"), (0.731, "0.731"), (0.5, "0.500"), (0.99999, "1.000")):
-        view = changed(views[1], {"ceiling": ceiling}, attacks=None)
-        assert hero(view, [view])["attack"][-1]["text"] == f"at most {shown}"
+    for bound, shown in ((0.73100001, "0.7311"), (0.731, "0.7310"), (0.5, "0.5000"), (0.999999, "1.0000")):
+        view = changed(views[1], {"ceiling": bound}, attacks=None)
+        assert bar_of(view, [view], "bound")["reached"]["text"] == f"≤ {shown}"
 
 
-def test_the_run_shown_first_is_the_one_that_the_text_praises(views: list[RunView]) -> None:
-    best = praised(views)
-    assert best is not None and views[first_shown(views)] is best
-    assert f"The most accurate of them, {best['name']}," in lead(views)
-    assert first_shown([views[0], views[3], views[4]]) == 2  # nothing to praise: the first that promises something
-    assert first_shown([views[0]]) == 0
-    elsewhere = changed(
-        views[1], name="elsewhere", data="other", data_group="x", test={**(views[1]["test"] or {}), "test_auc": 0.99}
-    )
-    assert praised([*views, elsewhere]) is best  # AUCs on other data do not compare
-    assert f"The most accurate of them on {best['data']}, {best['name']}," in lead([*views, elsewhere])
+def test_an_attack_above_a_proved_bound_by_more_than_chance_is_called_so(views: list[RunView]) -> None:
+    found = (views[1]["attacks"] or {})["attacks"]["likelihood"]
+    view = changed(views[1], attacks={"attacks": {"likelihood": {**found, "above_ceiling": True}}})
+    assert "above its bound by more than chance" in notes(view, [view])
+    assert "above its bound" not in notes(views[1], views)
+
+
+def test_an_average_over_classes_is_named(views: list[RunView]) -> None:
+    four = hero(changed(views[1], classes=4), views)
+    assert "mean over 4 classes, each against the rest" in four["utility_title"]
+    assert "mean over pairs of classes" in four["attack_title"]
+    assert "mean" not in str(hero(views[1], views)["utility_title"])

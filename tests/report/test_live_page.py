@@ -24,8 +24,6 @@ from tpsl.report.watching import WatchedFolder, runs_in
 from tpsl.training.progress_file import PROGRESS
 from tpsl.training.run_folder import RunError
 from tpsl.vault import ReleasePolicy, Vault
-from tpsl.vault.encrypting import change_key
-from tpsl.vault.key import VARIABLE, make_key_file, read_key_file
 
 from .live_service import Service, within
 
@@ -195,24 +193,6 @@ def test_what_the_label_party_hands_over_is_shown_for_a_feature_party(serve: Any
     with Vault.open(run / "label" / "vault") as vault:
         vault.release(build_mechanism("discrete", 2, epsilon=1.0)[0], policy=ReleasePolicy(compose=True))
     assert within(60, lambda: service.data()["runs"][0]["total_epsilon_text"] == "3")
-
-
-def test_a_vault_whose_key_is_not_at_hand_is_locked(
-    serve: Any, copied: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = copied("laplace")
-    make_key_file(tmp_path / "key")
-    change_key(run / "label" / "vault", read_key_file(tmp_path / "key"))
-    service = serve(tmp_path)
-    data = service.data()
-    assert [row["name"] for row in data["runs"]] == ["laplace"] and "test_auc" in data["runs"][0]
-    (spent,) = data["spent"]
-    assert spent["note"].startswith("The vault laplace/label/vault is locked: it is encrypted, and its key is not at")
-    assert spent["epsilon_text"] == "2"  # as the run has noted
-    assert "laplace/label/vault: is locked, and its key is not at hand" in data["about"]
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "key"))
-    (spent,) = serve(tmp_path).data()["spent"]
-    assert spent["note"] == "" and spent["epsilon_text"] == "2"
 
 
 @pytest.mark.parametrize(

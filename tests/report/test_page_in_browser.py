@@ -2,19 +2,19 @@
 
 import base64
 import json
-import math
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tpsl.report.hero import first_shown
 from tpsl.report.label_view import read_run
 from tpsl.report.ledgers import known_vaults, with_sums
 from tpsl.report.page import write_page
 from tpsl.report.run_table import summary
 from tpsl.report.run_view import RunView
+from tpsl.report.verdicts import first_shown
+from tpsl.report.words import bound_text
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
@@ -51,7 +51,7 @@ for (const element of document.body.querySelectorAll("*")) {
 return failures;
 """
 CHARTS = ["cost", "roc", "areas", "audit", "trade-off-0-epsilon", "trade-off-0-attack", "curves", "throughput"]
-CELLS = ("test_auc", "attack_auc", "ceiling", "samples_per_second")
+CELLS = ("test_auc", "attack_auc", "bound", "samples_per_second")
 SHOWN = "return document.querySelector('.hoverlayer .hovertext')?.textContent ?? ''"
 
 
@@ -80,9 +80,9 @@ def test_every_number_in_the_table_of_runs_is_that_of_the_run(opened: Any, views
         for field, name in {**{name: name for name in CELLS}, "epsilon": "total_epsilon"}.items():
             value, text = cells[field]
             assert (None if value is None else float(value)) == numbers[name]
-            if "auc" in field or field == "ceiling":
+            if "auc" in field:
                 assert text == shown_number(numbers[name])
-        assert cells["closed_form"][1] == shown_number(numbers["attack_closed_form"])
+        assert cells["bound"][1] == bound_text(*(numbers[f"bound{end}"] for end in ("", "_low", "_high")))
         assert cells["epsilon"][1] == view["promise"]["total_epsilon_text"]
         assert cells["mechanism"][1] == view["promise"]["mechanism"]
     assert float(rows[1][1]["lower_bound"][0]) == (views[1]["audit"] or {})["lower_bound"]
@@ -96,32 +96,45 @@ return Object.fromEntries(facts.map(e => [e.dataset.claim, [e.dataset.value, e.t
 """
 
 
-def test_the_five_claims_of_the_first_screen_are_the_numbers_of_the_run(opened: Any, runs: Path) -> None:
+def test_the_claims_of_the_first_screen_are_the_numbers_of_the_run(opened: Any, runs: Path) -> None:
     run = RunFolder(runs / opened.run("return document.querySelector('[data-part=promise] h3').textContent"))
     result, plain = (json.loads((path / "result.json").read_text()) for path in (run.path, runs / "non-private"))
-    attack = json.loads((run.label / "attacks.json").read_text())["attacks"]["shortest_distance"]
+    attacks = json.loads((run.label / "attacks.json").read_text())["attacks"]
+    attack = max((one for one in attacks.values() if one["scored_by"] != "features"), key=lambda one: one["auc"])
+    without = attacks["no_transcript"]["auc"]
     with Vault.open(run.vault()) as vault:
         spent = vault.ledger().epsilon_per_record
-    lost = plain["test_auc"] - result["test_auc"]
+    lost, share = plain["test_auc"] - result["test_auc"], (result["test_auc"] - 0.5) / (plain["test_auc"] - 0.5)
     expected = {
         "total_epsilon": (spent, f"ε = {spent:g}"),
         "test_auc": (result["test_auc"], f"{result['test_auc']:.3f}"),
-        "accuracy_lost": (lost, f"{abs(lost):.3f} {'less' if lost >= 0 else 'more'} than without privacy"),
+        "auc_lost": (lost, f"{lost:.3f}".replace("-", "−")),
+        "share_kept": (max(0.0, share), f"keeps {100 * max(0.0, share):.0f}\u00a0% of the AUC above chance"),
         "attack_auc": (attack["auc"], f"{attack['auc']:.3f}"),
-        "ceiling": (attack["ceiling"], f"limit {math.ceil(1000 * attack['ceiling']) / 1000:.3f} at ε = {spent:g}"),
+        "without_auc": (without, f"{without:.3f}"),
+        "advantage": (attack["auc"] - without, f"{attack['auc'] - without:+.3f}".replace("-", "−")),
     }
-    shown = opened.run(HERO)
-    assert {claim: (float(value), text) for claim, (value, text) in shown.items()} == expected
-    # The bars end where the numbers are, on a scale from 0.5 to 1.
+    shown = {claim: (float(value), text) for claim, (value, text) in opened.run(HERO).items()}
+    assert {claim: shown[claim] for claim in expected} == expected
+    assert shown["bound"][0] == attack["ceiling"] and f"≈ {attack['ceiling']:.3f} ±" in shown["bound"][1]
+    # The bars end where the numbers are, on a scale from 0.5 to 1; the run's own part begins where features end.
     ends = opened.run(
-        "return [...document.querySelectorAll('.scale')].map(e => { const t = e.querySelectorAll('.track');"
-        "const r = t[t.length - 1].getBoundingClientRect(), at = x => (x - r.left) / r.width / 2 + 0.5;"
-        "const right = s => { const f = t[t.length - 1].querySelector(s);"
-        "return f && at(f.getBoundingClientRect().right) };"
-        "return [right('.fill'), right('.ceiling')] })"
+        "return [...document.querySelectorAll('.scale')].map(e => [...e.querySelectorAll('.track')].map(t => {"
+        "const r = t.getBoundingClientRect(), at = x => (x - r.left) / r.width / 2 + 0.5;"
+        "const end = s => { const f = t.querySelector(s)?.getBoundingClientRect(); return f ? at(f.right) : null };"
+        "return [end('.fill:not(.own)'), end('.own'), end('.bound')] }))"
     )
-    assert ends[0] == [pytest.approx(attack["auc"], abs=2e-3), pytest.approx(attack["ceiling"], abs=2e-3)]
-    assert ends[1] == [pytest.approx(max(0.5, result["test_auc"]), abs=2e-3), None]
+
+    def near(area: float | None) -> Any:
+        return None if area is None else pytest.approx(max(0.5, area), abs=2e-3)
+
+    bound_without = attacks["no_transcript"]["ceiling"]
+    assert ends[0] == [
+        [near(without), None, near(bound_without)],
+        [near(min(without, attack["auc"])), near(attack["auc"]), near(attack["ceiling"])],
+        [None, near(1.0), None],
+    ]
+    assert ends[1] == [[None, near(plain["test_auc"]), None], [None, near(result["test_auc"]), None]]
 
 
 def test_the_first_screen_needs_no_scrolling(browser: Any, page: Path) -> None:
@@ -141,7 +154,7 @@ def test_the_first_screen_needs_no_scrolling(browser: Any, page: Path) -> None:
         browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
         colours += browser.run(
             "const of = e => getComputedStyle(document.querySelector(e)).backgroundColor;"
-            "return ['.scale.attack .fill', '.scale.utility .fill', '.scale .ceiling'].map(of)"
+            "return ['.scale.attack .own', '.scale.utility .fill', '.scale .bound'].map(of)"
         )
     assert len(set(colours)) == 6
     assert browser.console() == []
@@ -153,10 +166,10 @@ def test_columns_come_on_demand(browser: Any, page: Path) -> None:
     heads = (
         "return [...document.querySelectorAll('#numbers thead th')].filter(e => e.offsetWidth).map(e => e.textContent)"
     )
-    few = ["Run", "ε", "Test AUC", "Attack AUC", "Ceiling"]
+    few = ["Run", "ε", "Test AUC", "Attack AUC", "Bound"]
     assert browser.run(heads) == few
     browser.driver.find_element("id", "more-columns").send_keys("\n")
-    more = ["Mechanism", "Private", "Cost in AUC", "Closed form", "Audited ε\u00a0≥", "Records/s"]
+    more = ["Mechanism", "Private", "Cost in AUC", "Audited ε\u00a0≥", "Records/s"]
     assert browser.run(heads) == [*few, *more]
     assert browser.run("return document.activeElement.textContent") == "Fewer columns"
     browser.driver.find_element("id", "next").click()
@@ -198,7 +211,7 @@ def test_the_first_number_is_what_was_spent_in_all(browser: Any, tmp_path: Path)
     train(make_job(job, {}, "test"), tmp_path / "five", vault=vault)
     composing = VaultChoice(vault, policy=ReleasePolicy(compose=True))
     train(make_job(job, {"privacy": {"epsilon": 1.0}}, "test"), tmp_path / "one", vault=composing)
-    train(make_job(job, {"privacy": {"epsilon": 2.0}}, "test"), tmp_path / "two")
+    train(make_job(job, {"privacy": {"epsilon": 2.0}}, "test"), tmp_path / "two", vault=tmp_path / "other" / "vault")
     runs = [tmp_path / "one", tmp_path / "two"]
     vaults = [RunFolder(run).vault() for run in runs]
     views = with_sums([read_run(run) for run in runs], vaults, sums_over(known_vaults(vaults)))
@@ -210,14 +223,12 @@ def test_the_first_number_is_what_was_spent_in_all(browser: Any, tmp_path: Path)
     assert "in all; this run’s release: ε = 1" in card
     assert "by this run (ε = 1) and by others, however it is combined with other knowledge" in card
     assert "All known vaults together: ε = 8." in card
-    assert "two/label/vault (ε = 2)" in card
+    assert "other/vault (ε = 2)" in card
     hero = browser.run("return document.getElementById('hero').innerText")
-    assert all(
-        words in hero for words in ("This run alone caps", "ε = 6", "this run: 1", "over all known vaults: ε = 8")
-    )
+    for words in ("by this run (ε = 1) and by others", "ε = 8", "over all known vaults; its own: ε = 6", "this run: 1"):
+        assert words in hero
     assert browser.run("return document.querySelector('#numbers [data-field=epsilon]').innerText") == "6\nthis run: 1"
-    one, two = (RunFolder(run).result().test_auc for run in runs)
-    promised = 6 if one >= two else 2  # by the most accurate of them
+    promised = [6, 2][first_shown(views)]
     assert f"ε = {promised} " in browser.run("return document.getElementById('lead').textContent")
     ledger = browser.run("return document.querySelector('[data-part=ledger]').innerText")
     assert all(words in ledger for words in ("discrete (ε = 5)", "discrete (ε = 1)", "Largest ε of any record"))
@@ -237,14 +248,14 @@ def test_points_stand_where_the_numbers_are(opened: Any, views: list[RunView]) -
     assert opened.run("return [...document.querySelector('#chart-areas .plot').data[0].x]") == [
         attack["auc"] for attack in attacks.values()
     ]
-    # Each attack stands beside the ceiling of its own attacker, and no line crosses rows to which it does not belong.
+    # Each attack stands beside the bound of its own kind, and no line crosses rows to which it does not belong.
     areas = opened.run(
         "return document.querySelector('#chart-areas .plot').data.map(t => [t.name, [...t.x], t.error_x?.array])"
     )
-    (ceilings,) = [(x, above) for name, x, above in areas if name == "ceiling of this attacker"]
-    assert ceilings[0] == [attack["ceiling"] for attack in attacks.values()]
-    assert len(set(ceilings[0])) == 3
-    assert ceilings[1] == pytest.approx([attack["ceiling_high"] - attack["ceiling"] for attack in attacks.values()])
+    (bounds,) = [(x, above) for name, x, above in areas if name == "bound of its kind of attacker"]
+    assert bounds[0] == [attack["ceiling"] for attack in attacks.values()]
+    assert len(set(bounds[0])) == 3
+    assert bounds[1] == pytest.approx([attack["ceiling_high"] - attack["ceiling"] for attack in attacks.values()])
     shapes = opened.run("return document.querySelector('#chart-areas .plot').layout.shapes.map(s => s.x0)")
     assert shapes == [0.5]
     lines = opened.run("return document.querySelector('#chart-curves .plot').data.map(t => [t.name, [...t.y]])")
@@ -578,5 +589,5 @@ def test_a_large_delta_does_not_wear_the_badge_of_a_private_run(
     assert not any(text == "private" for _, text in badges)
     assert browser.run("return document.querySelector('[data-field=private]').textContent") == "only up to δ = 0.5"
     said = browser.run("return ['.headline', '#lead'].map(e => document.querySelector(e).textContent)")
-    assert "only up to δ" not in said[0] and "expect it to fail for at least one record" in said[0]
+    assert "expect the promise to fail for at least one record" in said[0]
     assert not any("is private" in text for text in said)

@@ -5,7 +5,7 @@ from rich.console import Console
 
 from tpsl.report.run_table import summary, summary_table
 from tpsl.report.run_view import RunView
-from tpsl.report.words import lead
+from tpsl.report.words import bound_text
 
 
 def test_the_table_shows_every_number_at_80_columns(views: list[RunView]) -> None:
@@ -14,8 +14,9 @@ def test_the_table_shows_every_number_at_80_columns(views: list[RunView]) -> Non
     text = console.export_text()
     for view in views[:4]:
         numbers = summary(view)
-        for key in ("test_auc", "test_auc_low", "test_auc_high", "attack_auc", "ceiling"):
+        for key in ("test_auc", "test_auc_low", "test_auc_high", "attack_auc"):
             assert numbers[key] is None or f"{numbers[key]:.4f}" in text
+        assert bound_text(*(numbers[f"bound{end}"] for end in ("", "_low", "_high"))) in text
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
     lines = text.splitlines()
@@ -37,14 +38,25 @@ def test_a_summary_is_json_and_has_null_where_nothing_is_known(views: list[RunVi
     assert summary(views[1])["audited_epsilon"] > 0.5
 
 
-def test_the_attack_is_the_one_that_the_closed_form_is_of(views: list[RunView]) -> None:
-    """Where labels were handed over, or left in a statistic, nobody measures distances of gradients."""
+def test_the_attack_is_the_strongest_and_its_bound_that_of_its_kind(views: list[RunView]) -> None:
     laplace = views[1]
     found = (laplace["attacks"] or {})["attacks"]
-    assert summary(laplace)["attack_auc"] == found["shortest_distance"]["auc"]
-    handed: RunView = {**laplace, "promise": {**laplace["promise"], "attack": "likelihood"}}
-    assert summary(handed)["attack_auc"] == found["likelihood"]["auc"] != found["shortest_distance"]["auc"]
-    assert "The likelihood of its noisy labels reaches 0." in lead([handed])
-    statistic: RunView = {**laplace, "promise": {**laplace["promise"], "attack": "statistic"}}
-    assert summary(statistic)["attack_auc"] is None
-    assert "attack" not in lead([statistic])
+    numbers = summary(laplace)
+    assert numbers["attack_auc"] == max(one["auc"] for one in found.values() if one["scored_by"] != "features")
+    own = found[numbers["attack"]]
+    assert (numbers["attack_auc"], numbers["attack_auc_high"]) == (own["auc"], own["auc_high"])
+    assert (numbers["bound"], numbers["bound_low"], numbers["bound_of"]) == (
+        own["ceiling"],
+        own["ceiling_low"],
+        own["scored_by"],
+    )
+    assert numbers["without_run_auc"] == found["no_transcript"]["auc"]
+
+
+def test_the_bound_of_a_run_that_was_not_attacked_says_whose_it_is(views: list[RunView]) -> None:
+    alone: RunView = {**views[1], "attacks": None}
+    numbers = summary(alone)
+    assert (numbers["attack"], numbers["attack_auc"]) == (None, None)
+    assert (numbers["bound"], numbers["bound_of"]) == (views[1]["promise"]["ceiling"], "noisy label")
+    statistic: RunView = {**alone, "promise": {**alone["promise"], "attack": "statistic"}}
+    assert summary(statistic)["bound_of"] == "statistic"

@@ -1,4 +1,4 @@
-from math import inf
+from math import inf, nan
 
 import pytest
 from hypothesis import given
@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from tpsl.report.run_view import RunView
 from tpsl.report.words import (
     auc_text,
-    baseline,
+    bound_text,
     budget_text,
     interval_text,
-    lead,
     measured_text,
     privacy_text,
     promise_text,
@@ -48,6 +47,9 @@ def test_numbers_as_text(views: list[RunView]) -> None:
     assert interval_text(0.7, 0.8) == "0.7000–0.8000"
     assert interval_text(None, 0.8) == interval_text(0.7, None) == ""
     assert measured_text(0.75, 0.7, 0.8) == "0.7500 (0.7000–0.8000)"
+    assert bound_text(0.73105, 0.73105, 0.73105) == "0.7311"  # proved: never below
+    assert bound_text(0.8515, 0.8485, 0.8545) == "≈ 0.852 ±0.003"
+    assert bound_text(None, 0.8, 0.9) == bound_text(nan, nan, nan) == "–"
     assert [budget_text(view) for view in views[:3]] == ["∞", "2", "0.5"]
     assert budget_text(views[3]).endswith(", δ = 1e-6")
     assert [privacy_text(view) for view in views] == ["no: no noise", "yes", "yes", "no: seeded noise", "yes"]
@@ -73,32 +75,3 @@ def test_the_sentence_about_other_knowledge_speaks_of_the_total() -> None:
     )
     assert composed.endswith("a factor of at most 404.")  # e^6, rounded up
     assert "however it is combined" not in unknown
-
-
-def test_the_baseline_is_the_run_without_noise_on_the_same_data(views: list[RunView]) -> None:
-    assert baseline(views, views[1]) is views[0]
-    assert baseline(views[1:], views[1]) is None
-    elsewhere: RunView = {**views[1], "data_group": "other data"}
-    assert baseline([*views, elsewhere], elsewhere) is None
-
-
-def test_the_lead_says_what_is_private_what_it_reaches_and_what_leaks(views: list[RunView]) -> None:
-    plain, laplace, discrete, seeded, stopped = views
-    assert plain["test"] and laplace["test"] and discrete["test"] and laplace["attacks"]
-    both = lead([plain, laplace, discrete])
-    best = max((laplace, discrete), key=lambda view: (view["test"] or {})["test_auc"] or 0)
-    assert both.startswith(f"2 of these 3 runs are private. The most accurate of them, {best['name']}, promises ε = ")
-    assert f"({plain['test']['test_auc']:.4f} without privacy)" in both
-    reached = laplace["attacks"]["attacks"]["shortest_distance"]["auc"]
-    alone = lead([laplace])
-    assert alone.startswith(
-        f"This run is private. It promises ε = 2 and has a test AUC of {laplace['test']['test_auc']:.4f}. "
-    )
-    assert f"reaches {reached:.4f} (" in alone and "0.8808 is the most that its ε allows" in alone
-    assert lead([laplace, plain]).startswith("One of these 2 runs is private. It promises")
-    assert lead([laplace, discrete]).startswith("Both runs are private. The most accurate of them, ")
-    assert lead([laplace, discrete, laplace]).startswith("All 3 runs are private. The most accurate of them, ")
-    assert lead([plain, seeded]) == "None of these runs is private."
-    assert lead([seeded]) == "This run is not private."
-    assert lead([stopped]) == "This run is private. It promises ε = 0.5."
-    assert lead([{**laplace, "attacks": None}]).endswith(f"has a test AUC of {laplace['test']['test_auc']:.4f}.")

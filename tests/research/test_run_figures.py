@@ -13,6 +13,7 @@ import pytest
 
 from tpsl.report.run_table import summary
 from tpsl.report.run_view import RunView
+from tpsl.report.words import bound_text
 from tpsl_research.drawing import FORMATS
 from tpsl_research.run_figures import attack_figure, curves_figure, epsilon_figure, roc_figure, write_figures
 from tpsl_research.run_tables import attacks_table, runs_table, write_tables
@@ -83,7 +84,7 @@ def test_roc_curves_are_those_of_the_attacks(views: list[RunView]) -> None:
             expected = [0, *attack["roc"]["fpr"]], [0, *attack["roc"]["tpr"]]
             assert curves[f"{name.replace('_', ' ')} ({attack['auc']:.3f})"] == expected
     # What ε allows lies above the best attack on the noisy label.
-    limit_x, limit_y = curves["the most ε allows the noisy label"]
+    limit_x, limit_y = curves["bound for the noisy label alone"]
     best_x, best_y = curves["best, by the formula"]
     assert (np.interp(best_x[1:-1], limit_x, limit_y) >= np.array(best_y[1:-1]) - 2e-5).all()
 
@@ -136,7 +137,8 @@ def test_tables_hold_the_numbers_of_the_runs(views: list[RunView], tmp_path: Pat
         cells, numbers = dict(zip(head, row, strict=True)), summary(view)
         assert cells["Run"] == view["name"] and cells["Mechanism"] == view["promise"]["mechanism"]
         assert cells["Test AUC"].split()[0] == ("–" if numbers["test_auc"] is None else f"{numbers['test_auc']:.4f}")
-        assert cells["Ceiling"] == f"{numbers['ceiling']:.4f}"
+        assert cells["Bound"] == bound_text(*(numbers[f"bound{end}"] for end in ("", "_low", "_high")))
+        assert cells["Strongest attack"] == (numbers["attack"] or "–").replace("_", " ")
     cells = dict(zip(head, body[3], strict=True))
     assert cells["ε"].endswith(" (seeded)") and cells["δ"] == "1e-6"
     assert "∞" in dict(zip(head, body[0], strict=True))["ε"]
@@ -148,8 +150,8 @@ def test_tables_hold_the_numbers_of_the_runs(views: list[RunView], tmp_path: Pat
     column = {row[0]: row[2] for row in attacks.rows[1:]}
     assert {name.replace("_", " "): f"{attack['auc']:.4f}" for name, attack in found.items()}.items() <= column.items()
     of_norm, of_likelihood = found["norm"], found["likelihood"]
-    assert column["ceiling: noisy label"] == f"{of_likelihood['ceiling']:.4f}"
-    assert column["ceiling: noisy label and features"].startswith(f"≈ {of_norm['ceiling']:.3f} ±")
+    assert column["bound: noisy label"] == f"{of_likelihood['ceiling']:.4f}"
+    assert column["bound: noisy label and features"].startswith(f"≈ {of_norm['ceiling']:.3f} ±")
     assert "noisy label and features: norm, spectral" in attacks.title
     assert {path.name for path in write_tables(views, tmp_path)} == {"runs.tex", "runs.md", "attacks.tex", "attacks.md"}
     assert len({len(row) for row in cells_of((tmp_path / "runs.md").read_text())}) == 1

@@ -357,24 +357,6 @@ def test_what_recognises_people_is_in_no_statement(tables: Path) -> None:
         assert vault.statement() == before and vault.verify() == []
 
 
-def test_a_vault_that_knows_people_by_what_an_alignment_calls_them_goes_on(tables: Path) -> None:
-    """Vaults of older versions have no ids of the label party's own."""
-    agreed = job(tables, "both")
-    align(agreed)
-    side = load_label_party(agreed.data)
-    aligned = side.records.ids.take(pa.array(side.records.train))
-    labels = pq.read_table(tables / "bank.parquet")["label"].to_numpy()
-    rows = Alignment.load(tables / "aligned-bank").rows[side.records.train]
-    Vault.create(tables / "vaults" / "older", classes=2, batches=[(aligned, labels[rows], None)]).close()
-    told: list[str] = []
-    watching = Watching(notice=told.append)
-    assert train(agreed, tables / "run", vault=choice(tables, 1.0), watching=watching).total_epsilon == 1.0
-    assert sum("knows these records by the ids of their alignment" in sentence for sentence in told) == 1
-    assert [path.name for path in (tables / "vaults").iterdir()] == ["older"]
-    with Vault.open(tables / "vaults" / "older") as vault:
-        assert len(vault) == len(aligned)
-
-
 @pytest.mark.parametrize(
     ("label", "vault_has_units", "total", "spent_by"),
     [({}, False, 2.0, "ledger"), ({"unit": "customer"}, False, 2.0, "ledger"), ({}, True, 1.0, "run")],

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tpsl.mechanisms import identity, laplace, randomized_response
-from tpsl.vault import LargestUnit, Vault, accounting, blocks
+from tpsl.vault import LargestUnit, Vault, accounting
 
 
 @pytest.mark.parametrize("at_once", [1 << 22, 5000])
@@ -34,17 +34,6 @@ def test_units_times_epsilon(folder) -> None:
         vault.release(laplace(0.5))
         assert vault.ledger().largest_unit == LargestUnit(epsilon=3.5, delta=0.0, records=7)
         assert vault.ledger().as_dict()["largest_unit"] == {"epsilon": 3.5, "delta": 0.0, "records": 7}
-
-
-def test_a_record_without_a_unit_in_an_old_vault_is_a_unit_of_its_own(folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "has_units", lambda connection: None)  # older versions did not ask
-    with Vault.create(folder, batches=[(range(3), [0] * 3, ["a", "a", "b"])]) as vault:
-        vault.add([(["old", "older"], [1, 0], None)])
-        vault.release(laplace(0.5))
-        assert vault.ledger().largest_unit == LargestUnit(epsilon=1.0, delta=0.0, records=2)
-        vault.release(laplace(2.0), ids=["old"], compose=True)
-        assert vault.ledger().largest_unit == LargestUnit(epsilon=2.5, delta=0.0, records=1)
-        assert vault.verify() == []
 
 
 def test_the_dictionary_is_json_also_with_infinite_epsilon(vault: Vault) -> None:

@@ -108,15 +108,10 @@ def wait_for_more(file: Path, than: int) -> None:
 
 
 @pytest.mark.drill
-@pytest.mark.parametrize("encrypted", [False, True])
-def test_a_kill_at_any_moment_redraws_nothing_and_loses_nothing(
-    tmp_path: Path, fork: Callable[..., Any], request: pytest.FixtureRequest, encrypted: bool
-) -> None:
-    if encrypted:
-        request.getfixturevalue("key")
+def test_a_kill_at_any_moment_redraws_nothing_and_loses_nothing(tmp_path: Path, fork: Callable[..., Any]) -> None:
     random_moment = random.Random(0)
-    existed, kills = 0, KILLS // 3 if encrypted else KILLS
-    for kill in range(kills):
+    existed = 0
+    for kill in range(KILLS):
         vault, seen = (tmp_path / f"{name}-{kill // KILLS_PER_VAULT}" for name in ("vault", "seen"))
         seen.touch()
         worker = fork(WORKER, tmp_path, place=str(vault), seen=str(seen))
@@ -128,7 +123,7 @@ def test_a_kill_at_any_moment_redraws_nothing_and_loses_nothing(
         worker.signal(signal.SIGKILL)
         assert worker.status(60) == -signal.SIGKILL
         existed += check(vault, seen)
-    assert existed >= kills // 2
+    assert existed >= KILLS // 2
 
 
 # A child of this process kills itself before the next statement that it sends to the database, then the one after it.
@@ -169,7 +164,6 @@ print(kill_at - 1, len(seen))
 """
 
 
-@pytest.mark.usefixtures("plain_and_encrypted")
 def test_a_statistic_that_is_killed_at_any_statement_is_whole_or_absent(
     tmp_path: Path, fork: Callable[..., Any]
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from tpsl.vault import Vault, VaultError
 from tpsl.vault.blocks import CHUNK
-from tpsl.vault.file_records import PEOPLE_NOT_KEPT
 from tpsl.vault.storage import DATABASE
 
 
@@ -40,14 +39,6 @@ def test_labels_that_have_nothing_to_do_with_each_other_are_other_people(vault: 
     assert not vault.compare_file_records(ids, other).similar
     corrected = np.where(np.arange(400) < 20, 1 - one, one)
     assert vault.compare_file_records(ids, corrected).similar
-
-
-def test_a_vault_of_an_older_version_says_whom_it_does_not_recognise(vault: Vault, tmp_path: Path) -> None:
-    assert PEOPLE_NOT_KEPT in vault.cannot_see()
-    vault.keep_file_records(["one"], np.array([0]))
-    assert PEOPLE_NOT_KEPT not in vault.cannot_see()
-    with Vault.create(tmp_path / "records") as other:
-        assert PEOPLE_NOT_KEPT not in other.cannot_see()
 
 
 def test_damage_is_one_sentence(vault: Vault) -> None:

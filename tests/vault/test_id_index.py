@@ -9,7 +9,7 @@ import pytest
 from tests.peak_memory import peak_bytes
 
 from tpsl.mechanisms import laplace, randomized_response
-from tpsl.vault import Vault, VaultError, VaultFull, blocks, id_index, nameless, pairs
+from tpsl.vault import Vault, VaultError, VaultFull, blocks, id_index, pairs, spill_file
 from tpsl.vault.blocks import CHUNK
 from tpsl.vault.pairs import Pairs
 from tpsl.vault.texts import Hashes, HashKey, Texts
@@ -128,7 +128,7 @@ def test_a_disk_that_is_full_beside_the_database_changes_nothing(
     tiny: None, vault: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(nameless, "SpooledTemporaryFile", lambda size, dir: Path("/dev/full").open("r+b"))  # noqa: SIM115
+        patch.setattr(spill_file, "SpooledTemporaryFile", lambda size, dir: Path("/dev/full").open("r+b"))  # noqa: SIM115
         with pytest.raises(VaultFull, match="the disk is full; nothing was changed"):
             vault.add([(ids_of(0, 500), [0] * 500, None)])
     assert (len(vault), vault.verify()) == (1000, [])
@@ -141,7 +141,6 @@ def moved_to(vault: Vault, chunk: int, bits: int) -> None:
     connection = vault._connection
     connection.execute("DROP TRIGGER blocks_fixed")
     connection.execute("UPDATE blocks SET chunk = ?", (chunk,))
-    connection.execute("UPDATE id_styles SET records = ?", (len(vault),))
     connection.execute("DELETE FROM id_index")
     ids, first = next(blocks.read_blocks(connection, chunk * CHUNK)).ids, chunk * CHUNK
     with Pairs(vault.path) as entries:

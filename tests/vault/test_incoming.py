@@ -16,7 +16,6 @@ from tpsl.mechanisms import laplace
 from tpsl.tables.locations import location_of
 from tpsl.vault import Incoming, LabelTable, Vault, VaultBusy, VaultError, VaultFull
 from tpsl.vault import incoming as incoming_module
-from tpsl.vault.key import Key, use_key
 
 FILES, ROWS = 6, 40
 
@@ -71,7 +70,6 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@pytest.mark.usefixtures("plain_and_encrypted")
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_folder_enters_as_one_in_the_order_of_its_files(
     folder: Path, files: Path, forks: object, processes: int
@@ -440,34 +438,3 @@ def test_a_disk_that_is_full_leaves_nothing_half_read(
         assert not list((folder / "incoming").iterdir())
         incoming.read(1)
         Vault.create(folder, batches=incoming).close()
-
-
-def test_what_was_read_for_an_encrypted_vault_is_encrypted_and_kept(
-    folder: Path, files: Path, tmp_path: Path, fork: Callable[..., Any], read: list[str], key: Key
-) -> None:
-    worker = fork(KILLED, tmp_path, place=str(folder), files=str(files), after=3)
-    assert worker.status(60) == -signal.SIGKILL
-    parts = [path.read_bytes() for path in (folder / "incoming").iterdir()]
-    assert len(parts) == 3
-    assert not any(b"r0\0r1\0r2" in part or b"u0\0u0\0u0" in part for part in parts)
-    with create(folder, files) as vault:
-        check_whole(vault)
-    assert read == [f"part-{number}.parquet" for number in range(3, FILES)]
-
-
-def test_what_was_read_with_another_key_is_read_again_and_what_was_changed_is_refused(
-    folder: Path, files: Path, read: list[str], key: Key
-) -> None:
-    with Incoming(folder, 2, [table(files)]) as incoming:
-        incoming.read(1)
-    read.clear()
-    use_key(Key(b"five random words"))
-    with Incoming(folder, 2, [table(files)]) as incoming:
-        assert len(incoming.missing()) == FILES
-        incoming.read(1)
-        assert len(read) == FILES
-        one, other = sorted((folder / "incoming").iterdir())[:2]
-        other.write_bytes(one.read_bytes())
-        with pytest.raises(VaultError, match=r"cannot be read .it was changed, or stored with another key"):
-            Vault.create(folder, batches=incoming)
-    assert not Vault.exists(folder)

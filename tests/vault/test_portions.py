@@ -2,6 +2,7 @@
 
 import pytest
 
+from tpsl.vault.blocks import Block
 from tpsl.vault.portions import Portion, gathered, place_in, portions_of
 
 
@@ -35,3 +36,17 @@ def test_rows_with_units_and_without_stay_apart() -> None:
         (4, False),
         (2, True),
     ]
+
+
+def test_many_small_batches_are_counted_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = 0
+
+    def rows(records: Block) -> int:
+        nonlocal counted
+        counted += 1
+        return len(records.labels)
+
+    small = portions(*((f"{number}", 1, False) for number in range(300)))
+    monkeypatch.setattr(Block, "__len__", rows)
+    assert len(list(gathered(small, 1000))) == 1
+    assert counted < 3 * 300

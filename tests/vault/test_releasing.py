@@ -206,7 +206,6 @@ def test_an_interrupted_release_is_undone(vault: Vault) -> None:
     assert vault.verify() == []
 
 
-@pytest.mark.usefixtures("plain_and_encrypted")
 def test_processes_that_release_at_once_draw_once(
     vault: Vault, folder: Path, fork: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -237,15 +237,6 @@ def test_the_policy_is_asked_before_a_vector_is_read(vault: Vault) -> None:
     assert vault.release_statistic(PLAN, ALL, [ROWS], policy=limits).records == 1000
 
 
-def test_look_alikes_are_refused(folder: Path) -> None:
-    with Vault.create(folder, batches=[(["7", "007", "a", "b"], [0, 1, 0, 1], None)]) as vault:
-        with pytest.raises(VaultError, match="looks like an earlier one"):
-            vault.release_statistic(WITHOUT, ["7", "007", "a"], [ROWS[:3]])
-        vault.release_statistic(WITHOUT, ["7", "a"], [ROWS[:2]])
-        with pytest.raises(VaultError, match="looks like an earlier one"):
-            vault.release(laplace(1.0), ids=["007", "b"])
-
-
 HOSTILE = {
     "huge": np.full((1000, 5), np.iinfo(np.int64).max),
     "least": np.full((1000, 5), np.iinfo(np.int64).min),

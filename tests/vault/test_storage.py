@@ -1,7 +1,9 @@
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -75,12 +77,21 @@ def test_what_is_no_vault(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(VaultError, match="already holds"):
         Vault.create(folder)
     assert file.exists()
-    shutil.rmtree(folder)
-    Vault.create(folder).close()
-    with closing(sqlite3.connect(file)) as connection:
-        connection.execute("PRAGMA user_version = 9")
-    with pytest.raises(VaultError, match="has format 9; this version of tpsl reads formats up to 4"):
+
+
+# The second is a vault of the time before formats were counted anew, when the first had a row for each record.
+@pytest.mark.parametrize("change", ["PRAGMA user_version = 4", "DROP TABLE blocks; CREATE TABLE records (id, label)"])
+def test_a_vault_of_another_format_is_refused_and_stays_as_it_is(vault: Vault, folder: Path, change: str) -> None:
+    vault.close()
+    with closing(sqlite3.connect(folder / "vault.sqlite")) as connection:
+        connection.executescript(change)
+    before = (folder / "vault.sqlite").read_bytes()
+    assert Vault.exists(folder), "what it has released is not forgotten"
+    with pytest.raises(VaultError, match="create the vault again from the files of its labels, and count what it has"):
         Vault.open(folder)
+    with pytest.raises(VaultError, match="already holds a vault"):
+        Vault.create(folder)
+    assert (folder / "vault.sqlite").read_bytes() == before
 
 
 def test_a_truncated_database_is_told(vault: Vault, folder: Path) -> None:
@@ -115,8 +126,39 @@ def test_an_interrupted_creation_is_taken_over(folder: Path, fork: Callable[...,
         assert Vault.exists(folder)
 
 
+def test_a_creation_that_fails_leaves_alone_what_another_process_creates(
+    folder: Path, fork: Callable[..., Any], tmp_path: Path
+) -> None:
+    code = (
+        "import pathlib, time; from tpsl.vault import Vault\n"
+        "def batches():\n"
+        "    yield list(range(1000)), [0] * 1000, None\n"
+        "    pathlib.Path('began').touch()\n"
+        "    while not pathlib.Path('go').exists(): time.sleep(0.01)\n"
+        "    yield ['x'], ['no label'], None\n"
+        "Vault.create(place, batches=batches())"
+    )
+    fails = fork(code, tmp_path, place=str(folder))
+    while not (tmp_path / "began").exists():
+        time.sleep(0.01)
+
+    def batches() -> Iterator[tuple[list[int], list[int], None]]:
+        for start in range(0, 1000, 100):
+            time.sleep(0.05)  # the other process has time to remove its file
+            yield list(range(start, start + 100)), [1] * 100, None
+
+    with ThreadPoolExecutor(1) as pool:
+        creates = pool.submit(lambda: Vault.create(folder, batches=batches()).close())
+        time.sleep(0.3)  # it waits for the other process
+        (tmp_path / "go").touch()
+        creates.result(60)
+    assert fails.status(60) != 0
+    with Vault.open(folder) as vault:
+        assert (len(vault), vault.verify()) == (1000, [])
+
+
 def test_a_busy_vault_is_told(vault: Vault, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpsl.vault.database._WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("tpsl.vault.storage._WAIT_SECONDS", 0.1)
     with Vault.open(folder) as second, closing(sqlite3.connect(folder / "vault.sqlite")) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(VaultBusy, match="is busy: another process is writing"):
@@ -153,6 +195,35 @@ def test_a_full_disk_changes_nothing_and_the_same_call_works_when_there_is_space
         assert vault.release(laplace(1.0)).released == 50_000
 
 
+def test_a_vault_that_was_replaced_while_it_was_open_is_read_on_and_not_written(vault: Vault, folder: Path) -> None:
+    copy = folder.with_name("copy")
+    vault.back_up(copy)
+    (copy / "vault.sqlite").replace(folder / "vault.sqlite")
+    assert len(vault) == 1000
+    with pytest.raises(VaultError, match="was replaced while it was open"):
+        vault.release(laplace(1.0))
+    with Vault.open(folder) as opened:
+        assert [entry.kind for entry in opened.ledger().entries] == ["created", "added"]
+        assert opened.release(laplace(1.0)).released == 1000
+
+
+def test_whoever_opens_a_vault_after_a_crash_undoes_what_was_unfinished(vault: Vault, tmp_path: Path) -> None:
+    vault.release(laplace(1.0))
+    given, head, crashed = vault.noisy_labels(laplace(1.0), range(1000)).draws[0], vault.head(), tmp_path / "crashed"
+
+    def crash(statement: str) -> None:
+        if statement == "COMMIT":  # when the file has been changed in part, and its journal says what it was
+            shutil.copytree(vault.path, crashed)
+
+    vault._connection.execute("PRAGMA cache_size = 1")
+    vault._connection.set_trace_callback(crash)
+    vault.add([(np.arange(1000, 41_000), np.zeros(40_000), None)])
+    assert (crashed / "vault.sqlite-journal").stat().st_size > 0
+    with Vault.open(crashed) as opened:
+        assert (len(opened), opened.head(), opened.verify()) == (1000, head, [])
+        assert (opened.noisy_labels(laplace(1.0), range(1000)).draws[0] == given).all()
+
+
 def test_a_draft_that_is_being_written_is_left_alone(vault: Vault, folder: Path) -> None:
     vault.close()
     with replacing(folder) as draft:
@@ -164,17 +235,31 @@ def test_a_draft_that_is_being_written_is_left_alone(vault: Vault, folder: Path)
     assert not draft.exists()
 
 
+def test_a_copy_is_made_of_one_moment_and_for_its_owner_only(vault: Vault, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        vault.back_up(tmp_path / "deep" / "copy")
+    finally:
+        os.umask(before)
+    copy = tmp_path / "deep" / "copy"
+    assert (copy.stat().st_mode & 0o777, (copy / "vault.sqlite").stat().st_mode & 0o777) == (0o700, 0o600)
+    vault.release(laplace(1.0))
+    with Vault.open(copy) as opened:
+        assert (len(opened), opened.verify(), len(opened.ledger().entries)) == (1000, [], 2)
+        assert (opened.positions(np.arange(1000)) == np.arange(1000)).all()
+    with pytest.raises(VaultError, match="copy exists and is not empty"):
+        vault.back_up(copy)
+
+
 # A child of this process kills itself after the first page of a copy, then after the second, and so on to the last.
 KILLED_WHILE_COPYING = """
-import os, signal
+import os, signal, sqlite3
 from tpsl.vault import Vault, VaultError
-from tpsl.vault.database import driver_of
 
 def copy_pages(number):
-    driver = driver_of(vault._connection)
-    connect = driver.connect
+    connect = sqlite3.connect
 
-    class Killing(driver.Connection):
+    class Killing(sqlite3.Connection):
         def backup(self, target):
             def look(status, left, total):
                 if total - left == number:
@@ -182,7 +267,7 @@ def copy_pages(number):
 
             super().backup(target, pages=1, progress=look)
 
-    driver.connect = lambda *place, **options: connect(*place, factory=Killing, **options)
+    sqlite3.connect = lambda *place, **options: connect(*place, factory=Killing, **options)
     Vault.open(place).back_up(copy)
 
 with Vault.open(place) as vault:
@@ -206,7 +291,6 @@ print(number)
 """
 
 
-@pytest.mark.usefixtures("plain_and_encrypted")
 def test_a_copy_that_was_killed_is_no_vault_and_the_same_command_makes_it(
     folder: Path, tmp_path: Path, fork: Callable[..., Any]
 ) -> None:

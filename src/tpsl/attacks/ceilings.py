@@ -8,8 +8,8 @@ The true ceiling is the AUC of `ln p(x) / (1 - p(x)) + λ_t` with the true p(x) 
 where the additive model (of the embeddings, if the features are not at hand) is fitted on the true labels of other
 records, and a, b, c are the numbers under which the true labels are most likely. It is an estimate from below: no score
 of x and t has a larger expected AUC than the true ceiling, and a better prediction from features would come nearer to
-it. So an attack can lie above the estimate, if it predicts better than both models; then its own AUC is the better
-estimate. Three fitted numbers flatter the sum by no more than its confidence interval covers.
+it. An attack that predicts better than both models lies above the estimate; `run_attacks` then takes its AUC. Three
+fitted numbers flatter the sum by no more than its confidence interval covers.
 """
 
 from __future__ import annotations

@@ -32,9 +32,10 @@ def attack(
 
     The run was recorded, with --record-transcript.
 
-    Attack AUC 0.5 is guessing, 1 is complete recovery. Each attack stands beside the ceiling of its own attacker: what
-    ε allows an attacker who reads noisy labels; for attackers who profit from features, the AUC of noisy label and best
-    prediction from features together, estimated on these records; for 'no transcript', that of the prediction alone.
+    Attack AUC 0.5 is guessing, 1 is complete recovery. Each attack stands beside the bound of its own kind of attacker:
+    what ε allows an attacker who reads noisy labels; for attackers who profit from features, the AUC of noisy label and
+    best prediction from features together, estimated on these records; for 'no transcript', that of the prediction
+    alone.
     What was found is kept in the label party's folder of the run, for `tpsl report`.
     """
     import torch
@@ -76,52 +77,50 @@ def attack(
 
 
 def _table(report: AttackReport) -> Table:
-    from tpsl.report.words import ceiling_text
+    from tpsl.report.words import bound_text, spoken
 
     rows = (
         (
-            _spoken(result.name),
+            spoken(result.name),
             result.needs.replace("+", " + "),
             f"{result.auc:.4f} ±{(result.auc_high - result.auc_low) / 2:.4f}",
             "–" if result.closed_form is None else f"{result.closed_form:.4f}",
-            ceiling_text(result.as_dict()),
+            bound_text(result.ceiling, result.ceiling_low, result.ceiling_high),
         )
         for result in report.attacks
     )
-    numbers = ("AUC", "Closed\nform", "Ceiling")
+    numbers = ("AUC", "Theory", "Bound")
     table = slim_table(("Attack", "The attacker has", *numbers), rows, numbers=numbers)
     table.columns[0].no_wrap = True
     return table
 
 
 def _explanations(report: AttackReport) -> Iterator[str]:
-    """Say what the ceilings are, which attack lies above its own by more than chance, and which was not run."""
+    """Say what the bounds are, which attack lies above its own by more than chance, and which were not run."""
+    from tpsl.report.words import bound_text, spoken
+
     if math.isfinite(report.epsilon) and report.steps:
-        proved = f"Ceiling {report.ceiling:.4f}: what ε allows an attacker who scores by the noisy label alone"
+        bound = bound_text(report.ceiling, report.ceiling, report.ceiling)
+        proved = f"Bound {bound}: what ε allows an attacker who scores by the noisy label alone"
         yield f"{proved}, on average over the noise."
     if any(result.scored_by == "statistic" for result in report.attacks):
         yield (
             "'statistic': feature parties are told nothing of it. This attacker is granted the noisy sum, all vectors "
-            "and every label but one; its ceiling is what ε, δ and ρ allow."
+            "and every label but one; its bound is what ε, δ and ρ allow."
         )
     if report.predicted_from:
         yield (
-            "Ceiling ≈: gradients and embeddings also carry what features say about the label, which ε does not bound; "
+            "Bound ≈: gradients and embeddings also carry what features say about the label, which ε does not bound; "
             "this is the AUC of noisy label and best prediction from features together (no transcript: of the "
             f"prediction alone), estimated with true labels from {' and '.join(report.predicted_from)}."
         )
     for result in report.attacks:
-        name = _spoken(result.name)
-        if result.above_ceiling and result.ceiling_is_estimated:
-            yield f"{name} predicts better from features than that estimate: take its AUC for the ceiling."
-        elif result.above_ceiling:
-            yield f"{name} is above what ε allows by more than chance: run tpsl audit, this may be a bug."
+        name = spoken(result.name)
+        if result.above_ceiling:
+            yield f"{name} is above its bound by more than chance: run tpsl audit, this may be a bug."
     if not report.steps:
         yield "No gradients were sent, so no other attack exists."
         return
-    for name, reason in report.not_run.items():
-        yield f"{_spoken(name)}: not run, it {reason}"
-
-
-def _spoken(name: str) -> str:
-    return name.replace("_", " ")
+    for reason in dict.fromkeys(report.not_run.values()):
+        names = [spoken(name) for name, why in report.not_run.items() if why == reason]
+        yield f"Not run: {', '.join(names)} (each {reason})." if len(names) > 1 else f"{names[0]}: not run, it {reason}"

@@ -36,7 +36,7 @@ _NEXT = (
     "With your own files:     tpsl init features.csv labels.csv",
 )
 _ATTACKED_STEPS = 96
-_ATTACKS = ("norm", "spectral", "shortest_distance", "likelihood", "no_transcript")
+_ATTACKS = ("norm", "spectral", "shortest_distance", "likelihood", "noisy_label_with_features", "no_transcript")
 
 
 def demo(
@@ -51,29 +51,24 @@ def demo(
     from tpsl.data.config import FlightsData
     from tpsl.data.dataset import load
     from tpsl.data.true_labels import label_facts
-    from tpsl.report.ledgers import known_vaults, unlocked, with_sums
     from tpsl.report.page import write_page
     from tpsl.report.run_table import summary, summary_table
     from tpsl.training.job import make_job
-    from tpsl.training.run_folder import RunFolder
-    from tpsl.vault import sums_over
 
     config = FlightsData(rows=rows)
     notice("loading NYC flights 2013")
     data = load(config)
-    runs, views = [out / folder for folder in RUNS], []
-    for run, (name, content) in zip(runs, RUNS.values(), strict=True):
+    views = []
+    for folder, (name, content) in RUNS.items():
         job = make_job({**content, "data": config.model_dump()}, {}, "demo")
-        views.append(_train_and_attack(name, job, data, run))
-    vaults = [RunFolder(run).vault() for run in runs]
-    views = with_sums(views, vaults, sums_over(unlocked(known_vaults(vaults), [])))
+        views.append(_train_and_attack(name, job, data, out / folder))
     late = label_facts(data.labels)["positive_rate"]
     page = out / "report.html"
     about = (
         "NYC flights 2013: does a flight arrive more than 15 minutes late? Airports and weather service hold the "
         f"features, airlines the labels ({late:.1%} are late). Attacked were the gradients of the first "
-        f"{_ATTACKED_STEPS} steps; the strongest attackers know the label party’s weights too. To compare, the demo "
-        "releases these public labels three times, once without noise; a real run releases them once."
+        f"{_ATTACKED_STEPS} steps; the strongest attackers know the label party’s weights too. These labels are "
+        "public: to compare, the demo releases them three times, once without noise. Real labels are released once."
     )
     write_page(page, views, title="tpsl demo: flight delays", about=about)
     found = {"page": str(page), "runs": [summary(view) for view in views]}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, RunsArgument, answer, notice, progress_bar
+from tpsl.cli.console import JsonFlag, RunsArgument, answer, progress_bar
 
 
 def report(
@@ -36,7 +36,7 @@ def report(
     same records, the sum stands beside it.
     """
     from tpsl.prediction.model import TrainedModel
-    from tpsl.report.ledgers import known_vaults, unlocked, with_sums
+    from tpsl.report.ledgers import known_vaults, with_sums
     from tpsl.report.page import write_page
     from tpsl.report.reading import read_view
     from tpsl.report.run_table import sum_sentences, summary, summary_table
@@ -51,12 +51,9 @@ def report(
         for done, run in enumerate(runs):
             progress(done, len(runs), run.name)
             views.append(read_view(run, party, vault=vault))
-        problems: list[str] = []
         if party == LABEL_PARTY:
             vaults = [vault or RunFolder(run).vault() for run in runs]
-            views = with_sums(views, vaults, sums_over(unlocked(known_vaults(vaults), problems)))
-    for problem in problems:
-        notice(problem)
+            views = with_sums(views, vaults, sums_over(known_vaults(vaults)))
     write_page(out, views, title=title or _heading([view["name"] for view in views]))
     content = {"page": str(out), "runs": [summary(view) for view in views], "versions": version_rows(views)}
     answer(json, content, [summary_table(views), *sum_sentences(views), f"The page: {out.resolve()}"])

@@ -145,7 +145,6 @@ class Settings:
         if changed.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("local.device: PyTorch finds no GPU on this machine")
         compute(Computing(changed.precision, changed.compile))
-        changed.use_vault_key()
         return changed
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpsl.allocator import keep_freed_memory
-from tpsl.cli import hand_over, statement, vault_key
+from tpsl.cli import hand_over, statement
 from tpsl.cli.console import (
     Facts,
     JsonFlag,
@@ -24,11 +24,10 @@ from tpsl.cli.console import (
 )
 from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.shared_options import with_options
-from tpsl.cli.vault_key import KeyFileOption, PassphraseFlag, use_chosen_key
 from tpsl.cli.vault_options import VaultArgument, named_vault
 
 if TYPE_CHECKING:
-    from tpsl.vault import Incoming, LabelTable, Ledger, Vault
+    from tpsl.vault import Incoming, LabelTable, Ledger
 
 app = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
 
@@ -68,8 +67,6 @@ def create(
     tables: TablesArgument,
     classes: Annotated[int | None, typer.Option(help="Number of classes. Default: 2, or the class values.")] = None,
     processes: ProcessesOption = 0,
-    key_file: KeyFileOption = None,
-    passphrase: PassphraseFlag = False,
     json: JsonFlag = False,
 ) -> None:
     """Make a vault from files of labels; a fault in any of them leaves no vault behind.
@@ -79,17 +76,16 @@ def create(
     from tpsl.vault import Incoming, Vault
 
     classes = classes or len(context.meta[_META]["class_value"] or ()) or 2
-    use_chosen_key(key_file, passphrase)
     given = _tables(context, tables)
     with progress_bar("storing labels") as progress:
         incoming = Incoming(vault, classes, given, progress)
         Vault.require_free(vault, incoming)
         with incoming:
             _read(context, incoming, processes)
-            made = Vault.create(vault, classes=classes, batches=incoming)
+            made = Vault.create(vault, classes=classes, batches=incoming, notice=warn)
     with made:
-        records, alike = len(made), _lookalikes(made)
-    content = {"vault": str(vault), "records": records, "classes": classes, "lookalikes": alike}
+        records = len(made)
+    content = {"vault": str(vault), "records": records, "classes": classes}
     facts: Facts = {"vault": vault, "labels": f"{records:,} of {classes} classes, none released"}
     answer(json, content, Report("Stored the labels", facts, _release_it(vault)))
 
@@ -110,17 +106,19 @@ def add(
     from tpsl.vault import Incoming, Vault
 
     given = _tables(context, tables)
-    with Vault.open(vault) as opened, progress_bar("storing labels") as progress:
-        with Incoming(vault, opened.classes, given, progress) as incoming:
-            _read(context, incoming, processes)
-            added = opened.add(incoming)
-        alike = _lookalikes(opened)
+    with (
+        Vault.open(vault) as opened,
+        progress_bar("storing labels") as progress,
+        Incoming(vault, opened.classes, given, progress) as incoming,
+    ):
+        _read(context, incoming, processes)
+        added = opened.add(incoming, notice=warn)
     if added.changed_after_release:
         warn(
             f"{added.changed_after_release:,} records have another label now than when they were released; "
             "their release stays as it is"
         )
-    content = {"vault": str(vault), **asdict(added), "lookalikes": alike}
+    content = {"vault": str(vault), **asdict(added)}
     known = f"{added.unchanged:,} known before" + (f", {added.changed:,} with another label" if added.changed else "")
     facts: Facts = {"vault": vault, "labels": f"{added.new:,} new, {known}"}
     answer(json, content, Report("Stored the labels", facts, _release_it(vault) if added.new else {}))
@@ -171,7 +169,7 @@ def release(context: typer.Context, vault: VaultArgument, json: JsonFlag = False
 
     with Vault.open(vault) as opened:
         report = hand_over.release_all(opened, context)
-        total, alike = opened.ledger().epsilon_per_record, _lookalikes(opened)
+        total = opened.ledger().epsilon_per_record
     names = ("draws", "epsilon", "delta", "private", "released", "already_released", "composed")
     content = {
         "vault": str(vault),
@@ -189,17 +187,9 @@ def release(context: typer.Context, vault: VaultArgument, json: JsonFlag = False
     headline = "Released the labels" if report.released else "All labels were released before: nothing more was spent"
     answer(
         json,
-        {**content, "epsilon_per_record": total, "lookalikes": alike},
+        {**content, "epsilon_per_record": total},
         Report(headline if report.private else f"{headline}, NOT PRIVATE", facts, steps),
     )
-
-
-def _lookalikes(vault: Vault) -> int:
-    """Warn of ids that look alike; return how many do."""
-    found = vault.lookalikes()
-    if found is not None:
-        warn(str(found))
-    return found.records if found else 0
 
 
 @app.command()
@@ -298,9 +288,9 @@ def verify(
     """Recompute everything the ledger claims and test the noise; exit status 1 if anything does not hold."""
     from tpsl.vault import Vault
 
-    with Vault.open(vault, of_any_age=True) as opened, progress_bar("verifying") as progress:
+    with Vault.open(vault) as opened, progress_bar("verifying") as progress:
         since = opened.entries_since(head.strip().lower()) if head is not None else None
-        problems, encrypted = opened.verify(progress=progress), opened.encrypted
+        problems = opened.verify(progress=progress)
         remarks = [] if problems else opened.remarks()
         unseen = [] if problems else opened.cannot_see()
     if head is not None and since is None:
@@ -308,24 +298,23 @@ def verify(
     if json:
         noted = {} if head is None else {"entries_since_head": since}
         found = {"problems": problems, "remarks": remarks, "cannot_see": unseen, **noted}
-        print_json({"vault": str(vault), "sound": not problems, "encrypted": encrypted, **found})
+        print_json({"vault": str(vault), "sound": not problems, **found})
     elif problems:
         for problem in problems:
             complain(problem)
     else:
         for sentence in (*remarks, *unseen):
             notice(sentence)
-        answer(False, {}, _sound(vault, since, encrypted=encrypted))
+        answer(False, {}, _sound(vault, since))
     if problems:
         raise typer.Exit(1)
 
 
-def _sound(vault: Path, since: int | None, *, encrypted: bool) -> Report:
+def _sound(vault: Path, since: int | None) -> Report:
     facts: Facts = {"checked": "chain, records, releases and tables agree, and the noise is that of the tables"}
     if since is not None:
         added = "1 ledger entry was" if since == 1 else f"{since:,} ledger entries were"
         facts["hash"] = f"{added} added since it was noted" if since else "that of the newest ledger entry"
-    facts["encrypted"] = "yes" if encrypted else f"no: tpsl vault encrypt {vault} does that"
     steps = {"state what was released": f"tpsl vault statement {vault} --certs certs/label"}
     return Report(f"{vault}: sound", facts, steps)
 
@@ -341,7 +330,7 @@ def backup(
 
     with Vault.open(vault) as opened:
         opened.back_up(out)
-    with Vault.open(out, of_any_age=True) as copy:
+    with Vault.open(out) as copy:
         records, head = len(copy), copy.head()
     content = {"vault": str(vault), "copy": str(out), "records": records, "head": head}
     facts: Facts = {"copy": out, "records": f"{records:,}", "newest hash": head}
@@ -349,25 +338,6 @@ def backup(
     answer(json, content, Report(f"Copied the vault {vault}", facts, steps))
 
 
-@app.command()
-def witness(
-    vault: VaultArgument,
-    file: Annotated[Path, typer.Argument(help="A file on another disk or machine; it need not exist.")],
-    json: JsonFlag = False,
-) -> None:
-    """Have a file elsewhere know how far the ledger has come: then a copy that is older is not opened any more."""
-    from tpsl.vault import Vault
-
-    with Vault.open(vault, of_any_age=True) as opened:
-        opened.appoint_witness(file)
-        head = opened.head()
-    content = {"vault": str(vault), "witness": str(file), "head": head}
-    answer(json, content, Report(f"{file} is the witness of {vault} from now on"))
-
-
 app.command("hand-over", cls=hand_over.COMMAND)(hand_over.hand_over)
 app.command("statement")(statement.statement)
 app.command("check-statement")(statement.check_statement)
-app.command("new-key")(vault_key.new_key)
-app.command("encrypt")(vault_key.encrypt)
-app.command("decrypt")(vault_key.decrypt)

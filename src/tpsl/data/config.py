@@ -222,7 +222,7 @@ class TableFile(_Model):
     """One party's table: CSV files with a header line or Parquet files, and the role of their columns."""
 
     path: DataPath = Field(
-        description="CSV (.csv, .tsv; also .gz, .bz2, .zst, .zip) or Parquet (.parquet, .pq): a file, a folder or "
+        description="CSV (.csv, .tsv; also .gz, .zst) or Parquet (.parquet, .pq): a file, a folder or "
         "pattern of files (records/*.parquet), or a URL of object storage (s3://bucket/records)."
     )
     party: str = Field(default="feature", min_length=1, description="Name of the party that holds the file.")

@@ -76,8 +76,8 @@ class Mechanism(abc.ABC):
     def coordinate(self) -> Floats | None:
         """The probabilities of what an outcome shows at one class; rows: another class is the label, this one is.
 
-        Of two classes it is class 1. An outcome that names a class shows 1 at that class and 0 elsewhere. None where
-        classes are not treated alike.
+        Of two classes it is class 1, and the rows mirror each other. An outcome that names a class shows 1 at that one
+        and 0 elsewhere. None where classes are not treated alike.
         """
 
     @abc.abstractmethod

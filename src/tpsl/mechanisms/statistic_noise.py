@@ -299,10 +299,12 @@ def fit_noise(kind: str, epsilon: float, delta: float, bound: int, classes: int,
     The parameters are integers, so the cost is a little below ε: above 0.999·ε for every bound of at least 1000·ε.
 
     Args:
-        kind: "gaussian", or "laplace", which does not use δ.
-        epsilon, delta: of all releases together.
-        bound, classes: as for `StatisticNoise.cost`.
-        releases: how many releases there will be, each with this noise and an equal part of δ.
+        kind: "gaussian" or "laplace".
+        epsilon: of all releases together.
+        delta: of all releases together; Laplace noise does not use it.
+        bound: on the norm of the rows.
+        classes: two, or k, which need more noise.
+        releases: how many there will be, each with this noise and an equal part of δ.
 
     Raises:
         ValueError: the kind is unknown, or no noise of the largest parameter is enough.

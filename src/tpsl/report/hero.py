@@ -1,58 +1,88 @@
-"""The first screen of a page: a sentence, a picture of two scales, three numbers. All words and numbers are made here.
+"""The first screen of a page: the promise as odds, a verdict, two scales, three numbers. Every word and number of it.
 
-Both scales go from guessing (AUC 0.5) to certain (AUC 1). On one stands what an attacker gets, beside the ceiling of
-this run's own ε, so that two runs of one ε look equally private however sharp their attacks are; on the other stands
-what the model can do, beside the run without noise on the same data.
+Both scales go from guessing (AUC 0.5) to certain (AUC 1). One shows what an attacker reaches without the run, with it,
+and in plain split learning, each beside the bound of its own kind of attacker; the other what the model can do, beside
+the run without noise on the same data. The three numbers are the total ε, what privacy costs, and the attacker's
+advantage: what it reaches with the run less what it reaches without.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
-from tpsl.report.run_view import RunView
-from tpsl.report.words import (
-    MISSING,
+from tpsl.report.run_view import RunView, ShownAttack
+from tpsl.report.verdicts import (
+    GUESSING,
+    Verdict,
+    attack_bound_text,
+    attack_without_run,
     baseline,
+    cost,
+    interval,
+    promised_bound_of,
+    share_kept,
+    strongest_attack,
+    tested,
+    verdict,
+    why_untested,
+)
+from tpsl.report.words import (
+    KINDS,
+    MISSING,
+    bound_text,
     budget_text,
     exposure_text,
-    praised,
+    odds_factor,
     records_text,
     share_text,
-    shown_attack,
-    tested_auc,
+    spoken,
 )
 from tpsl.transport.peers import LABEL_PARTY
+from tpsl.vault.budget import is_large_delta
 
-Claim = Literal["total_epsilon", "test_auc", "accuracy_lost", "attack_auc", "ceiling"]
-"""The numbers that a first screen claims, each of which can be found in the run's result, findings or ledger."""
+Claim = Literal[
+    "total_epsilon",
+    "test_auc",
+    "auc_lost",
+    "share_kept",
+    "attack_auc",
+    "bound",
+    "without_auc",
+    "plain_auc",
+    "advantage",
+]
+"""The numbers that a first screen claims, each of which follows from the run's result, findings or ledger."""
 
 
 class Fact(TypedDict):
-    """A text on the first screen; a claim comes with the number that the text rounds."""
+    """A text on the first screen; a claim comes with the number that the text rounds. A command is to be typed."""
 
     text: str
     claim: Claim | None
     value: float | None
+    command: bool
 
 
 class Bar(TypedDict):
     """One bar on a scale from guessing to certain. What was not measured is None."""
 
     name: str
-    text: str
-    value: float | None
+    reached: Fact
+    notes: list[Fact]
     low: float | None
     high: float | None
-    ceiling: float | None
-    """Where the most that may be reached is bounded."""
+    start: float | None
+    """Where the part of the bar begins that is the run's own doing; the part before it was there without the run."""
+    bound: float | None
+    bound_low: float | None
+    bound_high: float | None
 
 
 class Card(TypedDict):
     """One of the big numbers: what it is, the number, and what stands below it."""
 
-    of: Literal["promise", "utility", "attack", "limit", "features"]
+    of: Literal["promise", "utility", "attack", "features"]
     title: str
     number: Fact
     notes: list[Fact]
@@ -62,7 +92,11 @@ class Hero(TypedDict):
     """The first screen of one run."""
 
     headline: str
+    verdict: Verdict
+    """On the page of a feature party, which knows nothing that depends on true labels: what of its features crosses."""
+    attack_title: str
     attack: list[Bar]
+    utility_title: str
     utility: list[Bar]
     features: list[Bar]
     """For a feature party: what nothing bounds."""
@@ -71,142 +105,211 @@ class Hero(TypedDict):
 
 def hero(view: RunView, views: Sequence[RunView]) -> Hero:
     """Return the first screen of a run among the runs of a page, for the party whose page it is."""
-    own = view["party"] == LABEL_PARTY
+    own, several = view["party"] == LABEL_PARTY, view["classes"] > 2
+    pairs, rest = ", mean over pairs of classes", f", mean over {view['classes']} classes, each against the rest"
     return Hero(
-        headline=_label_headline(view, views) if own else _feature_headline(view),
+        headline=promise_sentence(view),
+        verdict=verdict(view, views) if own else Verdict(code="features", text=exposure_text(view)),
+        attack_title=f"What an attacker gets of the labels (AUC{pairs if several else ''})",
         attack=_attack_bars(view, views),
+        utility_title=f"What the model can do (test AUC{rest if several else ''})",
         utility=_utility_bars(view, views) if own else [],
         features=[] if own else [_features_bar(view)],
-        cards=[_promise_card(view), _utility_card(view, views), _attack_card(view)]
+        cards=[_promise_card(view), _cost_card(view, views), _advantage_card(view)]
         if own
-        else [_features_card(view), _promise_card(view), _attack_card(view)],
+        else [_features_card(view), _promise_card(view)],
     )
 
 
-def first_shown(views: Sequence[RunView]) -> int:
-    """Return the run that a page shows first: the one that its text praises, else the first that promises something."""
-    best = praised(views)
-    promising = (number for number, view in enumerate(views) if view["promise"]["private"])
-    return views.index(best) if best is not None else next(promising, 0)
+# ---- the promise
 
 
-# ---- the sentence
+def promise_sentence(view: RunView) -> str:
+    """Return what a run promises about a label, as odds and with its condition, or why it promises nothing.
 
-
-_PLAIN = "Plain split learning gives away every label."
-_TELLING = {
-    "shortest_distance": "what its gradients tell of labels",
-    "likelihood": "what its noisy labels tell",
-    "statistic": "what its noisy statistic tells of labels",
-}
-"""What of a run speaks of labels, by the attack that tables show."""
-
-
-def _label_headline(view: RunView, views: Sequence[RunView]) -> str:
-    promised = _promised(view)
-    if view["state"] == "unfinished":
-        return f"{promised} It is not finished: epoch {view['epoch']} of {view['epochs']}."
-    if not view["promise"]["private"] or view["promise"]["large_delta"]:
-        return promised
-    kept = _kept_text(view, views)
-    return f"{_PLAIN} {promised[:-1]}{f' and {kept}' if kept else ''}."
-
-
-def _feature_headline(view: RunView) -> str:
-    return f"{exposure_text(view)} {_promised(view)}"
-
-
-def _promised(view: RunView) -> str:
-    """Return what a run holds an attacker to, or why it promises nothing, as one sentence."""
-    promise = view["promise"]
+    It speaks of all releases of these labels that are known, over all vaults; e^ε is rounded up.
+    """
+    promise, total = view["promise"], _total_epsilon(view)
+    crossed = "crossed" if view["state"] == "finished" else "crosses"
     if promise["epsilon"] is None:
-        return "This run has no noise: it gives away the labels."
-    if promise["total_epsilon"] is None:
-        return "Another release of these labels had no noise: nothing is promised about them."
-    if not promise["private"]:
-        return "The noise of this run came from a seed: nothing is promised about the labels."
-    if promise["large_delta"]:
-        return f"This run promises ε = {budget_text(view)}: expect it to fail for at least one record."
-    if promise["epsilon"] == 0:
-        return "In this run nothing that depends on a label crosses the border."
-    alone = " alone" if share_text(view) else ""
-    return f"This run{alone} caps {_TELLING[promise['attack']]} at {_up(promise['ceiling'])}."
+        return f"This run has no noise: what {crossed} the border shows the labels."
+    seeded = view["job"]["privacy"].get("noise_seed") is not None
+    if seeded:
+        return (
+            "The noise of this run came from a seed: whoever knows the seed knows the labels, so nothing is promised."
+        )
+    if total is None or not _is_private(view):
+        why = "no noise" if total is None else "seeded noise"
+        alone = _odds(promise["epsilon"], f"ε = {promise['epsilon_text']}", promise["delta_text"], promise["delta"])
+        return (
+            f"Another release of these labels had {why}, so nothing is promised about them. "
+            f"What {crossed} in this run alone makes nobody {alone}."
+        )
+    if _is_large(view):
+        return (
+            f"This run promises ε = {budget_text(view)}, and δ is above 1/records: expect the promise to fail for at "
+            "least one record."
+        )
+    if total == 0:
+        return f"Nothing that depends on a label {crossed} the border: nobody becomes surer of a label (ε = 0)."
+    text, slack = _total_texts(view)
+    if share_text(view) or view["over_vaults"]:
+        what = f"Nothing that was released of these labels, by this run (ε = {promise['epsilon_text']}) and by others,"
+        return f"{what} can make anybody {_odds(total, f'ε = {text} in all', slack, bool(slack))}."
+    odds = _odds(total, f"ε = {text}", slack, bool(slack))
+    if view["spent_by"] == "run":
+        return (
+            f"Nothing that {crossed} the border in this run can make anybody {odds}; "
+            "other releases of the same labels would add to that."
+        )
+    return f"Nothing that {crossed} the border can make anybody {odds}."
 
 
-_GUESSING = "no better than guessing"
-_NOTHING = 0.005
-"""What is kept of the accuracy where it is shown as 0 %."""
+def _odds(epsilon: float, promised: str, delta_text: str, slack: float | bool) -> str:
+    apart = f"; up to a slack of δ = {delta_text} in probability" if slack else ""
+    return f"more than {odds_factor(epsilon)} times surer of a label (odds; {promised}{apart})"
 
 
-def _kept_text(view: RunView, views: Sequence[RunView]) -> str:
-    area, share = tested_auc(view), _share_kept(view, views)
-    if share is not None:
-        if share < _NOTHING:
-            return f"its model is {_GUESSING}"
-        return "keeps all of the accuracy" if share >= 0.995 else f"keeps {_percent(share)} of the accuracy"
-    return "" if area is None else f"reaches a test AUC of {area:.3f}"
+def _total_epsilon(view: RunView) -> float | None:
+    """Return what these labels have spent over all vaults that are known; None where a release had no noise."""
+    return view["over_vaults"]["epsilon"] if view["over_vaults"] else view["promise"]["total_epsilon"]
+
+
+def _total_texts(view: RunView) -> tuple[str, str]:
+    """Return the total ε and δ as they are shown; δ is nothing where it is 0."""
+    over, promise = view["over_vaults"], view["promise"]
+    if over:
+        return over["epsilon_text"], over["delta_text"]
+    return promise["total_epsilon_text"], promise["total_delta_text"] if promise["total_delta"] else ""
+
+
+def _is_private(view: RunView) -> bool:
+    return view["promise"]["private"] and (view["over_vaults"] is None or view["over_vaults"]["private"])
+
+
+def _is_large(view: RunView) -> bool:
+    delta, records = _total_texts(view)[1], view["train_records"]
+    return view["promise"]["large_delta"] or bool(delta and records and is_large_delta(float(delta), records))
 
 
 # ---- the picture
 
 
 def _attack_bars(view: RunView, views: Sequence[RunView]) -> list[Bar]:
-    promise, found, reference = view["promise"], _measured_attack(view), baseline(views, view)
-    plain = _measured_attack(reference) if reference is not None else None
-    reached = plain["auc"] if plain else None
-    bars = [_bar("Plain split learning", 1.0 if reached is None else reached, "" if plain else "in theory")]
-    if reference is view:
-        return bars if plain else [_bar("This run", 1.0, "in theory")]
-    ceiling = promise["ceiling"] if promise["private"] else None
-    own = _bar("This run", None, "no limit" if ceiling is None else f"at most {_up(ceiling)}", ceiling=ceiling)
-    if found:
-        limit = "" if ceiling is None else f"(limit {_up(ceiling)})"
-        measured = _bar("This run", found["auc"], limit, ceiling=ceiling)
-        own = {**measured, "low": found["auc_low"], "high": found["auc_high"]}
-    return [*bars, own]
+    """Return what an attacker reaches without the run, with it, and in plain split learning."""
+    attack, without = strongest_attack(view), attack_without_run(view)
+    if view["promise"]["epsilon"] is None:
+        return [*_bar_without(without), _plain_bar("This run, without noise", attack)]
+    reference = baseline(views, view)
+    plain = _plain_bar("Plain split learning", strongest_attack(reference) if reference else None)
+    if attack is None:
+        return [*_bars_of_bounds(view), plain]
+    notes = [_fact(_bound_note(attack), "bound", attack["bound"])]
+    if attack["above_bound"]:
+        notes.append(_fact("above its bound by more than chance: run tpsl audit"))
+    with_run = _bar(f"With this run: {spoken(attack['name'])}", attack["auc"], "attack_auc", notes, attack)
+    return [*_bar_without(without), {**with_run, "start": without["auc"] if without else GUESSING}, plain]
 
 
-def _measured_attack(view: RunView) -> dict[str, Any] | None:
-    """Return what the attack that tables show has found; None where it was not run, or could not be scored."""
-    found = shown_attack(view)
-    return found if found is not None and found["auc"] is not None else None
+def _bar_without(without: ShownAttack | None) -> list[Bar]:
+    if without is None:
+        return []
+    note = _fact(_bound_note(without))
+    return [_bar("Without this run: features alone", without["auc"], "without_auc", [note], without)]
+
+
+def _bound_note(attack: ShownAttack) -> str:
+    if attack["bound"] is None:
+        return "nothing bounds it"
+    estimated = "estimated" if (attack["bound_low"] or 0.0) < (attack["bound_high"] or 0.0) else "proved"
+    return f"bound {attack_bound_text(attack)} ({KINDS.get(attack['kind'], attack['kind'])}, {estimated})"
+
+
+def _plain_bar(name: str, attack: ShownAttack | None) -> Bar:
+    reached = 1.0 if attack is None else attack["auc"]
+    bar = _bar(f"{name}: {'in theory' if attack is None else 'measured'}", reached, "plain_auc", [])
+    return {**bar, "start": GUESSING}
+
+
+def _bars_of_bounds(view: RunView) -> list[Bar]:
+    """Return what is known of attackers on a run that was not attacked: a bound for one kind, none for the other."""
+    promise, kind = view["promise"], promised_bound_of(view)
+    if promise["epsilon"] == 0:
+        return [_bar("With this run", GUESSING, None, [_fact("nothing that depends on a label crosses the border")])]
+    if not promise["private"]:
+        return [_bar("With this run", None, None, [_fact("nothing bounds it")])]
+    bound = bound_text(promise["ceiling"], promise["ceiling"], promise["ceiling"])
+    known = _bar(f"With this run: {KINDS[kind]}", None, None, [_fact("bound (proved, on average over the noise)")])
+    known["reached"] = _fact(f"≤ {bound}", "bound", promise["ceiling"])
+    known["bound"] = known["bound_low"] = known["bound_high"] = promise["ceiling"]
+    return [known, *([] if kind == "statistic" else [_bar_with_features(view)])]
+
+
+def _bar_with_features(view: RunView) -> Bar:
+    bar = _bar("With this run: noisy label and features", None, None, [])
+    bar["reached"] = _fact("more")
+    if view["party"] != LABEL_PARTY:
+        bar["notes"] = [_fact("by what features tell, which ε does not bound; the label party can measure it")]
+    elif view["recorded"]:
+        bar["notes"] = [_fact("by what features tell; not measured yet:"), _command("tpsl attack RUN")]
+    else:
+        bar["notes"] = [
+            _fact("by what features tell; no transcript was recorded to measure it. From the same vault:"),
+            _command("tpsl train JOB --record-transcript --out RUN"),
+            _command("tpsl attack RUN"),
+        ]
+    return bar
 
 
 def _utility_bars(view: RunView, views: Sequence[RunView]) -> list[Bar]:
     reference = baseline(views, view)
-    shown = [("Without privacy", reference)] if reference is not None else []
-    if reference is not view:
-        shown.append(("This run", view))
-    bars: list[Bar] = []
-    for name, run in shown:
-        area, test = tested_auc(run), run["test"] or {}
+    bars = [("Without noise", reference, None)] if reference is not None and reference is not view else []
+    shown: list[Bar] = []
+    for name, run, claim in [*bars, ("This run", view, "test_auc")]:
+        area = tested(run)
         if area is not None:
-            bars.append({**_bar(name, area), "low": test.get("test_auc_low"), "high": test.get("test_auc_high")})
-    return bars
+            bar = _bar(name, area.value, claim, [])  # type: ignore[arg-type]
+            shown.append({**bar, "low": area.low, "high": area.high, "start": GUESSING})
+    return shown
 
 
 def _features_bar(view: RunView) -> Bar:
-    return _bar("This run", None, "no limit is proved") if view["crossed"] else _bar("This run", 0.5, "none cross")
+    bar = _bar("This run", None if view["crossed"] else GUESSING, None, [])
+    bar["reached"] = _fact("no bound is proved" if view["crossed"] else "none cross")
+    return bar
 
 
-def _bar(name: str, value: float | None, note: str = "", *, ceiling: float | None = None) -> Bar:
-    text = " ".join(part for part in ("" if value is None else f"{value:.3f}", note) if part)
-    return Bar(name=name, text=text, value=value, low=None, high=None, ceiling=ceiling)
+def _bar(
+    name: str, value: float | None, claim: Claim | None, notes: list[Fact], attack: ShownAttack | None = None
+) -> Bar:
+    return Bar(
+        name=name,
+        reached=_fact(MISSING if value is None else f"{value:.3f}", claim, value),
+        notes=notes,
+        low=attack and attack["auc_low"],
+        high=attack and attack["auc_high"],
+        start=None,
+        bound=attack and attack["bound"],
+        bound_low=attack and attack["bound_low"],
+        bound_high=attack and attack["bound_high"],
+    )
 
 
 # ---- the numbers
 
 
 def _promise_card(view: RunView) -> Card:
-    promise = view["promise"]
+    promise, over = view["promise"], view["over_vaults"]
+    text, slack = _total_texts(view)
     title = "ε of any label" if view["spent_by"] == "run" else "Total ε of any label"
-    number = _fact(f"ε = {promise['total_epsilon_text']}", "total_epsilon", promise["total_epsilon"])
-    notes = [_fact(f"δ = {promise['total_delta_text']}")] if promise["total_delta"] else []
+    notes = [_fact(f"δ = {slack}")] if slack else []
+    if over:
+        notes.append(_fact(f"over all known vaults; its own: ε = {promise['total_epsilon_text']}"))
     if share_text(view):
         notes.append(_fact(share_text(view)))
-    notes.append(_fact(_whose_epsilon(view)))
-    if view["over_vaults"] is not None:
-        notes.append(_fact(f"over all known vaults: ε = {view['over_vaults']['epsilon_text']}"))
+    if not over:
+        notes.append(_fact(_whose_epsilon(view)))
+    number = _fact(f"ε = {text}", "total_epsilon", _total_epsilon(view))
     return Card(of="promise", title=title, number=number, notes=notes)
 
 
@@ -221,50 +324,44 @@ def _whose_epsilon(view: RunView) -> str:
     return by[view["spent_by"]]
 
 
-def _utility_card(view: RunView, views: Sequence[RunView]) -> Card:
-    area, reference, test = tested_auc(view), baseline(views, view), view["test"] or {}
-    number = _fact(MISSING if area is None else f"{area:.3f}", "test_auc", area)
-    notes = [_fact(_why_no_test(view))] if area is None else []
-    notes.extend(_interval(test.get("test_auc_low"), test.get("test_auc_high")))
-    if area is not None and reference is None:
-        notes.append(_fact("no run without noise here to compare with", "accuracy_lost"))
-    elif area is not None and reference is not None and reference is not view:
-        without = tested_auc(reference) or 0.0
-        change = f"{abs(without - area):.3f} {'less' if area <= without else 'more'} than without privacy"
-        notes.append(_fact(change, "accuracy_lost", without - area))
-        share = _share_kept(view, views)
-        if share is not None and share < 0.995:
-            notes.append(_fact(_GUESSING if share < _NOTHING else f"{_percent(share)} of the way from guessing"))
-    return Card(of="utility", title="Test AUC of the model", number=number, notes=notes)
+def _cost_card(view: RunView, views: Sequence[RunView]) -> Card:
+    lost, share, area = cost(view, views), share_kept(view, views), tested(view)
+    title = "What privacy costs in test AUC"
+    if lost is not None:
+        notes = [_fact(f"95 % interval {_signed(lost.low)} to {_signed(lost.high)}")]
+        if share is not None:
+            notes.append(_fact(f"keeps {100 * share:.0f}\u00a0% of the AUC above chance", "share_kept", share))
+        return Card(of="utility", title=title, number=_fact(_signed(lost.value), "auc_lost", lost.value), notes=notes)
+    number, notes = _fact(MISSING, "auc_lost"), []
+    if area is None:
+        notes = [_fact("not finished" if view["state"] == "unfinished" else why_untested(view))]
+    elif view["promise"]["epsilon"] is None:
+        notes = [_fact("this is the run without noise")]
+    else:
+        notes = [
+            _fact("no run without noise to compare with. Where both tables are at hand:"),
+            _command("tpsl train JOB --set privacy.mechanism=none --scratch --out runs/plain"),
+            _command("tpsl report RUN runs/plain"),
+        ]
+    return Card(of="utility", title=title, number=number, notes=notes)
 
 
-def _why_no_test(view: RunView) -> str:
-    if view["job"]["training"]["exchange"] == "labels":
-        return "the model is the feature party’s, and it is tested there"
-    if view["state"] == "unfinished":
-        return f"not finished: epoch {view['epoch']} of {view['epochs']}"
-    if view["local_head"] is not None:
-        return "only the local head was trained, on true labels"
-    return "its test records are all of one class" if view["test_records"] else "no test records"
-
-
-def _attack_card(view: RunView) -> Card:
-    promise, found = view["promise"], _measured_attack(view)
-    limit = _up(promise["ceiling"]) if promise["private"] else None
-    if found is None:
-        why = "not attacked yet" if view["party"] == LABEL_PARTY else "AUC that ε allows anybody, on average"
-        why = "there is nothing to attack" if promise["epsilon"] == 0 else why
-        number = _fact(f"≤ {limit}" if limit else "none", "ceiling", promise["ceiling"] if limit else None)
-        return Card(of="limit", title="Limit of any attack", number=number, notes=[_fact(why, "attack_auc")])
-    number = _fact(f"{found['auc']:.3f}", "attack_auc", found["auc"])
-    notes = [_fact("nothing limits it", "ceiling")]
-    if limit:
-        notes = [_fact(f"limit {limit} at ε = {promise['epsilon_text']}", "ceiling", promise["ceiling"])]
-    notes.extend(_interval(found["auc_low"], found["auc_high"]))
-    if limit and found["auc"] > promise["ceiling"]:
-        by_chance = "it limits the average, not a sample"
-        notes.append(_fact("above it by more than chance: a bug?" if found.get("above_ceiling") else by_chance))
-    return Card(of="attack", title="Attack AUC", number=number, notes=notes)
+def _advantage_card(view: RunView) -> Card:
+    attack, without, title = strongest_attack(view), attack_without_run(view), "What the run gives an attacker"
+    if attack is None or without is None:
+        why = "not measured" if attack is None else "the attack without the run, ‘no transcript’, was not measured"
+        if view["promise"]["epsilon"] == 0:
+            why = "nothing that depends on a label crosses the border"
+        return Card(of="attack", title=title, number=_fact(MISSING, "advantage"), notes=[_fact(why)])
+    reached, before = (interval(one["auc"], one["auc_low"], one["auc_high"]) for one in (attack, without))
+    assert reached is not None and before is not None
+    gained = reached.less(before)
+    notes = [
+        _fact("AUC with this run − AUC without"),
+        _fact(f"95 % interval {_signed(gained.low)} to {_signed(gained.high)}"),
+    ]
+    number = _fact(f"{'+' if gained.value > 0 else ''}{_signed(gained.value)}", "advantage", gained.value)
+    return Card(of="attack", title=title, number=number, notes=notes)
 
 
 def _features_card(view: RunView) -> Card:
@@ -277,27 +374,15 @@ def _features_card(view: RunView) -> Card:
     return Card(of="features", title="Your features that cross", number=number, notes=[_fact(note) for note in notes])
 
 
-def _share_kept(view: RunView, views: Sequence[RunView]) -> float | None:
-    """Return how much of the distance from guessing to the run without noise a run reaches."""
-    area, reference = tested_auc(view), baseline(views, view)
-    without = tested_auc(reference) if reference is not None and reference is not view else None
-    if area is None or without is None or without <= 0.5:
-        return None
-    return max(area - 0.5, 0.0) / (without - 0.5)
-
-
-def _interval(low: float | None, high: float | None) -> list[Fact]:
-    return [] if low is None or high is None else [_fact(f"95 % interval {low:.3f}–{high:.3f}")]
+def _signed(value: float) -> str:
+    """Return a difference of AUCs with three decimals and, below zero, a minus sign."""
+    text = f"{abs(value):.3f}"
+    return f"−{text}" if value < 0 and float(text) else text
 
 
 def _fact(text: str, claim: Claim | None = None, value: float | None = None) -> Fact:
-    return Fact(text=text, claim=claim, value=value)
+    return Fact(text=text, claim=claim, value=value, command=False)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f}\u00a0%"
-
-
-def _up(area: float) -> str:
-    """Return an AUC that bounds something with three decimals, never below it."""
-    return f"{math.ceil(round(area * 1000, 6)) / 1000:.3f}"
+def _command(text: str) -> Fact:
+    return Fact(text=text, claim=None, value=None, command=True)

@@ -55,6 +55,9 @@ def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) 
     view["curves"] = curves
     view["shared_words"] = shared_words(run.path, job, run.versions)
     view["local_head"] = for_json(run.local_head())
+    view["recorded"] = not job.trains or all(
+        (run.party(name) / "transcript").is_dir() for name in view["feature_parties"]
+    )
     for finding in FINDINGS:
         view[finding] = read_finding(path, finding)
     if result is not None:
@@ -127,6 +130,7 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         learned={},
         local_head=None,
         curves=[],
+        recorded=False,
         attacks=None,
         audit=None,
         replay=None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from pathlib import Path
@@ -18,7 +17,6 @@ from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Ledger, LedgerTotal, Vault, VaultError, VaultSum, default_place
-from tpsl.vault.errors import VaultLocked
 from tpsl.vault.ledger import Entry, describe_release
 from tpsl.vault.place import folders_of_vaults
 from tpsl.vault.storage import DATABASE
@@ -52,12 +50,7 @@ def read_ledger(run: RunFolder, job: Job, classes: int, vault: Path | None = Non
     noted = run.noted_ledger()
     then = LedgerTotal(noted["epsilon"], noted["delta"], bool(noted["private"])) if noted else None
     path = vault or run.vault()
-    try:
-        state = _state_of(path)
-    except VaultLocked:
-        if vault is not None:
-            raise
-        return RunLedger(None, _locked(path, noted), then)
+    state = _state_of(path)
     if state is None:
         if vault is not None:
             raise ValueError(f"there is no vault at {vault}")
@@ -93,10 +86,8 @@ def result_now(run: RunFolder, result: TrainResult) -> TrainResult:
 
 def classes_in(run: RunFolder) -> int | None:
     """Return the number of classes of a run's vault, if it can be reached."""
-    with suppress(VaultLocked):
-        state = _state_of(run.vault())
-        return state.ledger.classes if state else None
-    return None
+    state = _state_of(run.vault())
+    return state.ledger.classes if state else None
 
 
 def with_sums(views: Sequence[RunView], vaults: Sequence[Path | None], sums: Mapping[Path, VaultSum]) -> list[RunView]:
@@ -117,17 +108,6 @@ def known_vaults(own: Iterable[Path | None]) -> list[Path]:
     places = {default_place(), *(path.parent for path in there)}
     beside = [vault for place in places for vault in folders_of_vaults(place)]
     return sorted({path.resolve() for path in (*there, *beside)})
-
-
-def unlocked(vaults: Iterable[Path], problems: list[str]) -> list[Path]:
-    """Return the vaults that are there and can be opened; for each whose key is not at hand add a sentence."""
-    found = []
-    for vault in vaults:
-        try:
-            found += [vault] if Vault.exists(vault) else []
-        except VaultLocked:
-            problems.append(f"{vault}: is locked, and its key is not at hand; it is not counted")
-    return found
 
 
 def vault_label(vault: Path) -> str:
@@ -212,18 +192,7 @@ def _absent(noted: dict[str, Any] | None) -> str:
         return "The vault is not in this run’s folder, and the run has noted no other; `tpsl report --vault` names it."
     return (
         f"The vault {vault_label(Path(noted['vault']))} cannot be reached; `tpsl report --vault FOLDER` says where it "
-        f"is. {_as_noted(noted)}"
-    )
-
-
-def _locked(vault: Path, noted: dict[str, Any] | None) -> str:
-    sentence = f"The vault {vault_label(vault)} is locked: it is encrypted, and its key is not at hand."
-    return f"{sentence} {_as_noted(noted)}" if noted else sentence
-
-
-def _as_noted(noted: dict[str, Any]) -> str:
-    return (
-        f"At {noted['time'][:19].replace('T', ' ')} UTC the run noted ε = {rounded_up(noted['epsilon'], 4)}, "
+        f"is. At {noted['time'][:19].replace('T', ' ')} UTC the run noted ε = {rounded_up(noted['epsilon'], 4)}, "
         f"δ = {rounded_up(noted['delta'], 2)} for its records, and the ledger’s head {noted['head']}."
     )
 

@@ -17,10 +17,11 @@ from string import Template
 from typing import Any
 
 from tpsl.files import write_atomically
-from tpsl.report.hero import first_shown, hero
+from tpsl.report.hero import hero
+from tpsl.report.run_table import shown
 from tpsl.report.run_view import RunView
+from tpsl.report.verdicts import first_shown, lead
 from tpsl.report.versions import version_rows
-from tpsl.report.words import lead
 
 SCRIPTS = ("plotly-basic.min.js", "figures.js", "dom.js", "charts.js", "hero.js", "page.js")
 
@@ -53,7 +54,7 @@ def page_data(views: Sequence[RunView], *, title: str, about: str = "") -> dict[
         "about": about,
         "lead": lead(runs),
         "party": party,
-        "runs": runs,
+        "runs": [{**view, "shown": shown(view)} for view in runs],
         "heroes": {view["name"]: hero(view, runs) for view in runs},
         "first": first_shown(runs),
         "versions": version_rows(runs),

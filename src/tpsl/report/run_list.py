@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tpsl.report.run_table import summary
+from tpsl.report.run_table import shown, summary
+from tpsl.report.run_view import RunView
 from tpsl.report.spent import spent_on
+from tpsl.report.verdicts import is_private, recommended, tested
 from tpsl.report.watching import Snapshot, WatchedRun
-from tpsl.report.words import privacy_text
+from tpsl.report.words import privacy_text, spoken
 from tpsl.training.dotted import dotted
 
 _PROBLEMS = 5
@@ -27,14 +29,17 @@ def run_list(snapshot: Snapshot, folder: str, party: str) -> dict[str, Any]:
     `job` are the fields that all jobs share; each run's own `job` are the others. What is unknown is left out.
     """
     jobs = [dotted(run.view["job"]) for run in snapshot.runs]
-    shared = _shared(jobs)
+    shared, chosen = _shared(jobs), _recommended(snapshot)
     return {
         "title": f"Runs in {folder}/",
         "about": _problems(snapshot.problems),
         "party": party,
         "job": shared,
         "runs": [
-            _row(run, {name: value for name, value in job.items() if name not in shared})
+            {
+                **_row(run, {name: value for name, value in job.items() if name not in shared}),
+                "recommended": run.view["name"] in chosen,
+            }
             for run, job in zip(snapshot.runs, jobs, strict=True)
         ],
         "spent": spent_on(snapshot),
@@ -42,7 +47,7 @@ def run_list(snapshot: Snapshot, folder: str, party: str) -> dict[str, Any]:
 
 
 def _row(run: WatchedRun, job: Mapping[str, Any]) -> dict[str, Any]:
-    view, promise = run.view, run.view["promise"]
+    view, promise, attack = run.view, run.view["promise"], shown(run.view)
     row = {
         **summary(view),
         "version": run.version,
@@ -53,6 +58,8 @@ def _row(run: WatchedRun, job: Mapping[str, Any]) -> dict[str, Any]:
         "total_epsilon_text": promise["total_epsilon_text"],
         "total_delta_text": promise["total_delta_text"] if promise["total_delta"] else None,
         "privacy": privacy_text(view),
+        "attack_text": attack["name"] and spoken(attack["name"]),
+        "bound_text": f"{attack['bound_text']}, {attack['bound_of']}",
         "train_records": view["train_records"],
         "test_records": view["test_records"],
         "seconds": view["seconds"],
@@ -65,6 +72,16 @@ def _row(run: WatchedRun, job: Mapping[str, Any]) -> dict[str, Any]:
     }
     del row["over_vaults"]
     return {name: value for name, value in row.items() if value is not None}
+
+
+def _recommended(snapshot: Snapshot) -> set[str]:
+    """Return the names of the runs that a page on one data set would open with, of data sets with several to choose."""
+    groups: dict[str, list[RunView]] = {}
+    for view in snapshot.views:
+        if is_private(view) and tested(view):
+            groups.setdefault(view["data_group"], []).append(view)
+    found = (recommended(views) for views in groups.values() if len(views) > 1)
+    return {view["name"] for view in found if view is not None}
 
 
 def _running(run: WatchedRun) -> dict[str, Any]:

@@ -30,10 +30,10 @@ class Promise(TypedDict):
     words: str
     """The promise for a reader who knows no mathematics; it speaks of the total where that is known."""
     ceiling: float
-    """The AUC that this run's own ε and δ allow any attack that scores by what was released alone."""
+    """The bound on the AUC of an attack that scores by what was released alone: what this run's own ε and δ allow."""
     attack: str
-    """The attack that tables show: on gradients the shortest distance, on handed-over labels their likelihood, on a
-    statistic that of one who knows all other labels."""
+    """The attack that `closed_form` is of: on gradients the shortest distance, on handed-over labels their likelihood,
+    on a statistic that of an attacker who knows all other labels."""
     closed_form: float | None
     """Its AUC that follows from the mechanism alone; on a statistic, of a record whose vector is as long as may be."""
     closed_form_best: float | None
@@ -42,6 +42,23 @@ class Promise(TypedDict):
     """Its ROC curve, as lists of FPR and TPR; None for more than two classes."""
     worth_words: str
     """How many clean labels the noisy ones are worth at most; or nothing."""
+
+
+class ShownAttack(TypedDict):
+    """What one attack reached, beside the bound of its own kind of attacker."""
+
+    name: str
+    auc: float
+    auc_low: float | None
+    auc_high: float | None
+    kind: str
+    """What the attacker scores by: one of `tpsl.attacks.scoring.ScoredBy`."""
+    bound: float | None
+    bound_low: float | None
+    bound_high: float | None
+    """The ends of the 95 % interval of an estimated bound; both are the bound where it is proved."""
+    above_bound: bool
+    """Whether it lies above a proved bound by more than chance, which is a bug."""
 
 
 class Sighting(TypedDict):
@@ -142,6 +159,8 @@ class RunView(TypedDict):
     local_head: dict[str, float | None] | None
     curves: list[dict[str, Any]]
     """The metrics after each epoch, each entry with `epoch`; which other keys there are is up to the training."""
+    recorded: bool
+    """Whether the run can be attacked: a transcript was recorded, or none is needed."""
     attacks: dict[str, Any] | None
     audit: dict[str, Any] | None
     replay: dict[str, Any] | None

@@ -13,7 +13,7 @@ from pathlib import Path
 from tpsl.files import draft_of
 from tpsl.progress import Progress, no_progress
 from tpsl.report.label_view import job_view, last_change
-from tpsl.report.ledgers import known_vaults, unlocked, with_sums
+from tpsl.report.ledgers import known_vaults, with_sums
 from tpsl.report.page import told_apart
 from tpsl.report.promises import promise_of
 from tpsl.report.reading import read_view
@@ -142,10 +142,11 @@ class WatchedFolder:
         vaults = known_vaults(own)
         traces = tuple((str(vault), _traces_in(vault)) for vault in vaults)
         if traces != self._summed[0]:
-            problems: list[str] = []
+            written = [vault for vault in vaults if _is_written(vault)]
+            problems = [f"{vault}: is being written, or its writer was killed; it is not counted" for vault in written]
             sums: Mapping[Path, VaultSum] = {}
             try:
-                sums = sums_over([vault for vault in vaults if _can_be_read(vault, problems)])
+                sums = sums_over([vault for vault in vaults if vault not in written])
             except (ValueError, OSError) as error:
                 problems.append(str(error))
             self._summed = traces, sums, problems
@@ -197,14 +198,6 @@ def _without_vault(path: Path, name: str) -> RunView:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", errors="surrogateescape")).hexdigest()[:32]
-
-
-def _can_be_read(vault: Path, problems: list[str]) -> bool:
-    """Whether a vault can be read without waiting for anybody; if not, add a sentence that says why."""
-    if _is_written(vault):
-        problems.append(f"{vault}: is being written, or its writer was killed; it is not counted")
-        return False
-    return bool(unlocked([vault], problems))
 
 
 def _is_written(vault: Path) -> bool:

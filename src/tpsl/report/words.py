@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tpsl.report.run_view import RunView, SumOverVaults
 
@@ -40,15 +39,25 @@ def measured_text(area: float | None, low: float | None, high: float | None) -> 
     return f"{auc_text(area)} ({interval})" if interval else auc_text(area)
 
 
-def ceiling_text(attack: Mapping[str, Any]) -> str:
-    """Return the ceiling beside an attack's AUC: as it is where it is proved, with `≈` and `±` where it is estimated.
-
-    What was found by a version that did not say whose ceiling it is has none.
-    """
-    ceiling, low, high = (attack.get(key) for key in ("ceiling", "ceiling_low", "ceiling_high"))
-    if ceiling is None or low is None or high is None:
+def bound_text(bound: float | None, low: float | None, high: float | None) -> str:
+    """Return what bounds an attack's AUC: rounded up where it is proved, with `≈` and `±` where it is estimated."""
+    if bound is None or low is None or high is None or math.isnan(bound):
         return MISSING
-    return f"≈ {ceiling:.3f} ±{(high - low) / 2:.3f}" if low < high else auc_text(ceiling)
+    return f"≈ {bound:.3f} ±{(high - low) / 2:.3f}" if low < high else f"{math.ceil(round(bound * 1e4, 5)) / 1e4:.4f}"
+
+
+KINDS = {
+    "noisy label": "noisy label alone",
+    "noisy label and features": "noisy label and features",
+    "features": "features alone",
+    "statistic": "statistic, all other labels known",
+}
+"""What an attacker scores by (`tpsl.attacks.scoring.ScoredBy`), as it is shown beside the bound of that attacker."""
+
+
+def spoken(name: str) -> str:
+    """Return the name of an attack as it is shown."""
+    return name.replace("_", " ")
 
 
 def interval_text(low: float | None, high: float | None) -> str:
@@ -162,6 +171,11 @@ def privacy_text(view: RunView) -> str:
     return "no: no noise" if view["promise"]["total_epsilon"] is None else "no: seeded noise"
 
 
+def odds_factor(epsilon: float) -> str:
+    """Return e^ε, the factor by which a release changes the odds of a label at most, rounded up."""
+    return rounded_up(math.exp(epsilon), 3) if epsilon < 13 else f"e^{rounded_up(epsilon, 4)}"
+
+
 def promise_text(epsilon: float, delta: float, private: bool, share: float | None) -> str:
     """Return what is promised about every record's label, for a reader who knows no mathematics.
 
@@ -179,7 +193,7 @@ def promise_text(epsilon: float, delta: float, private: bool, share: float | Non
         )
     if epsilon == 0:
         return "Nothing that depends on a label crosses the border."
-    factor = rounded_up(math.exp(epsilon), 3) if epsilon < 13 else f"e^{rounded_up(epsilon, 4)}"
+    factor = odds_factor(epsilon)
     slack = f", apart from a slack of δ = {rounded_up(delta, 2)} in probability" if delta else ""
     if share is None:
         return (
@@ -212,84 +226,3 @@ def exposure_text(view: RunView) -> str:
         f"Of your features, {view['crossed']:,} numbers for each record cross the border, and nothing is proved about "
         "what they reveal."
     )
-
-
-def baseline(views: Sequence[RunView], of: RunView) -> RunView | None:
-    """Return the run that a run is measured against: the first finished one on the same data without noise."""
-    return next(
-        (
-            view
-            for view in views
-            if view["promise"]["epsilon"] is None and view["test"] and view["data_group"] == of["data_group"]
-        ),
-        None,
-    )
-
-
-def lead(views: Sequence[RunView]) -> str:
-    """Return the result in three sentences: is it private, what does it reach, what does it leak."""
-    private = [view for view in views if is_private(view)]
-    if len(views) == 1 and views[0]["promise"]["large_delta"]:
-        return f"This run promises ε = {budget_text(views[0])}. {LARGE_DELTA_TEXT}"
-    if not private:
-        return "This run is not private." if len(views) == 1 else "None of these runs is private."
-    count = f"{len(private)} of these {len(views)} runs are private."
-    if len(views) == 1:
-        count = "This run is private."
-    elif len(private) == len(views):
-        count = "Both runs are private." if len(views) == 2 else f"All {len(views)} runs are private."
-    elif len(private) == 1:
-        count = f"One of these {len(views)} runs is private."
-    best = praised(views)
-    if best is None:
-        return f"{count} It promises ε = {budget_text(private[0])}." if len(private) == 1 else count
-    where = f" on {best['data']}" if len({view["data_group"] for view in views}) > 1 else ""
-    which = "It" if len(private) == 1 else f"The most accurate of them{where}, {best['name']},"
-    reference = baseline(views, best)
-    without = f" ({auc_text(tested_auc(reference))} without privacy)" if reference else ""
-    reach = f"{which} promises ε = {budget_text(best)} and has a test AUC of {auc_text(tested_auc(best))}{without}."
-    attack = shown_attack(best)
-    if attack is None:
-        return f"{count} {reach}"
-    reached, (who, reader) = (
-        measured_text(attack["auc"], attack["auc_low"], attack["auc_high"]),
-        _ATTACKERS[best["promise"]["attack"]],
-    )
-    return (
-        f"{count} {reach} {who} reaches {reached}, where 0.5 is guessing and "
-        f"{auc_text(best['promise']['ceiling'])} is the most that its ε allows {reader}, on average."
-    )
-
-
-_ATTACKERS = {
-    "shortest_distance": ("The shortest-distance attack on its transcript", "a reader of noisy labels"),
-    "likelihood": ("The likelihood of its noisy labels", "a reader of noisy labels"),
-    "statistic": ("Who has its noisy statistic and knows all labels but one", "such a one"),
-}
-"""Who has what AUC in a sentence, by the attack that a table shows, and whom its ceiling is for."""
-
-
-def shown_attack(view: RunView) -> dict[str, Any] | None:
-    """Return what the attack that tables show has found, if it was run."""
-    found: dict[str, Any] | None = (view["attacks"] or {}).get("attacks", {}).get(view["promise"]["attack"])
-    return found
-
-
-def praised(views: Sequence[RunView]) -> RunView | None:
-    """Return the most accurate private run among those on the data of the first of them; None if none was tested."""
-    tested = [view for view in views if is_private(view) and tested_auc(view) is not None]
-    return max(
-        (view for view in tested if view["data_group"] == tested[0]["data_group"]),
-        key=lambda view: tested_auc(view) or 0.0,
-        default=None,
-    )
-
-
-def is_private(view: RunView) -> bool:
-    """Whether a run may simply be called private: secret noise in every release, and no large δ."""
-    return view["promise"]["private"] and not view["promise"]["large_delta"]
-
-
-def tested_auc(view: RunView) -> float | None:
-    """Return the AUC of a run's model on test records, if it was tested."""
-    return (view["test"] or {}).get("test_auc")

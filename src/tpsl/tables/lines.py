@@ -2,9 +2,7 @@
 
 import io
 import re
-import zipfile
-import zlib
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,36 +13,34 @@ from tpsl.tables.locations import StoredFile
 PIECE_BYTES = 1 << 16
 _BUFFER_BYTES = 1 << 20
 
-_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-COMPRESSIONS = ("", *_CODECS, ".zip")
+_CODECS = {".gz": "gzip", ".zst": "zstd"}
+COMPRESSIONS = ("", *_CODECS)
+_NOT_READ = (".tar.gz", ".tgz", ".tar", ".zip", ".bz2")
 _FAULT = re.compile(rb"\r(?!\n)|(?:\A|(?<=\n))\r?\n")
-_DAMAGED = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)
+_DAMAGED = (pa.ArrowException, OSError)
 
 
 class LineStream(io.RawIOBase):
     """The text of a file; `read` returns whole lines, and only the last line of the file may lack its end.
 
-    The ending tells how the file is compressed: `.gz`, `.bz2`, `.zst`, `.zip` (an archive of one file). Where a
-    compressed file is damaged or cut off, the text ends with the last whole line before that place; `finish` then
-    raises. With `strict_lines` an empty line, and a carriage return inside a line, are errors that name the line.
+    The ending tells how the file is compressed: `.gz` or `.zst`. Where a compressed file is damaged or cut off, the
+    text ends with the last whole line before that place; `finish` then raises. With `strict_lines` an empty line, and a
+    carriage return inside a line, are errors that name the line.
     """
 
     def __init__(self, file: StoredFile, strict_lines: bool = False) -> None:
-        if file.name.lower().endswith((".tar.gz", ".tgz", ".tar")):
-            raise DataError(
-                f"{file.name}: this is an archive of several files; unpack it and give the training file in it"
-            )
+        if file.name.lower().endswith(_NOT_READ):
+            raise DataError(f"{file.name}: archives and .bz2 files are not read; unpack it, or give the table as .gz")
         self.name, self.lines = file.name, 0
         self.unfinished_line: int | None = None
         """The number of the last line, once it is read, if it has no end."""
         self._file = io.BufferedReader(file.open(), _BUFFER_BYTES)
         self._strict = strict_lines
         self._rest = self._ahead = b""
-        self._ended, self._failure = False, None
-        try:
-            self._text: Any = _uncompressed(file.name, self._file)
-        except _DAMAGED as error:
-            self._text, self._ended, self._failure = None, True, error
+        self._ended = False
+        self._failure: Exception | None = None
+        codec = _CODECS.get(file.name[file.name.rfind(".") :].lower())
+        self._text: Any = self._file if codec is None else pa.CompressedInputStream(self._file, codec)
 
     @property
     def position(self) -> int:
@@ -108,16 +104,3 @@ class LineStream(io.RawIOBase):
             sentence = "the line is empty" if b"\n" in fault.group() else "a carriage return stands inside the line"
             line = self.lines + text.count(b"\n", 0, fault.start()) + 1
             raise DataError(f"{self.name}: line {line}: {sentence}")
-
-
-def _uncompressed(name: str, file: IO[bytes]) -> Any:
-    ending = name[name.rfind(".") :].lower()
-    if ending in _CODECS:
-        return pa.CompressedInputStream(file, _CODECS[ending])
-    if ending == ".zip":
-        archive = zipfile.ZipFile(file)
-        members = [member for member in archive.infolist() if not member.is_dir()]
-        if len(members) != 1:
-            raise DataError(f"{name}: the archive holds {len(members)} files and must hold one")
-        return archive.open(members[0])
-    return file

@@ -1,5 +1,4 @@
-"""Reading and writing tables: CSV, plain or compressed, or Parquet, in one file or many; the columns that are asked for, block by
-block."""
+"""Reading and writing tables: CSV, plain or compressed, or Parquet, in one file or many; columns come block by block."""
 
 import csv
 import io

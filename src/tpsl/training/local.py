@@ -30,7 +30,6 @@ from tpsl.transport.channel import MOST_STREAMS
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import ReleasePolicy, default_place
-from tpsl.vault.key import read_key_file, use_key
 from tpsl.vault.policy import DEFAULT_MAX_EPSILON
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ ConnectAddress = Annotated[str, AfterValidator(_reachable)]
 MetricsHost = Annotated[str, AfterValidator(_in_numbers)]
 LocalPath = Annotated[Path, Field(strict=False)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
-_PATHS = ("certificates", "out", "start_from", "vault", "vaults", "vault_key", "data", "alignment", "spu_python")
+_PATHS = ("certificates", "out", "start_from", "vault", "vaults", "data", "alignment", "spu_python")
 
 
 class Local(BaseModel):
@@ -93,9 +92,6 @@ class Local(BaseModel):
     vaults: LocalPath | None = Field(
         None, description="Label party: the folder of all its vaults; 'vaults' if not given."
     )
-    vault_key: LocalPath | None = Field(
-        None, description="Label party: the key file that opens its encrypted vaults and encrypts new ones."
-    )
     max_epsilon: float = Field(
         DEFAULT_MAX_EPSILON,
         ge=0,
@@ -109,9 +105,6 @@ class Local(BaseModel):
     )
     not_private: bool = Field(
         False, description="Label party: permit what protects nothing, no noise or seeded noise. For experiments."
-    )
-    allow_lookalikes: bool = Field(
-        False, description="Label party: draw for ids that differ only in spaces, case or leading zeros."
     )
     compose: bool = Field(
         False, description="Label party: permit a second release of records that were released before; the ε add up."
@@ -203,14 +196,9 @@ class Local(BaseModel):
 
         return None if self.start_from is None else StartingPoint(self.start_from)
 
-    def use_vault_key(self) -> None:
-        """Have this process, and those that it starts, open vaults with the key file that is named, if one is."""
-        if self.vault_key is not None:
-            use_key(read_key_file(self.vault_key))
-
     def release_policy(self) -> ReleasePolicy:
         """Return what the label party permits."""
-        return ReleasePolicy(self.max_epsilon, self.not_private, self.compose, self.max_delta, self.allow_lookalikes)
+        return ReleasePolicy(self.max_epsilon, self.not_private, self.compose, self.max_delta)
 
     def vault_choice(self) -> VaultChoice:
         """Return what the label party says of its vaults, and what it permits."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,7 @@ from tpsl.vault import (
     Vault,
     VaultError,
 )
-from tpsl.vault.planned import Charge, Planned
-from tpsl.vault.statistic_plan import PlannedStatistic
+from tpsl.vault.planned import Charge, Planned, PlannedStatistic
 from tpsl.vault.totals import total_of
 
 
@@ -43,7 +41,6 @@ def noisy_labels_for(
     the records it knows; the others are added. The release happens once: a second run on the vault gets the same noisy
     labels. What the policy does not permit is an error before anything is drawn.
     """
-    side = as_stored(side, vault_path)
     store_labels(side, vault_path, notice)
     noisy = release_labels(job, side.records, vault_path, notice, policy)
     with Vault.open(vault_path) as vault:
@@ -153,29 +150,9 @@ def _what_was_released(report: ReleaseReport) -> str:
     return f"{report.released:,} noisy labels released with {report.mechanism}{before}"
 
 
-def as_stored(side: LabelSide, vault_path: Path) -> LabelSide:
-    """Return the label party's records as the vault there calls them, or would if it were there.
-
-    A vault that was made by an older version knows aligned records by what the alignment calls them.
-    """
-    if side.records.own_ids is None or not Vault.exists(vault_path):
-        return side
-    with Vault.open(vault_path) as vault:
-        return _as_known(vault, side)
-
-
-def _as_known(vault: Vault, side: LabelSide) -> LabelSide:
-    records, aligned = side.records, replace(side, records=replace(side.records, own_ids=None))
-    if records.own_ids is None:
-        return side
-    is_older = not vault.knows(records.training_ids).any() and vault.knows(aligned.records.training_ids).any()
-    return aligned if is_older else side
-
-
 def compared(vault: Vault, side: LabelSide) -> Overlap:
     """Return what a vault has in common with the training records and their labels."""
-    known = _as_known(vault, side).records
-    return vault.compare(known.training_ids, taken(reveal(side.labels), known.train))
+    return vault.compare(side.records.training_ids, taken(reveal(side.labels), side.records.train))
 
 
 def compared_without_alignment(vault: Vault, side: LabelSide) -> Overlap | None:
@@ -259,7 +236,9 @@ def _store_training(side: LabelSide, vault_path: Path, notice: Notice, may_be_ne
         notice(f"storing {len(ids):,} training labels in the new vault {vault_path}")
         try:
             classes, are_new = side.records.classes, side.records.ids_are_new
-            Vault.create(vault_path, classes=classes, batches=[(ids, labels, units)], counts_people=are_new).close()
+            batches = [(ids, labels, units)]
+            made = Vault.create(vault_path, classes=classes, batches=batches, counts_people=are_new, notice=notice)
+            made.close()
             return
         except VaultError:
             if not Vault.exists(vault_path):  # or another process has made it
@@ -301,4 +280,4 @@ def _add_new(
     new = ~vault.knows(ids)
     chosen = pa.array(new)
     notice(f"adding {int(new.sum()):,} {what} labels to the vault {vault.path}")
-    vault.add([(ids.filter(chosen), labels[new], None if units is None else units.filter(chosen))])
+    vault.add([(ids.filter(chosen), labels[new], None if units is None else units.filter(chosen))], notice=notice)

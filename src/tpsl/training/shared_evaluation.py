@@ -25,7 +25,7 @@ from tpsl.files import for_json, read_plain, shortened
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Notice, no_notice
 from tpsl.training.noisy_metrics import NoisyMetrics, noisy_metrics
-from tpsl.training.releases import as_stored, noisy_labels_of, noisy_test_labels
+from tpsl.training.releases import noisy_labels_of, noisy_test_labels
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.vault import LedgerTotal, NoisyLabels, ReleasePolicy
@@ -116,7 +116,6 @@ def evaluate_test_records(
             "they have changed since"
         )
     versions = run.versions()  # what can fail comes before what costs
-    side = as_stored(side, terms.vault)
     noisy, total = noisy_test_labels(terms.mechanism, side, terms.vault, terms.notice, terms.policy)
     return _shared(run, versions, "test records", noisy, predicted), total
 
@@ -130,7 +129,7 @@ def evaluate_new_records(
     are refused: the scores were fitted to their noisy labels.
     """
     _finished(run)
-    trained = pc.sum(pc.is_in(ids, value_set=as_stored(side, terms.vault).records.training_ids)).as_py()
+    trained = pc.sum(pc.is_in(ids, value_set=side.records.training_ids)).as_py()
     if trained:
         raise RunError(f"{run.path}: was trained on {trained:,} of the {len(ids):,} records; evaluate it on others")
     versions = run.versions()

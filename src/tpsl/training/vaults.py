@@ -23,7 +23,6 @@ from tpsl.party.label_party import LabelParty
 from tpsl.training.job import Job
 from tpsl.training.origin import Ledgered
 from tpsl.training.releases import (
-    as_stored,
     check_first_releases,
     check_labels,
     compared,
@@ -49,10 +48,8 @@ from tpsl.vault import (
     VaultError,
 )
 from tpsl.vault.ledger import as_json, describe_release, now
-from tpsl.vault.lookalikes import refuse_alike
 from tpsl.vault.place import free_name, vaults_in
-from tpsl.vault.planned import Planned
-from tpsl.vault.statistic_plan import PlannedStatistic
+from tpsl.vault.planned import Planned, PlannedStatistic
 
 
 @dataclass(frozen=True)
@@ -108,8 +105,6 @@ class RunVault:
         """Raise what the releases would raise, before anything is stored or drawn."""
         job, records = self.job, self.records
         if not Vault.exists(self.path):
-            if not self.policy.allow_lookalikes:
-                refuse_alike(records.training_ids)
             check_first_releases(job, records.classes, len(records.train), self.policy)
             return
         with Vault.open(self.path) as vault:
@@ -218,7 +213,7 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
     """
 
     def at(path: Path) -> RunVault:
-        return RunVault(setup, as_stored(side, path), path, choice.policy, may_be_new=choice.may_be_new)
+        return RunVault(setup, side, path, choice.policy, may_be_new=choice.may_be_new)
 
     run = setup.run
     if not setup.job.releases:
@@ -239,11 +234,6 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
         if not chosen.policy.compose:
             _refuse_people_of_another_vault(chosen, vaults_in(choice.place))
     chosen.check()
-    if chosen.side is not side:
-        setup.watching.notice(
-            f"the vault {chosen.path} was made by an older version and knows these records by the ids of their "
-            "alignment: without it they are not recognised, and nobody is kept from releasing their labels again"
-        )
     if setup.search is None:  # between the runs of a search a peer waits, and could measure it
         tell_of_rare_labels(setup.job, side, setup.watching.notice)
     if reason := setup.job.privacy.reason(side.records.classes):

@@ -23,7 +23,7 @@ from tpsl.training.join import join
 from tpsl.training.local import Local, LocalError, listen_address, own_data
 from tpsl.training.observer import Watching
 from tpsl.training.released import Released
-from tpsl.training.releases import as_stored, release_labels
+from tpsl.training.releases import release_labels
 from tpsl.training.search_step import SearchStep
 from tpsl.training.serve import serve
 from tpsl.transport.channel import JobStopped
@@ -148,7 +148,7 @@ def _released(search: JointSearch, side: LabelSide) -> Released:
         if trial.has_diverged:
             continue
         path = trial.run.vault()
-        records = as_stored(side, path).records
+        records = side.records
         noisy = release_labels(trial.job, records, path, no_notice, policy)
         check_release(search.out, noisy)
         with Vault.open(path) as vault:

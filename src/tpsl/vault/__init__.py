@@ -10,13 +10,11 @@ from tpsl.vault.comparing import Overlap
 from tpsl.vault.errors import VaultBusy, VaultError, VaultFull
 from tpsl.vault.incoming import Incoming
 from tpsl.vault.ledger import Entry, LargestUnit, Ledger, Spent
-from tpsl.vault.lookalikes import Lookalikes
-from tpsl.vault.noisy import NoisyLabels
-from tpsl.vault.noisy_statistic import NoisyStatistic
+from tpsl.vault.noisy import NoisyLabels, NoisyStatistic
 from tpsl.vault.place import default_place
+from tpsl.vault.planned import StatisticPlan
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
-from tpsl.vault.statistic_plan import StatisticPlan
 from tpsl.vault.summing import VaultSum, sums_over
 from tpsl.vault.tables import LabelTable
 from tpsl.vault.totals import LedgerTotal
@@ -31,7 +29,6 @@ __all__ = [
     "LargestUnit",
     "Ledger",
     "LedgerTotal",
-    "Lookalikes",
     "NoisyLabels",
     "NoisyStatistic",
     "Overlap",

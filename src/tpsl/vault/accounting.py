@@ -11,7 +11,7 @@ from tpsl.vault import ledger
 from tpsl.vault.blocks import count_records, read_blocks
 from tpsl.vault.ledger import LargestUnit, Ledger, Spent
 from tpsl.vault.people import largest_person
-from tpsl.vault.text_parts import TextParts
+from tpsl.vault.spill_file import TextParts
 from tpsl.vault.texts import HashKey, Texts
 from tpsl.vault.totals import Releases, ReleasesOfEach, ways_out
 from tpsl.vault.units import UnitKind, UnitRows, largest_unit
@@ -45,7 +45,6 @@ def _spent(ways: Iterable[tuple[Releases, int]]) -> tuple[Spent, ...]:
 def _largest_unit(connection: sqlite3.Connection, folder: Path, records: int) -> LargestUnit:
     """Find the unit that spent most; sums are exact: the records of a unit are counted by history.
 
-    A record without a unit (older versions let both into one vault) counts as a unit of its own, and is never skipped.
     Units are taken in parts, by their hashes, so that memory is bounded.
     """
     kinds: set[UnitKind] = set()
@@ -54,12 +53,9 @@ def _largest_unit(connection: sqlite3.Connection, folder: Path, records: int) ->
         for block, index_of in zip(read_blocks(connection), releases.by_chunk(), strict=True):
             history_of = index_of.astype(np.int64)
             given = Texts.empty(len(block)) if block.units is None else block.units
-            alone = given.equal(Texts.empty(len(block)))
-            kinds |= {frozenset({(history, 1)}) for history in np.unique(history_of[alone]).tolist()}
             part_of = (given.hashes(key) % np.uint64(parts)).astype(np.uint16)
-            rows = np.flatnonzero(~alone)
-            rows = rows[np.argsort(part_of[rows], kind="stable")]
-            units, ends = given.take(rows), np.cumsum(np.bincount(part_of[rows], minlength=parts)).tolist()
+            rows = np.argsort(part_of, kind="stable")
+            units, ends = given.take(rows), np.cumsum(np.bincount(part_of, minlength=parts)).tolist()
             for part, (start, end) in enumerate(pairwise([0, *ends])):
                 whom.write(part, units.part(start, end), history_of[rows[start:end]])
         histories = releases.histories()

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.vault import blocks, id_index, ledger, lookalikes
+from tpsl.progress import Notice
+from tpsl.vault import blocks, id_index, ledger
 from tpsl.vault.blocks import Positions
 from tpsl.vault.coverage import PositionSet, covered_by, masks
 from tpsl.vault.errors import VaultError
+from tpsl.vault.near_duplicates import NearDuplicates
 from tpsl.vault.pairs import Pairs
 from tpsl.vault.portions import Portion, Stretch, gathered, place_in
 from tpsl.vault.texts import TextDigest, Texts
@@ -32,14 +34,22 @@ class Added:
     changed_after_release: int
 
 
-def add(connection: sqlite3.Connection, folder: Path, classes: int, portions: Iterable[Portion]) -> Added:
-    """Append new records and update changed labels, inside the running transaction, with their ledger entry."""
+def add(
+    connection: sqlite3.Connection, folder: Path, classes: int, portions: Iterable[Portion], notice: Notice
+) -> Added:
+    """Append new records and update changed labels, inside the running transaction, with their ledger entry.
+
+    Near-duplicate ids are told to `notice`.
+    """
     with Pairs(folder) as new_ids:
         adding = _Adding(connection, folder, classes, new_ids)
         known = blocks.count_records(connection)
         for portion in gathered(portions, _ROWS_TO_LOOK_UP if known else _ROWS):
             adding.take(portion)
-        return adding.finish()
+        added = adding.finish()
+        if sentence := adding.near_duplicates.sentence():
+            notice(sentence)
+        return added
 
 
 def require_units(connection: sqlite3.Connection, positions: Positions, units: Texts) -> None:
@@ -74,7 +84,7 @@ class _Adding:
         self._seen, self._changed = PositionSet(), PositionSet()
         self._ids, self._units = TextDigest(), TextDigest()
         self._has_units = blocks.has_units(connection) if self._known else None
-        self._styles = lookalikes.known_styles(connection)
+        self.near_duplicates = NearDuplicates(connection, folder)
         self._new_rows: list[_NewRows] = []
 
     def take(self, portion: Portion) -> None:
@@ -99,8 +109,7 @@ class _Adding:
             self._has_units = rows.units is not None
         first = self._known + self._new_ids.count
         self._ids.update(rows.ids)
-        if self._styles.records == first:  # not so in a vault of an older version
-            self._styles = self._styles.joined(rows.ids)
+        self.near_duplicates.take(rows.ids, first)
         if rows.units is not None:
             self._units.update(rows.units)
         self._new_ids.take(rows.ids.hashes(self._key), np.arange(first, first + len(rows)))
@@ -125,7 +134,6 @@ class _Adding:
                 "labels_changed_after_release": after_release,
             }
             ledger.append(self._connection, "added", details)
-            lookalikes.examine(self._connection, self._folder, self._styles)
         return added
 
     def _occurs_twice(self, first: int, second: int) -> str:

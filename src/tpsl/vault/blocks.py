@@ -43,7 +43,7 @@ class Block:
     ids: Texts
     labels: npt.NDArray[np.int64]
     units: Texts | None
-    """None: no record has a unit. An empty text: this one has none (older versions let both into one vault)."""
+    """None: no record of the vault has a unit; otherwise all have one."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -61,10 +61,12 @@ class Block:
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Put records one after the other."""
-        units = None
-        if any(part.units is not None for part in parts):
-            units = Texts.joined(Texts.empty(len(part)) if part.units is None else part.units for part in parts)
-        return cls(Texts.joined(part.ids for part in parts), np.concatenate([part.labels for part in parts]), units)
+        units = [part.units for part in parts if part.units is not None]
+        return cls(
+            Texts.joined(part.ids for part in parts),
+            np.concatenate([part.labels for part in parts]),
+            Texts.joined(units) if units else None,
+        )
 
 
 def count_records(connection: sqlite3.Connection) -> int:
@@ -151,7 +153,7 @@ def labels_at(connection: sqlite3.Connection, positions: Positions) -> npt.NDArr
 
 
 def units_at(connection: sqlite3.Connection, positions: Positions) -> Texts:
-    """The unit at each of these positions, which must exist; an empty text where there is none."""
+    """The unit at each of these positions, which must exist; an empty text in a vault without units."""
     order, parts = [np.zeros(0, np.intp)], []
     for chunk, rows in by_chunk(positions):
         block = read_block(connection, chunk)

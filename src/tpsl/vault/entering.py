@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+from tpsl.progress import Notice
 from tpsl.vault import adding, ledger
 from tpsl.vault.adding import Added
 from tpsl.vault.blocks import count_records
@@ -17,21 +18,19 @@ from tpsl.vault.incoming import Incoming
 from tpsl.vault.portions import portions_of
 from tpsl.vault.tables import Batch
 
-_SCHEMA = "CREATE TABLE IF NOT EXISTS last_files (digest TEXT NOT NULL, head TEXT NOT NULL, added TEXT NOT NULL)"
-"""A table of its own, with one row: vaults without it stay as they are."""
 
-
-def enter(connection: sqlite3.Connection, folder: Path, classes: int, batches: Iterable[Batch] | Incoming) -> Added:
+def enter(
+    connection: sqlite3.Connection, folder: Path, classes: int, batches: Iterable[Batch] | Incoming, notice: Notice
+) -> Added:
     """Add records inside the running transaction (`adding.add`), unless a command that was killed has done so."""
     if not isinstance(batches, Incoming):
-        return adding.add(connection, folder, classes, portions_of(batches, classes))
+        return adding.add(connection, folder, classes, portions_of(batches, classes), notice)
     done = entered(connection, batches)
     if done is not None:
         return done
     batches.require_classes(classes)
-    added = adding.add(connection, folder, classes, batches.portions())
+    added = adding.add(connection, folder, classes, batches.portions(), notice)
     _, head = ledger.read_last(connection)
-    connection.execute(_SCHEMA)
     connection.execute("DELETE FROM last_files")
     row = batches.digest(), head, json.dumps(asdict(added))
     connection.execute("INSERT INTO last_files VALUES (?, ?, ?)", row)
@@ -54,8 +53,6 @@ def is_made_of(connection: sqlite3.Connection, files: Incoming) -> bool:
 
 def _entered_last(connection: sqlite3.Connection, files: Incoming) -> Added | None:
     """What was added when these files entered, if that is the last that has happened to the vault."""
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'last_files'").fetchone():
-        return None
     _, head = ledger.read_last(connection)
     query = "SELECT added FROM last_files WHERE digest = ? AND head = ?"
     found = connection.execute(query, (files.digest(), head)).fetchone()

@@ -1,7 +1,6 @@
 """The one error of this room, and the translation of SQLite's errors into it."""
 
 import sqlite3
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +12,6 @@ class VaultError(ValueError):
 
 class VaultBusy(VaultError):
     """Another process is writing to the vault; nothing is wrong, and asking again later helps."""
-
-
-class VaultLocked(VaultError):
-    """The vault is encrypted, and this process has no key that opens it."""
 
 
 class VaultFull(VaultError):
@@ -42,13 +37,8 @@ _EXPLAINED: dict[str, tuple[type[VaultError], str]] = {
 """What an error of SQLite with these words in it means; the first that fits."""
 
 
-def database_errors() -> tuple[type[Exception], ...]:
-    """What SQLite raises, and SQLCipher where it is in use.
-
-    Where a damaged file garbles its own error message, decoding that message fails instead.
-    """
-    sqlcipher = sys.modules.get("sqlcipher3.dbapi2")
-    return (sqlite3.DatabaseError, UnicodeDecodeError, *([sqlcipher.DatabaseError] if sqlcipher else []))
+DATABASE_ERRORS = sqlite3.DatabaseError, UnicodeDecodeError
+"""What SQLite raises. Where a damaged file garbles its own error message, decoding that message fails instead."""
 
 
 @contextmanager
@@ -56,7 +46,7 @@ def sqlite_errors(path: Path) -> Iterator[None]:
     """Turn whatever SQLite raises inside the block into a `VaultError` that names the vault at `path`."""
     try:
         yield
-    except database_errors() as error:
+    except DATABASE_ERRORS as error:
         raise explained(path, error) from error
 
 

@@ -17,23 +17,13 @@ from tpsl.vault.blocks import CHUNK
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.comparing import Overlap, differing_by_chance
 from tpsl.vault.errors import VaultError
-from tpsl.vault.ledger import read_first
 from tpsl.vault.texts import Texts
 
 _Labels = npt.NDArray[np.int64]
 
-_SCHEMA = "CREATE TABLE IF NOT EXISTS file_records (ids BLOB NOT NULL, labels BLOB NOT NULL)"
-"""A table of its own, made when it is needed: vaults without it stay as they are."""
-
-PEOPLE_NOT_KEPT = (
-    "this vault was made by an older version and does not know whom its records are about: labels of the same people "
-    "that come without an alignment are not recognised, until a run with an alignment has used the vault"
-)
-
 
 def keep(connection: sqlite3.Connection, ids: Any, labels: _Labels) -> None:
     """Keep those of a file's records that are not there yet, inside the running transaction."""
-    connection.execute(_SCHEMA)
     given = ids_as_text(ids)
     new = np.flatnonzero(_found(connection, given)[0] < 0)
     for start in range(0, len(new), CHUNK):
@@ -53,18 +43,9 @@ def compare(connection: sqlite3.Connection, ids: Any, labels: _Labels) -> Overla
     return Overlap(len(here), len(others), len(here), first, differing_by_chance(told[told >= 0], stored[told >= 0]))
 
 
-def are_missing(connection: sqlite3.Connection) -> bool:
-    """Whether a vault of people has kept no such records: an older version has made it."""
-    return bool(read_first(connection).details.get("counts_people")) and not _are_kept(connection)
-
-
-def _are_kept(connection: sqlite3.Connection) -> bool:
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'file_records'").fetchone() is not None
-
-
 def _found(connection: sqlite3.Connection, ids: Texts) -> tuple[_Labels, _Labels]:
     """Which of the kept records each id is, -1 for none of them, and the labels of those kept."""
-    rows = connection.execute("SELECT ids, labels FROM file_records").fetchall() if _are_kept(connection) else []
+    rows = connection.execute("SELECT ids, labels FROM file_records").fetchall()
     try:
         kept = Texts.joined([Texts.from_bytes(stored) for stored, _ in rows])
         kept_labels = np.frombuffer(b"".join(labels for _, labels in rows), "<u2").astype(np.int64)

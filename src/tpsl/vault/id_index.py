@@ -68,7 +68,7 @@ def find_known(connection: sqlite3.Connection, folder: Path, ids: Ids) -> Iterat
     """Yield those of the ids that the vault knows, piece by piece: those in its order first, others by position.
 
     Each bucket and each block that is needed is read once, so time is linear, however many ids there are in whatever
-    order. Memory is that of a piece: what does not fit goes to nameless files in `folder`.
+    order. Memory is that of a piece: what does not fit goes to spill files in `folder`.
     """
     return _Search(connection, folder, ids).pieces()
 

@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from tpsl.vault.blocks import CHUNK, Positions, chunk_count, count_records, ids_between
-from tpsl.vault.text_parts import TextParts
+from tpsl.vault.spill_file import TextParts
 from tpsl.vault.texts import Texts
 
 _IDS_AT_ONCE = 1 << 21
@@ -23,7 +23,7 @@ class IdsInOrder:
     """The ids that a vault has now; it is read when this is made, and not after.
 
     Where they are more than fit into memory, each block is sorted and cut at the same texts, and its pieces go to
-    a nameless file beside the vault.
+    a spill file beside the vault.
     """
 
     def __init__(self, connection: sqlite3.Connection, folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 What was read lies in the folder `incoming` of the vault, a file for each, until the vault has it. So a command that was
 killed goes on with the files that were not read yet, and the vault has all of them or none: one transaction, one entry
-of the ledger. What lies there is as secret as the vault, and encrypted where the process has a key (`key`).
+of the ledger. What lies there is as secret as the vault.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -38,10 +38,7 @@ from tpsl.tables import DataError
 from tpsl.tables.locations import Location, StoredFile, Url, files_of
 from tpsl.vault.blocks import Block
 from tpsl.vault.errors import VaultBusy, VaultError, VaultFull, disk_full
-from tpsl.vault.file_system import require_local
-from tpsl.vault.key import named_key
 from tpsl.vault.portions import Portion, Stretch, portions_of
-from tpsl.vault.sealing import Seal, SealBroken
 from tpsl.vault.storage import INCOMING
 from tpsl.vault.tables import Batch, LabelTable
 from tpsl.vault.texts import Texts
@@ -59,8 +56,8 @@ Reading = tuple[LabelTable, Callable[[], None]]
 class Incoming:
     """The files of some tables, and what was read of them; one process at a time holds those of a vault.
 
-    A file that has changed since it was read, in size or time, is another file, and so is one that was read under
-    another key. What is left of other files, by a command that was given up, is removed.
+    A file that has changed since it was read, in size or time, is another file. What is left of other files, by a
+    command that was given up, is removed.
     """
 
     def __init__(
@@ -80,17 +77,11 @@ class Incoming:
                 if path in self._files:
                     raise VaultError(f"{path}: the file is given twice")
                 single = replace(table, path=path, may_be_empty=len(files) > 1)
-                self._files[path] = single, self._folder / f"{_digest(single, file, classes, self._seal)}.arrow"
+                self._files[path] = single, self._folder / f"{_digest(single, file, classes)}.arrow"
                 self._sizes[path] = file.size
         self._size = sum(self._sizes.values())
 
-    @cached_property
-    def _seal(self) -> Seal:
-        key = named_key()
-        return Seal(None if key is None else key.derived(f"files for {self._folder.absolute()}"))
-
     def __enter__(self) -> Self:
-        require_local(self._vault)
         self._is_new = not self._vault.exists()
         try:
             make_private_folder(self._folder)
@@ -163,8 +154,7 @@ class Incoming:
         pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start_reading)
         try:
             tasks = {
-                pool.submit(_write_part, self._part(table), table, table, self._classes, self._seal): table
-                for table in missing
+                pool.submit(_write_part, self._part(table), table, table, self._classes): table for table in missing
             }
             for task in as_completed(tasks):
                 yield tasks[task], task.result
@@ -178,7 +168,7 @@ class Incoming:
         has read from it. What cannot be read is a `VaultError` that names the file and the row.
         """
         if not self._part(table).exists():
-            _write_part(self._part(table), table, batches, self._classes, self._seal)
+            _write_part(self._part(table), table, batches, self._classes)
 
     def require_classes(self, classes: int) -> None:
         """Raise a `VaultError` unless labels were read as those of this number of classes."""
@@ -198,7 +188,7 @@ class Incoming:
         done, has_records = 0, False
         for table, part in self._files.values():
             row = 1
-            for records in _read_part(part, self._seal):
+            for records in _read_part(part):
                 yield Portion(records, (Stretch(str(table.path), row, len(records)),))
                 row, has_records = row + len(records), True
             done += self._sizes[table.path]
@@ -251,7 +241,7 @@ def _start_reading() -> None:
     end_with_parent()
 
 
-def _write_part(part: Path, table: LabelTable, batches: Iterable[Batch], classes: int, seal: Seal) -> None:
+def _write_part(part: Path, table: LabelTable, batches: Iterable[Batch], classes: int) -> None:
     """Write the records of a file, checked and in canonical form; a part is there whole or not at all.
 
     A file that was changed meanwhile is a `VaultError`: what was read may be of neither state.
@@ -260,11 +250,11 @@ def _write_part(part: Path, table: LabelTable, batches: Iterable[Batch], classes
     try:
         with naming_what_does_not_fit(part), open_private(draft, "wb") as file:
             with pa.ipc.new_stream(file, _COLUMNS) as stream:
-                for number, portion in enumerate(portions_of(batches, classes, str(table.path))):
-                    stream.write_batch(_row_of(portion.records, seal, f"{part.stem} {number}"))
+                for portion in portions_of(batches, classes, str(table.path)):
+                    stream.write_batch(_row_of(portion.records))
             file.flush()
             os.fsync(file.fileno())
-        if part.stem != _digest(table, _files(table)[0], classes, seal):
+        if part.stem != _digest(table, _files(table)[0], classes):
             raise VaultError(f"{table.path}: the file was changed while it was read; give the same command again")
         draft.replace(part)
         sync_folder(part.parent)
@@ -274,33 +264,27 @@ def _write_part(part: Path, table: LabelTable, batches: Iterable[Batch], classes
         draft.unlink(missing_ok=True)
 
 
-def _read_part(part: Path, seal: Seal) -> Iterator[Block]:
+def _read_part(part: Path) -> Iterator[Block]:
     try:
         with pa.OSFile(str(part)) as file, pa.ipc.open_stream(file) as stream:
-            for number, row in enumerate(stream):
-                yield _records_in(row, seal, f"{part.stem} {number}")
-    except (pa.ArrowException, OSError, SealBroken) as error:
+            yield from map(_records_in, stream)
+    except (pa.ArrowException, OSError) as error:
         raise VaultError(f"{part}: it cannot be read ({error}); remove it and give the same command again") from error
 
 
-def _row_of(records: Block, seal: Seal, place: str) -> pa.RecordBatch:
-    """Some records as a row of a part, which has a place there."""
-
-    def column(name: str, content: bytes | memoryview | None) -> pa.Array:
-        return pa.array([None if content is None else seal.close(bytes(content), f"{place} {name}")], pa.large_binary())
-
+def _row_of(records: Block) -> pa.RecordBatch:
+    """Some records as a row of a part."""
     ids, labels = records.ids.to_bytes(), records.labels.astype("<u2").tobytes()
     units = None if records.units is None else records.units.to_bytes()
-    return pa.record_batch([column("ids", ids), column("labels", labels), column("units", units)], _COLUMNS)
+    return pa.record_batch([pa.array([content], pa.large_binary()) for content in (ids, labels, units)], _COLUMNS)
 
 
-def _records_in(row: pa.RecordBatch, seal: Seal, place: str) -> Block:
-    stored = {name: row.column(name)[0].as_py() for name in _COLUMNS.names}
-    content = {name: seal.open(column, f"{place} {name}") for name, column in stored.items() if column is not None}
+def _records_in(row: pa.RecordBatch) -> Block:
+    ids, labels, units = (row.column(name)[0].as_py() for name in _COLUMNS.names)
     return Block(
-        Texts.from_bytes(content["ids"]),
-        np.frombuffer(content["labels"], "<u2").astype(np.int64),
-        Texts.from_bytes(content["units"]) if "units" in content else None,
+        Texts.from_bytes(ids),
+        np.frombuffer(labels, "<u2").astype(np.int64),
+        None if units is None else Texts.from_bytes(units),
     )
 
 
@@ -319,9 +303,9 @@ def _location(table: Location, file: StoredFile) -> Location:
     return Url(file.name + mark + parameters)
 
 
-def _digest(table: LabelTable, file: StoredFile, classes: int, seal: Seal) -> str:
+def _digest(table: LabelTable, file: StoredFile, classes: int) -> str:
     """A name for what is read of a file: another one if the file changes, or what is asked of it."""
     values = None if table.class_values is None else list(table.class_values)
     name = str(Path(file.name).absolute()) if file.is_local else file.name
-    told = [name, file.size, file.modified, table.id, table.label, table.unit, values, classes, seal.name]
+    told = [name, file.size, file.modified, table.id, table.label, table.unit, values, classes]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()

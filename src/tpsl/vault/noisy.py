@@ -1,4 +1,4 @@
-"""`NoisyLabels`: what training may see of the labels."""
+"""`NoisyLabels` and `NoisyStatistic`: what training may see of the labels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.mechanisms import Mechanism
+from tpsl.mechanisms import Cost, Mechanism
 from tpsl.vault.budget import times
+from tpsl.vault.planned import StatisticPlan
 
 VAULT_ONLY = object()
-"""What the vault shows when it makes `NoisyLabels`."""
+"""What the vault shows when it makes one of these."""
 Room = Callable[[tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 """What gives room for an array of a shape and type, as `numpy.empty` does; what is large may lie in a file."""
 
@@ -56,3 +57,35 @@ class NoisyLabels:
         """The noisy labels of these rows (indices, a mask or a slice), in that order."""
         chosen = tuple(np.array(draw[rows], ndmin=draw.ndim) for draw in self.draws)
         return NoisyLabels(self.mechanism, chosen, self.private, VAULT_ONLY)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NoisyStatistic:
+    """`T = Σ_i y_i q_i` with noise, as a vault has released it; only a vault can make one.
+
+    Holds neither labels nor ids nor any q_i. Whatever is computed from it, and from things that are not labels, is
+    post-processing of the release: fits, shrinkage, any number of heads.
+    """
+
+    values: npt.NDArray[np.int64]
+    """`[vectors, width]`, read-only: one vector for two classes, one for each of k > 2."""
+    plan: StatisticPlan
+    records: int
+    private: bool
+    """False when the noise was seeded or there is none: then ε promises nothing."""
+    _made_by: object = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self._made_by is not VAULT_ONLY:
+            raise TypeError("a NoisyStatistic comes out of a vault only: ask Vault.release_statistic")
+        self.values.flags.writeable = False
+
+    @property
+    def classes(self) -> int:
+        """The number of classes of the labels."""
+        return max(2, len(self.values))
+
+    @property
+    def cost(self) -> Cost:
+        """What it cost each of its records."""
+        return self.plan.cost(self.classes)

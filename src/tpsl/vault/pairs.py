@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.vault.nameless import PartedFile
+from tpsl.vault.spill_file import SpillFile
 
 Words = npt.NDArray[np.uint64]
 
@@ -28,7 +28,7 @@ class Pairs:
         self._shift = np.uint64(max(0, key_bits - _PART_BITS))
         self._pending: list[Words] = []
         self._pending_count = 0
-        self._file: PartedFile | None = None
+        self._file: SpillFile | None = None
         self.count = 0
 
     def __enter__(self) -> Self:
@@ -54,8 +54,8 @@ class Pairs:
         for part in range(len(file)):
             yield np.frombuffer(file.read(part), np.uint64).reshape(-1, 2)
 
-    def _flush(self) -> PartedFile:
-        file = self._file = self._file or self._opened.enter_context(PartedFile(self._folder, 1 << _PART_BITS))
+    def _flush(self) -> SpillFile:
+        file = self._file = self._file or self._opened.enter_context(SpillFile(self._folder, 1 << _PART_BITS))
         rows = np.concatenate([np.empty((0, 2), np.uint64), *self._pending])
         self._pending, self._pending_count = [], 0
         part = (rows[:, 0] >> self._shift).astype(np.uint8)

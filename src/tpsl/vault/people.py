@@ -117,12 +117,8 @@ def _alignment(ids: Any) -> Any:
 
 
 def _whom(block: Block) -> Any:
-    """Whom each record is about: its unit, or itself where it has none."""
-    ids = block.ids.to_arrow()
-    if block.units is None:
-        return ids
-    units = block.units.to_arrow()
-    return pc.if_else(pc.equal(pc.binary_length(units), 0), ids, units)
+    """Whom each record is about: its unit, or itself in a vault without units."""
+    return (block.ids if block.units is None else block.units).to_arrow()
 
 
 def _encoded(parts: list[pa.Array]) -> pa.DictionaryArray:

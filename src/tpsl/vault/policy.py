@@ -18,14 +18,13 @@ class ReleasePolicy:
     a vault that counts people, what anybody can have spent over all alignments.
     `max_delta` bounds their δ in the same way; None: 1/records. `not_private` permits what promises nothing: no noise,
     seeded noise, an infinite ε. `compose` permits a further release of records that were released before under another
-    mechanism or ε, here or in another vault. `allow_lookalikes` permits to draw for ids that look like others.
+    mechanism or ε, here or in another vault.
     """
 
     max_epsilon: float = DEFAULT_MAX_EPSILON
     not_private: bool = False
     compose: bool = False
     max_delta: float | None = None
-    allow_lookalikes: bool = False
 
     def __post_init__(self) -> None:
         if not self.max_epsilon >= 0:

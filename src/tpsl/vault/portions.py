@@ -59,15 +59,16 @@ def portions_of(batches: Iterable[Batch], classes: int, source: str = "the input
 
 def gathered(portions: Iterable[Portion], rows: int) -> Iterator[Portion]:
     """The same records in portions of at least this number of rows, but for the last, and where units begin or end."""
-    waiting: list[Portion] = []
+    waiting, count = list[Portion](), 0
     for portion in portions:
         if waiting and (waiting[0].records.units is None) != (portion.records.units is None):
             yield _joined(waiting)
-            waiting = []
+            waiting, count = [], 0
         waiting.append(portion)
-        if sum(len(each.records) for each in waiting) >= rows:
+        count += len(portion.records)
+        if count >= rows:
             yield _joined(waiting)
-            waiting = []
+            waiting, count = [], 0
     if waiting:
         yield _joined(waiting)
 

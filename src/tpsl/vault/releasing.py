@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import secure_words, seeded_words
 from tpsl.progress import Progress
-from tpsl.vault import coverage, ledger, lookalikes
+from tpsl.vault import coverage, ledger
 from tpsl.vault.blocks import CHUNK, Positions, by_chunk, chunk_count, count_records, id_at, read_block
 from tpsl.vault.coverage import PositionSet
 from tpsl.vault.errors import VaultError
@@ -52,20 +51,12 @@ class ReleaseReport(Planned):
 
 
 def release(
-    connection: sqlite3.Connection,
-    folder: Path,
-    planned: Planned,
-    wanted: PositionSet,
-    *,
-    allow_lookalikes: bool,
-    progress: Progress,
+    connection: sqlite3.Connection, planned: Planned, wanted: PositionSet, *, progress: Progress
 ) -> ReleaseReport:
     """Draw for every wanted record that this series does not cover yet, inside the running transaction."""
     missing, elsewhere = _missing(connection, wanted, planned.series)
     requested, released, composed = len(wanted), len(missing), elsewhere.total()
     if released:
-        if not allow_lookalikes:
-            lookalikes.refuse_second_draws(connection, folder, missing)
         _draw(connection, planned, missing, released, progress)
     return ReleaseReport(
         planned.mechanism, planned.draws, planned.seed, requested=requested, released=released, composed=composed

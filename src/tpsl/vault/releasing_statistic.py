@@ -15,9 +15,8 @@ from tpsl.vault.blocks import id_at, labels_at, read_block
 from tpsl.vault.coverage import PositionSet
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry
-from tpsl.vault.noisy import VAULT_ONLY
-from tpsl.vault.noisy_statistic import NoisyStatistic
-from tpsl.vault.statistic_plan import PlannedStatistic
+from tpsl.vault.noisy import VAULT_ONLY, NoisyStatistic
+from tpsl.vault.planned import PlannedStatistic
 from tpsl.vault.texts import TextDigest, Texts
 
 Rows = npt.NDArray[np.integer]

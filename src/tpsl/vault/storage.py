@@ -11,7 +11,7 @@ vault of 100 million records has a few thousand rows of about a megabyte, which 
 are, and every guarantee is that of a transaction.
 
 Permissions are set before content exists: the folder is 0700 and the file is created 0600 and empty; SQLite gives its
-journal the permissions of the file. With a key the file is encrypted (`database`, `key`).
+journal the permissions of the file.
 """
 
 import errno
@@ -31,21 +31,18 @@ from tpsl.files import (
     open_private,
     replaced,
 )
-from tpsl.vault import blocks, id_index, lookalikes, witness
-from tpsl.vault.database import driver_of, is_encrypted, may_be_encrypted, open_database, sqlcipher
-from tpsl.vault.errors import VaultError, VaultFull, VaultLocked, disk_full, sqlite_errors
-from tpsl.vault.file_system import require_local
-from tpsl.vault.key import VARIABLE, named_key, type_passphrase, use_key
+from tpsl.vault import blocks, id_index
+from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
 
 DATABASE = "vault.sqlite"
 INCOMING = "incoming"
 """The folder of a vault with what was read of files that it does not have yet."""
 APPLICATION_ID = int.from_bytes(b"tpsl", "big")
-FORMAT = 4
-"""Formats 1 and 2 had a row for each record; the second had statistics. The third had an index of ids without a key.
+FORMAT = 1
 
-They are migrated when they are opened.
-"""
+_WAIT_SECONDS = 60.0
+_CACHE_KIB = 64 << 10
+_PAGE_BYTES = 16 << 10
 
 # Released outcomes and ledger entries are only ever inserted; the triggers stop a careless statement from doing more.
 _OUTCOMES = """
@@ -67,6 +64,8 @@ CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, hash TEXT NOT NULL, body TEXT
 CREATE TRIGGER ledger_stay BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE TRIGGER ledger_fixed BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 """
+_FILE_RECORDS = "CREATE TABLE file_records (ids BLOB NOT NULL, labels BLOB NOT NULL);"
+_LAST_FILES = "CREATE TABLE last_files (digest TEXT NOT NULL, head TEXT NOT NULL, added TEXT NOT NULL);"
 _TABLES = {
     "blocks": blocks.SCHEMA,
     "id_key": id_index.KEY_SCHEMA,
@@ -74,8 +73,8 @@ _TABLES = {
     "outcomes": _OUTCOMES,
     "statistics": _STATISTICS,
     "ledger": _LEDGER,
-    "lookalikes": lookalikes.SCHEMA,
-    "witness": witness.SCHEMA,
+    "file_records": _FILE_RECORDS,
+    "last_files": _LAST_FILES,
 }
 
 
@@ -84,7 +83,6 @@ def require_free(folder: Path) -> None:
 
     A folder with nothing but an unfinished creation in it (a killed process) is taken over.
     """
-    require_local(folder)
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -93,18 +91,50 @@ def require_free(folder: Path) -> None:
         raise VaultError(f"{folder} exists and is not empty, so no vault can be created there")
 
 
-def create_file(folder: Path) -> bool:
-    """Make the folder and an empty database file, owner only; return whether the folder is new."""
-    new = not folder.exists()
-    with _being_made(folder):
-        require_free(folder)
-        make_private_folder(folder)
-        folder.chmod(0o700)
-        file = folder / DATABASE
-        if not file.exists():
-            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        file.chmod(0o600)
-    return new
+@contextmanager
+def creating(folder: Path) -> Iterator[None]:
+    """Make the folder and an empty database file, owner only, for the one process that may create a vault there.
+
+    If the block raises, the file goes again where it is still empty, and the folder if it is new. All of that happens
+    under a lock on the folder, so that nobody removes what another process has begun to fill.
+    """
+    lock, new = _locked_folder(folder)
+    try:
+        with _being_made(folder):
+            folder.chmod(0o700)
+            os.close(os.open(folder / DATABASE, os.O_CREAT | os.O_RDWR, 0o600))
+            (folder / DATABASE).chmod(0o600)
+        try:
+            yield
+        except BaseException:
+            _remove_unfinished(folder, new)
+            raise
+    finally:
+        os.close(lock)
+
+
+def _locked_folder(folder: Path) -> tuple[int, bool]:
+    """Lock the folder of a vault that is created; return the descriptor that holds the lock, and whether it is new."""
+    while True:
+        with _being_made(folder):
+            require_free(folder)
+            new = not folder.exists()
+            make_private_folder(folder)
+            with suppress(FileNotFoundError):  # another process has failed to create a vault, and removes the folder
+                lock = os.open(folder, os.O_RDONLY)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if folder.exists() and os.path.samestat(os.fstat(lock), folder.stat()):
+                    return lock, new
+                os.close(lock)
+
+
+def _remove_unfinished(folder: Path, with_folder: bool) -> None:
+    """Remove the file of a vault that was not created, and the folder if it was made for it."""
+    with suppress(OSError):  # something else lies there
+        if (folder / DATABASE).stat().st_size == 0:
+            (folder / DATABASE).unlink()
+            if with_folder:
+                folder.rmdir()
 
 
 @contextmanager
@@ -117,10 +147,9 @@ def _being_made(folder: Path) -> Iterator[None]:
 
 
 def connect(folder: Path) -> sqlite3.Connection:
-    """Open the database file of the vault in `folder`, which must exist; an encrypted one with the key of the process.
+    """Open the database file of the vault in `folder`, which must exist.
 
-    An empty file will be encrypted if the process has a key. Whether it can be opened, and is there, or not, the draft
-    that a killed `replacing` has left is removed.
+    Whether it can be opened, and is there, or not, the draft that a killed `replacing` has left is removed.
     """
     file = folder / DATABASE
     if not folder.exists():
@@ -128,41 +157,25 @@ def connect(folder: Path) -> sqlite3.Connection:
     _remove_draft(folder)
     if not file.is_file():
         raise VaultError(f"{folder} is no vault: it has no file {DATABASE}")
-    require_local(folder)
     with sqlite_errors(folder):
-        key = named_key()
-        if key is None:
-            return open_database(file, None) or _unlocked(folder)
-        found = open_database(file, key, sqlcipher()) or open_database(file, None, sqlcipher())
-        if found is None:
-            _require_encrypted(folder)
-            raise VaultLocked(
-                f"{key} does not open the vault {folder}: it has another key, or its file was overwritten"
-            )
-        return found
+        return _open(file)
 
 
-def _unlocked(folder: Path) -> sqlite3.Connection:
-    """Open an encrypted vault with the passphrase that is asked for, which the process then has."""
-    _require_encrypted(folder)
-    key = type_passphrase(folder)
-    if key is None:
-        raise VaultLocked(
-            f"{folder} is encrypted, or is no vault: name its key file with {VARIABLE}=FILE, or with `vault_key` in "
-            "the local file, or type its passphrase on a terminal"
-        )
-    found = open_database(folder / DATABASE, key, sqlcipher())
-    if found is None:
-        raise VaultLocked(
-            f"the passphrase does not open the vault {folder}; if that has a key file, name it: {VARIABLE}"
-        )
-    use_key(key)
-    return found
-
-
-def _require_encrypted(folder: Path) -> None:
-    if not may_be_encrypted(folder / DATABASE):
-        raise VaultError(f"{folder} is no vault: its file is not a vault database, or was overwritten")
+def _open(file: Path) -> sqlite3.Connection:
+    """Open a database file that exists; an empty one is a new database."""
+    connection = sqlite3.connect(
+        f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=_WAIT_SECONDS, isolation_level=None
+    )
+    try:
+        connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")  # of a new database; others keep theirs
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("SELECT COUNT(*) FROM sqlite_master")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 @contextmanager
@@ -170,7 +183,7 @@ def replacing(folder: Path) -> Iterator[Path]:
     """Give the place of a draft, which replaces the vault's file; for the one process that may write to the vault.
 
     The draft is locked by a lock on the folder. If the process is killed the lock is gone, and whoever opens the vault
-    next, with its key or without, removes the draft.
+    next removes the draft.
     """
     with _locked(folder, fcntl.LOCK_EX), replaced(folder / DATABASE) as draft:
         yield draft
@@ -198,10 +211,8 @@ def _locked(folder: Path, how: int) -> Iterator[None]:
 def back_up(connection: sqlite3.Connection, folder: Path, copy: Path) -> None:
     """Copy the database of the vault in `folder`, as it is at one moment, to a new or empty folder; all or nothing.
 
-    The copy of an encrypted vault has the same key. It is a draft until all of it is on the disk; that of a process
-    which was killed is written anew.
+    It is a draft until all of it is on the disk; that of a process which was killed is written anew.
     """
-    require_local(copy)
     names = {entry.name for entry in copy.iterdir()} if copy.is_dir() else set()
     if (copy.exists() and not copy.is_dir()) or names - {draft_of(copy / DATABASE).name}:
         raise _is_taken(copy)
@@ -217,9 +228,7 @@ def back_up(connection: sqlite3.Connection, folder: Path, copy: Path) -> None:
 def _copy_to(draft: Path, connection: sqlite3.Connection) -> None:
     """Copy a database to a file, durably; without a journal, since a draft that is not whole is given up."""
     open_private(draft, "wb").close()
-    target = open_database(draft, named_key() if is_encrypted(connection) else None, driver_of(connection))
-    assert target is not None, "an empty file can be opened with any key"
-    with closing(target):
+    with closing(_open(draft)) as target:
         target.execute("PRAGMA journal_mode = OFF")
         connection.backup(target)
     with open_durably(draft, "ab"):
@@ -236,13 +245,11 @@ def is_blank(connection: sqlite3.Connection) -> bool:
 
 
 def write_schema(connection: sqlite3.Connection) -> None:
-    """Lay out those tables of an empty vault that are not there yet, inside the running transaction."""
+    """Lay out the tables of a new vault, inside the running transaction."""
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {FORMAT}")
-    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    for name, schema in _TABLES.items():
-        if name not in there:
-            _execute_all(connection, schema)
+    for schema in _TABLES.values():
+        _execute_all(connection, schema)
 
 
 def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
@@ -255,17 +262,20 @@ def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
             statement = ""
 
 
-def read_format(connection: sqlite3.Connection, folder: Path) -> int:
-    """The format of a vault; what is none, or one that this version does not read, is a `VaultError`."""
+def require_format(connection: sqlite3.Connection, folder: Path) -> None:
+    """Raise a `VaultError` unless this is a vault that this version reads; nothing is migrated."""
     if is_blank(connection):
         raise VaultError(f"{folder} holds no vault yet: its creation is under way or was interrupted; create it again")
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise VaultError(f"{folder} is no vault: its database was written by another program")
-    if not 1 <= version <= FORMAT:
-        raise VaultError(f"vault {folder} has format {version}; this version of tpsl reads formats up to {FORMAT}")
-    return int(version)
+    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if version != FORMAT or not _TABLES.keys() <= there:
+        raise VaultError(
+            f"vault {folder} was written by another version of tpsl, in a format that this one does not read: create "
+            "the vault again from the files of its labels, and count what it has released as spent"
+        )
 
 
 @contextmanager

@@ -41,9 +41,9 @@ class _Holdings:
 
 
 def sums_over(vaults: Sequence[Path]) -> dict[Path, VaultSum]:
-    """Return for each vault what its records have spent over all of these vaults."""
+    """Return for each vault what its records have spent over all of these vaults; a path without one is left out."""
     held = []
-    for path in vaults:
+    for path in filter(Vault.exists, vaults):
         with Vault.open(path) as vault:
             key, way_of, histories = vault.holdings()
             ways = [{entry.hash: entry for entry in history} for history in histories]

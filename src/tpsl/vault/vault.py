@@ -12,43 +12,36 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
-from tpsl.progress import Progress, no_progress
+from tpsl.progress import Notice, Progress, no_progress
 from tpsl.vault import (
     accounting,
     adding,
     entering,
     file_records,
     ledger,
-    lookalikes,
-    migrating,
     releasing,
     storage,
     totals,
     verifying,
-    witness,
 )
 from tpsl.vault.adding import Added
 from tpsl.vault.blocks import CHUNK, count_records, ids_between, labels_at
 from tpsl.vault.canonical import GivenIds, ids_as_text
 from tpsl.vault.comparing import Overlap, overlap_of
 from tpsl.vault.coverage import PositionSet
-from tpsl.vault.database import is_encrypted
-from tpsl.vault.errors import VaultError, database_errors, explained, sqlite_errors
+from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_errors
 from tpsl.vault.id_index import Found, by_row, find_known
 from tpsl.vault.id_order import IdsInOrder
 from tpsl.vault.incoming import Incoming
-from tpsl.vault.key import named_key
 from tpsl.vault.ledger import Ledger, Series
-from tpsl.vault.lookalikes import Lookalikes
-from tpsl.vault.noisy import NoisyLabels, Room
-from tpsl.vault.noisy_statistic import NoisyStatistic
+from tpsl.vault.near_duplicates import warn
+from tpsl.vault.noisy import NoisyLabels, NoisyStatistic, Room
 from tpsl.vault.people import NewRecords, total_of_people
-from tpsl.vault.planned import Charge, Planned
+from tpsl.vault.planned import Charge, Planned, PlannedStatistic, StatisticPlan
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy, spent_after
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.releasing_statistic import StatisticRequest
 from tpsl.vault.statement import facts
-from tpsl.vault.statistic_plan import PlannedStatistic, StatisticPlan
 from tpsl.vault.statistic_tests import noise_problems
 from tpsl.vault.tables import Batch
 from tpsl.vault.totals import Holdings, LedgerTotal, Releases
@@ -72,10 +65,7 @@ class Vault:
         self.path = path
         self._connection, self._entries_known = connection, 0
         with storage.reading(connection, path):
-            old = storage.read_format(connection, path) < storage.FORMAT
-        if old:
-            migrating.migrate(connection, path)
-        with storage.reading(connection, path):
+            storage.require_format(connection, path)
             created = ledger.read_first(connection).details
         self.classes, self.counts_people = int(created["classes"]), bool(created.get("counts_people"))
 
@@ -87,56 +77,41 @@ class Vault:
         classes: int = 2,
         batches: Iterable[Batch] | Incoming = (),
         counts_people: bool = False,
+        notice: Notice = warn,
     ) -> Self:
         """Create a vault for labels 0..classes-1, together with its first records if `batches` (`LabelTable`) has any.
 
         With `counts_people` the same people come again under new ids, ALIGNMENT-NUMBER: totals and limits are what a
         person can have spent over all alignments (`tpsl.vault.people`). Either the vault exists afterwards with all of
         the records, or an error is raised and no vault is there. A vault that a killed process has made of the same
-        files (`Incoming`), and to which nothing has happened since, is that vault.
+        files (`Incoming`), and to which nothing has happened since, is that vault. Near-duplicate ids are told to
+        `notice`.
         """
         path = Path(path)
         if isinstance(classes, bool) or not isinstance(classes, (int, np.integer)) or not 2 <= classes <= 65_536:
             raise VaultError(f"a vault needs at least 2 and at most 65536 classes, not {classes!r}")
-        folder_is_new, ours = storage.create_file(path), False
-        try:
-            with contextlib.closing(storage.connect(path)) as connection, storage.writing(connection, path):
-                if storage.is_blank(connection):
-                    ours = True  # only now: before, another process may have been creating a vault here
-                    storage.write_schema(connection)
-                    details = {"classes": int(classes), "format": storage.FORMAT}
-                    ledger.append(connection, "created", details | ({"counts_people": True} if counts_people else {}))
-                    entering.enter(connection, path, int(classes), batches)
-                else:
-                    _require_made_of(connection, path, batches)
-        except BaseException:
-            if ours:
-                (path / storage.DATABASE).unlink(missing_ok=True)
-            if ours and folder_is_new:
-                with contextlib.suppress(OSError):  # another process has put something there
-                    path.rmdir()
-            raise
+        with (
+            storage.creating(path),
+            contextlib.closing(storage.connect(path)) as connection,
+            storage.writing(connection, path),
+        ):
+            if storage.is_blank(connection):
+                storage.write_schema(connection)
+                details = {"classes": int(classes), "format": storage.FORMAT}
+                ledger.append(connection, "created", details | ({"counts_people": True} if counts_people else {}))
+                entering.enter(connection, path, int(classes), batches, notice)
+            else:
+                _require_made_of(connection, path, batches)
         if isinstance(batches, Incoming):
             batches.clear()
         return cls.open(path)
 
     @classmethod
-    def open(cls, path: str | PathLike[str], *, of_any_age: bool = False) -> Self:
-        """Open an existing vault; what a killed process left unfinished is undone first.
-
-        A vault of an older format gets the present one, all or nothing, and keeps its ledger and releases. One that is
-        older than its witness (`witness`) is a `VaultError`, unless it may be `of_any_age`, to be verified.
-        """
+    def open(cls, path: str | PathLike[str]) -> Self:
+        """Open an existing vault; what a killed process left unfinished is undone first."""
         connection = storage.connect(Path(path))
         try:
-            opened = cls(Path(path), connection)
-            if not of_any_age:
-                with storage.reading(connection, Path(path)):
-                    witness.require_newest(connection)
-                    state = witness.state_of(connection)
-                if state is not None:
-                    state.attest()
-            return opened
+            return cls(Path(path), connection)
         except BaseException:
             connection.close()
             raise
@@ -182,29 +157,12 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return self._is_known(ids)
 
-    @property
-    def encrypted(self) -> bool:
-        """Whether nobody can read the vault's file without its key."""
-        with sqlite_errors(self.path):
-            return is_encrypted(self._connection)
-
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """All or nothing; when it ends, what was done is durable, and the witness knows of it.
-
-        Who has named a key means all vaults: a plain one is a `VaultError`.
-        """
-        if named_key() is not None and not self.encrypted:
-            raise VaultError(
-                f"the vault {self.path} is not encrypted, and a key is named; "
-                f"`tpsl vault encrypt {self.path}` encrypts it"
-            )
+        """All or nothing; when it ends, what was done is durable."""
         with storage.writing(self._connection, self.path):
             self._entries_known = ledger.require_known(self._connection, self._entries_known)
             yield
-            state = witness.state_of(self._connection)
-        if state is not None:
-            state.attest()
 
     def require_units(self, ids: AnyIds, units: Any) -> None:
         """Raise a `VaultError` unless the vault has these records with these units."""
@@ -233,13 +191,14 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return file_records.compare(self._connection, ids, labels)
 
-    def add(self, batches: Iterable[Batch] | Incoming) -> Added:
+    def add(self, batches: Iterable[Batch] | Incoming, *, notice: Notice = warn) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
 
         New ids are appended. A known id with another label gets the new label and keeps its release, if it has one.
+        Near-duplicates among the new ids are told to `notice`.
         """
         with self._writing():
-            added = entering.enter(self._connection, self.path, self.classes, batches)
+            added = entering.enter(self._connection, self.path, self.classes, batches, notice)
         if isinstance(batches, Incoming):
             batches.clear()
         return added
@@ -261,20 +220,13 @@ class Vault:
         Asking again draws nothing. Records that were released under another mechanism, epsilon, number of draws or
         noise are refused, unless `compose=True`: then they get a further release and the ledger adds up. A `seed` makes
         the noise repeatable for experiments, and the release NOT PRIVATE. What the `policy` does not permit is an error
-        before anything is drawn: by default a δ above 1/records, and a draw for an id that looks like another one.
+        before anything is drawn: by default a δ above 1/records.
         """
         planned = self._planned(mechanism, draws, seed)
         with self._writing():
             wanted = self._wanted(ids)
             self._require(wanted, planned.series, self._total(wanted, planned), policy, compose=compose)
-            return releasing.release(
-                self._connection,
-                self.path,
-                planned,
-                wanted,
-                allow_lookalikes=policy.allow_lookalikes,
-                progress=progress,
-            )
+            return releasing.release(self._connection, planned, wanted, progress=progress)
 
     def noisy_labels(
         self, mechanism: Mechanism, ids: AnyIds, *, draws: int = 1, seed: int | None = None, room: Room = np.empty
@@ -400,12 +352,6 @@ class Vault:
         with storage.reading(self._connection, self.path):
             return accounting.account(self._connection, self.path)
 
-    def lookalikes(self) -> Lookalikes | None:
-        """Which ids are probably other names of records that the vault has under an earlier id; None if none is."""
-        with storage.writing(self._connection, self.path):  # ids of an older vault may have to be examined first
-            lookalikes.examine(self._connection, self.path)
-            return lookalikes.found(self._connection)
-
     def holdings(self) -> Holdings:
         """Which records the vault has at this moment, and under which releases each of them went out."""
         with storage.reading(self._connection, self.path):
@@ -476,8 +422,6 @@ class Vault:
         self._require(request.wanted, None, after, policy, compose=permitted_with_the_first)
         if self.counts_people:
             request.require_one_alignment()
-        if not policy.allow_lookalikes:
-            lookalikes.refuse_second_draws(self._connection, self.path, request.wanted)
 
     def _require(
         self,
@@ -503,13 +447,6 @@ class Vault:
             return total_of_people(self._connection, wanted.positions(), planned)
         return totals.total_spent(self._connection, wanted, planned)
 
-    def appoint_witness(self, path: str | PathLike[str]) -> None:
-        """Have a file elsewhere know from now on how far the ledger has come: an older copy is then not opened."""
-        if Path(path).resolve().is_relative_to(self.path.resolve()):
-            raise VaultError(f"{path}: a witness in the folder of its vault is restored with it; name a file elsewhere")
-        with self._writing():
-            witness.appoint(self._connection, Path(path))
-
     def back_up(self, folder: str | PathLike[str]) -> None:
         """Copy the vault as it is at one moment, also while others use it, to a folder that is new or empty."""
         storage.back_up(self._connection, self.path, Path(folder))
@@ -523,7 +460,7 @@ class Vault:
         try:
             self._connection.execute("BEGIN")
             return verifying.verify(self._connection, self.path, progress)
-        except database_errors() as error:
+        except DATABASE_ERRORS as error:
             return [str(explained(self.path, error))]
         finally:
             self._connection.rollback()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism, from_spec
 from tpsl.progress import Progress, no_progress
-from tpsl.vault import coverage, file_records, id_index, ledger, witness
+from tpsl.vault import coverage, id_index, ledger
 from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, read_block
 from tpsl.vault.budget import times
 from tpsl.vault.errors import VaultError
@@ -24,7 +24,7 @@ from tpsl.vault.verifying_statistics import NOISE_NOT_TESTED, statistic_problems
 
 def verify(connection: sqlite3.Connection, folder: Path, progress: Progress = no_progress) -> list[str]:
     """All problems of the vault; an empty list means that it is sound."""
-    problems = [*_permissions(folder), *_length(connection, folder), *_integrity(connection), *_age(connection)]
+    problems = [*_permissions(folder), *_length(connection, folder), *_integrity(connection)]
     entries, chain = _chain(connection)
     return problems + chain + _contents(connection, entries, progress)
 
@@ -41,8 +41,6 @@ def cannot_see(connection: sqlite3.Connection) -> list[str]:
             f"{changed:,} labels were changed after their release, and the vault does not keep the labels they had: "
             f"the tests of the noise allow for any {changed:,} records"
         )
-    if file_records.are_missing(connection):
-        sentences.append(file_records.PEOPLE_NOT_KEPT)
     return sentences
 
 
@@ -67,20 +65,11 @@ def _permissions(folder: Path) -> list[str]:
 
 
 def _length(connection: sqlite3.Connection, folder: Path) -> list[str]:
-    # SQLCipher tells the size of a page as text.
-    pages, size = (int(connection.execute(f"PRAGMA page_{what}").fetchone()[0]) for what in ("count", "size"))
+    pages, size = (connection.execute(f"PRAGMA page_{what}").fetchone()[0] for what in ("count", "size"))
     actual = (folder / DATABASE).stat().st_size
     if actual >= pages * size:
         return []
     return [f"the database file is truncated: it has {actual} bytes instead of {pages * size}"]
-
-
-def _age(connection: sqlite3.Connection) -> list[str]:
-    try:
-        witness.require_newest(connection)
-    except VaultError as error:
-        return [str(error)]
-    return []
 
 
 def _integrity(connection: sqlite3.Connection) -> list[str]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tpsl.mechanisms import noise_from_spec
 from tpsl.vault.ledger import Entry
+from tpsl.vault.planned import PlannedStatistic, StatisticPlan
 from tpsl.vault.releasing_statistic import decode_values, read_values
-from tpsl.vault.statistic_plan import PlannedStatistic, StatisticPlan
 
 NOISE_NOT_TESTED = (
     "the noise of statistics was not tested: that takes the vectors they were summed from, which the vault does not "

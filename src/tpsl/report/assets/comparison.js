@@ -2,7 +2,7 @@
 // A few runs beside each other: their numbers, what their jobs differ in, and their curves. One run alone is watched.
 const tpslComparison = (() => {
   const { make, byId, table } = tpslDom;
-  const { auc, count, measured, MISSING } = tpslFigures;
+  const { count, measured, MISSING } = tpslFigures;
   const SCRIPTS = ["plotly-basic.min.js", "charts.js"];
   const views = new Map();  // by the run's name: its version, and all that is known of it
   const state = { names: [], metric: null, chosen: 0 };
@@ -35,7 +35,8 @@ const tpslComparison = (() => {
       ["Private", (run) => run.privacy],
       ["Test AUC", (run) => measured(run.test_auc, run.test_auc_low, run.test_auc_high)],
       ["Attack AUC", (run) => measured(run.attack_auc, run.attack_auc_low, run.attack_auc_high)],
-      ["Attack AUC that ε allows", (run) => auc(run.ceiling)],
+      ["Strongest attack", (run) => run.attack_text ?? MISSING],
+      ["Bound", (run) => run.bound_text],
       ["Epochs", (run) => count(run.epochs)],
       ["Records/s", (run) => count(run.samples_per_second)],
       ["Duration", (run) => duration(run.seconds)],

@@ -24,12 +24,6 @@ const tpslFigures = (() => {
     no_transcript: "no transcript (reference)",
     statistic: "statistic, all other labels known",
   };
-  // What tables show of each kind of run, and what its formula is of.
-  const ATTACKERS = {
-    shortest_distance: "the shortest-distance attack",
-    likelihood: "the likelihood ratio of labels that were handed over",
-    statistic: "who has the noisy statistic and all labels but one; by the formula, of a record that counts as much as any may",
-  };
   const NON_PRIVATE = "non-private";
   const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
   const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "star", "x", "cross"];
@@ -164,13 +158,13 @@ const tpslFigures = (() => {
     };
   };
 
-  // What (ε, δ) allows: no ROC curve of an attack on one record's transcript lies above this line on average.
+  // What (ε, δ) allows: no ROC curve of an attack that scores by the noisy label alone lies above this line on average.
   const allowed = (promise) => {
     const corner = promise.epsilon === null ? 0 : (1 - promise.delta) / (1 + Math.exp(promise.epsilon));
     return { x: [0, 0, corner, 1 - promise.delta, 1], y: [0, promise.delta, 1 - corner, 1, 1] };
   };
   const attackStyles = (names, attacks, look) => {
-    // An attacker without the transcript is no attacker on it: what it reaches is a limit to compare with.
+    // An attacker without the transcript is no attacker on it: what it reaches is a bound to compare with.
     const groups = { "transcript": look.attacks[0], "transcript+weights": look.attacks[1], "transcript+known labels": look.attacks[2], "features+known labels": look.limit };
     const used = {};
     return names.map((name) => {
@@ -182,7 +176,8 @@ const tpslFigures = (() => {
 
   const roc = (run, look) => {
     const attacks = run.attacks?.attacks ?? {};
-    const names = Object.keys(attacks).filter((name) => attacks[name].roc);
+    // The area is the bound of one kind of attacker: only attacks of that kind are drawn against it.
+    const names = Object.keys(attacks).filter((name) => attacks[name].roc && attacks[name].scored_by === "noisy label");
     const styles = attackStyles(names, attacks, look);
     const limit = allowed(run.promise), best = run.promise.closed_form_roc;
     const line = (name, x, y, style, note) => ({
@@ -191,7 +186,7 @@ const tpslFigures = (() => {
       hovertemplate: "%{text}<extra></extra>",
     });
     const traces = [
-      { ...line("the most that ε allows", limit.x, limit.y, { color: look.limit, width: 1.5 }), fill: "tozeroy", fillcolor: look.limitSoft },
+      { ...line("bound, by ε", limit.x, limit.y, { color: look.limit, width: 1.5 }), fill: "tozeroy", fillcolor: look.limitSoft },
       { ...line("guessing", [0, 1], [0, 1], { color: look.limit, width: 1.5, dash: "dot" }), hoverinfo: "skip", hovertemplate: undefined },
       ...(best ? [line("best attack, by the formula", best[0], best[1], { color: look.limit, dash: "dash", width: 1.5 })] : []),
       ...names.map((name, i) => line(attackName(name), [0, ...attacks[name].roc.fpr], [0, ...attacks[name].roc.tpr],
@@ -206,8 +201,7 @@ const tpslFigures = (() => {
     };
     const drawn = traces.filter((trace) => trace.hoverinfo !== "skip");
     return {
-      summary: names.length ? `ROC curves of ${names.length} attacks, the mean over batches, beside what ε allows.`
-        : "What ε allows an attacker, and what the best attack on the noisy label reaches by the formula.",
+      summary: `${names.length ? `ROC curves of ${names.length} attacks that score by the noisy label alone, the mean over batches, beside` : "What the best attack by the noisy label alone reaches by the formula, beside"} the bound that follows from ε.`,
       traces,
       layout: base(look, {
         height: look.dense ? 260 + 10 * traces.length : look.narrow ? 420 + 12 * traces.length : 500 + 8 * traces.length,
@@ -220,12 +214,12 @@ const tpslFigures = (() => {
     };
   };
 
-  // Attacks of a version that did not say whose ceiling it is have none.
-  const ceiling = (attack) => (known(attack.ceiling_low) ? attack.ceiling : null);
+  // Attacks of a version that did not say whose bound it is have none.
+  const bound = (attack) => (known(attack.ceiling_low) ? attack.ceiling : null);
   const estimated = (attack) => attack.ceiling_low < attack.ceiling_high;
-  const ceilingText = (attack) => (known(ceiling(attack)) ? `${estimated(attack) ? "≈ " : ""}${auc(attack.ceiling)}` : MISSING);
+  const boundText = (attack) => (known(bound(attack)) ? `${estimated(attack) ? "≈ " : ""}${auc(attack.ceiling)}` : MISSING);
   const above = (run) => Object.entries(run.attacks?.attacks ?? {}).filter(([, attack]) => attack.above_ceiling)
-    .map(([name, attack]) => ({ name: attackName(name), estimated: estimated(attack) }));
+    .map(([name]) => attackName(name));
 
   const areas = (run, look) => {
     const attacks = run.attacks?.attacks ?? {};
@@ -234,16 +228,16 @@ const tpslFigures = (() => {
     const styles = attackStyles(names, attacks, look);
     const values = names.map((name) => attacks[name].auc);
     const lows = names.map((name) => attacks[name].auc_low), highs = names.map((name) => attacks[name].auc_high);
-    const forms = names.map((name) => attacks[name].closed_form), limits = names.map((name) => ceiling(attacks[name]));
+    const forms = names.map((name) => attacks[name].closed_form), limits = names.map((name) => bound(attacks[name]));
     const text = names.map((name, i) => tip(attackName(name), `AUC ${measured(values[i], lows[i], highs[i])}`,
       known(forms[i]) ? `by the formula ${auc(forms[i])}` : "",
-      known(limits[i]) ? `its ceiling ${ceilingText(attacks[name])}${estimated(attacks[name]) ? `, for whoever scores by ${attacks[name].scored_by}` : ", by ε"}` : "",
+      known(limits[i]) ? `bound of its kind ${boundText(attacks[name])}, ${estimated(attacks[name]) ? "estimated" : "proved"} for attackers by ${attacks[name].scored_by}` : "",
       `the attacker has: ${attacks[name].needs.replaceAll("+", " + ")}`));
     const key = (name, extra) => ({ type: "scatter", mode: "lines", name, x: [null], y: [null], hoverinfo: "skip", ...extra });
     const best = Math.max(...values.filter(known));
-    const strongest = known(values.find(known)) ? `the strongest is ${attackName(names[values.indexOf(best)])} with AUC ${auc(best)}; ` : "";
+    const strongest = known(values.find(known)) ? `; the strongest is ${attackName(names[values.indexOf(best)])} with AUC ${auc(best)}` : "";
     return {
-      summary: `${names.length} attacks, each beside the ceiling of its own attacker; ${strongest}ε allows the noisy label alone ${auc(run.promise.ceiling)}.`,
+      summary: `${names.length} attacks, each beside the bound of its own kind of attacker${strongest}.`,
       traces: [
         { type: "scatter", mode: "markers", name: "measured, 95 % interval", x: values, y: names.map((_, row) => row),
           error_x: errors(values, lows, highs, look.attacks[0]),
@@ -251,16 +245,16 @@ const tpslFigures = (() => {
           text, hovertemplate: "%{text}<extra></extra>" },
         { type: "scatter", mode: "markers", name: "by the formula", x: forms, y: names.map((_, row) => row),
           marker: { size: 15, symbol: "diamond-open", color: look.limit, line: { width: 1.5, color: look.limit } }, text, hovertemplate: "%{text}<extra></extra>" },
-        { type: "scatter", mode: "markers", name: "ceiling of this attacker", x: limits, y: names.map((_, row) => row),
+        { type: "scatter", mode: "markers", name: "bound of its kind of attacker", x: limits, y: names.map((_, row) => row),
           error_x: errors(limits, names.map((name) => attacks[name].ceiling_low), names.map((name) => attacks[name].ceiling_high), look.limit),
           marker: { size: 18, symbol: "line-ns-open", color: look.limit, line: { width: 2, color: look.limit } }, text, hovertemplate: "%{text}<extra></extra>" },
         key("guessing", { line: { color: look.limit, width: 1.5, dash: "dot" } }),
       ],
       layout: rowLayout(names.map(attackName), look, { title: { text: "attack AUC" }, range: [Math.min(0.46, ...lows.filter(known)) - 0.01, 1.01] },
         { shapes: [upright(0.5, look.limit, "dot")] }),
-      columns: ["Attack", "The attacker has", "AUC", "By the formula", "Its ceiling", "TPR at 0.1 % FPR", "TPR at 1 % FPR", "Records"],
+      columns: ["Attack", "The attacker has", "AUC", "By the formula", "Bound of its kind", "TPR at 0.1 % FPR", "TPR at 1 % FPR", "Records"],
       rows: names.map((name, i) => [cell(attackName(name)), cell(attacks[name].needs.replaceAll("+", " + ")), areaCell(values[i], lows[i], highs[i]),
-        cell(auc(forms[i]), forms[i]), cell(ceilingText(attacks[name]), limits[i]),
+        cell(auc(forms[i]), forms[i]), cell(boundText(attacks[name]), limits[i]),
         cell(auc(attacks[name].tpr_at_fpr_0_001), attacks[name].tpr_at_fpr_0_001),
         cell(auc(attacks[name].tpr_at_fpr_0_01), attacks[name].tpr_at_fpr_0_01), cell(count(attacks[name].records), attacks[name].records)]),
     };
@@ -296,12 +290,12 @@ const tpslFigures = (() => {
     };
   };
 
-  const attackAuc = (run) => run.attacks?.attacks?.shortest_distance?.auc ?? null;
+  const attackAuc = (run) => run.shown.auc;
 
-  // Both panels of the trade-off for runs on one data set: test AUC against `epsilon`, or against what an `attack` may
-  // reach, with what was measured as an open mark. A panel needs two promises to compare.
+  // Both panels of the trade-off for runs on one data set: test AUC against `epsilon`, or against the bound of the
+  // strongest `attack`, with what was measured as an open mark. A panel needs two promises to compare.
   const tradeOff = (runs, all, against, look) => {
-    const x = against === "epsilon" ? (run) => run.promise.epsilon : (run) => run.promise.ceiling;
+    const x = against === "epsilon" ? (run) => run.promise.epsilon : (run) => run.shown.bound;
     const isShown = against === "epsilon" ? (run) => x(run) > 0 : (run) => known(attackAuc(run));
     const shown = runs.filter((run) => known(x(run)) && known(testAuc(run)) && isShown(run));
     if (new Set(shown.filter((run) => run.promise.epsilon !== null).map(x)).size < 2) return null;
@@ -325,7 +319,7 @@ const tpslFigures = (() => {
           error_y: errors(values, points.map((run) => run.test.test_auc_low), points.map((run) => run.test.test_auc_high), colour),
           marker: { size: 9, symbol: SYMBOLS[i % SYMBOLS.length], color: colour, line: { color: look.paper, width: 1 } },
           text: points.map((run) => tip(run.name, budget(run), `test AUC ${measured(testAuc(run), run.test.test_auc_low, run.test.test_auc_high)}`,
-            known(attackAuc(run)) ? `shortest-distance attack AUC ${auc(attackAuc(run))}` : "")),
+            known(attackAuc(run)) ? `${attackName(run.shown.name)}: attack AUC ${auc(attackAuc(run))}, bound ${run.shown.bound_text} (${run.shown.bound_of})` : "")),
           hovertemplate: "%{text}<extra></extra>", customdata: points.map((run) => all.indexOf(run)) },
       ];
     });
@@ -344,7 +338,7 @@ const tpslFigures = (() => {
         height: look.narrow ? 390 + 24 * traces.filter((trace) => trace.showlegend !== false).length : 390, showlegend: true,
         xaxis: against === "epsilon"
           ? { title: { text: "ε (logarithmic)" }, type: "log", tickvals: levels.length <= 8 ? levels : undefined, ticktext: levels.length <= 8 ? levels.map(significant) : undefined }
-          : { title: { text: "AUC that ε allows an attacker (filled)" } },
+          : { title: { text: "attack AUC: bound of its kind (filled), measured (open)" } },
         yaxis: { title: { text: "test AUC" } },
         shapes: reference ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: testAuc(reference), y1: testAuc(reference), layer: "below",
           line: { color: look.muted, dash: "dash", width: 1.5 } }] : [],
@@ -429,5 +423,5 @@ const tpslFigures = (() => {
     };
   };
 
-  return { cost, roc, above, areas, audit, tradeOff, noTradeOff, metricsOf, metricName, curves, throughput, baseline, composed, testAuc, attackAuc, auc, interval, measured, signed, count, atLeast, known, ATTACKERS, MISSING };
+  return { cost, roc, above, areas, audit, tradeOff, noTradeOff, metricsOf, metricName, curves, throughput, baseline, composed, testAuc, attackAuc, attackName, auc, interval, measured, signed, count, atLeast, known, MISSING };
 })();

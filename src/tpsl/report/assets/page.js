@@ -34,24 +34,23 @@ const tpslReport = (() => {
     const { runs, party } = state.data;
     const label = party === "label";
     // [name, whether it is a number, whether it is one of the columns on demand]
-    const columns = [["Run"], ["ε", 1], ...(label ? [["Test AUC", 1], ["Attack AUC", 1]] : []), ["Ceiling", 1],
-      ["Mechanism", 0, 1], ["Private", 0, 1], ...(label ? [["Cost in AUC", 1, 1]] : []), ["Closed form", 1, 1], ...(label ? [["Audited ε\u00a0≥", 1, 1]] : []), ["Records/s", 1, 1]];
+    const columns = [["Run"], ["ε", 1], ...(label ? [["Test AUC", 1], ["Attack AUC", 1]] : []), ["Bound", 1],
+      ["Mechanism", 0, 1], ["Private", 0, 1], ...(label ? [["Cost in AUC", 1, 1]] : []), ...(label ? [["Audited ε\u00a0≥", 1, 1]] : []), ["Records/s", 1, 1]];
     const styleOf = ([, isNumber, onDemand]) => [isNumber ? "number" : "", onDemand ? "more" : ""].join(" ").trim() || null;
     const row = (run, index) => {
-      const reference = figures.baseline(runs, run), attack = run.attacks?.attacks?.[run.promise.attack];
+      const reference = figures.baseline(runs, run), attack = run.shown;
       const difference = reference && reference !== run && figures.known(figures.testAuc(run)) ? figures.testAuc(run) - figures.testAuc(reference) : null;
       const cells = [
         ["epsilon", run.promise.total_epsilon, [run.promise.total_epsilon_text, run.promise.total_delta ? make("small", {}, `δ = ${run.promise.total_delta_text}`) : null,
           figures.composed(run) ? make("small", {}, `this run: ${run.promise.epsilon_text}`) : null]],
         ...(label ? [
           ["test_auc", figures.testAuc(run), withInterval(figures.testAuc(run), run.test?.test_auc_low, run.test?.test_auc_high)],
-          ["attack_auc", attack?.auc, withInterval(attack?.auc, attack?.auc_low, attack?.auc_high)],
+          ["attack_auc", attack.auc, [...withInterval(attack.auc, attack.auc_low, attack.auc_high), attack.name ? make("small", {}, figures.attackName(attack.name)) : null]],
         ] : []),
-        ["ceiling", run.promise.ceiling, [figures.auc(run.promise.ceiling)]],
+        ["bound", attack.bound, [attack.bound_text, make("small", {}, attack.bound_of)]],
         ["mechanism", null, [run.promise.mechanism, make("small", {}, run.promise.estimator)]],
         ["private", null, [run.promise.large_delta ? `only up to δ = ${run.promise.total_delta_text}` : run.promise.private ? "yes" : "no"]],
         ...(label ? [["difference", difference, [difference === null ? figures.MISSING : figures.signed(difference)]]] : []),
-        ["closed_form", run.promise.closed_form, [figures.auc(run.promise.closed_form)]],
         ...(label ? [["lower_bound", run.audit?.lower_bound, [figures.atLeast(run.audit?.lower_bound)]]] : []),
         ["samples_per_second", run.samples_per_second, [figures.count(run.samples_per_second || null)]],
       ];
@@ -71,7 +70,9 @@ const tpslReport = (() => {
         glance();
         byId("more-columns").focus();
       } }, state.allColumns ? "Fewer columns" : "More columns"),
-      make("p", { class: "small" }, `${label ? "Attack AUC and closed form" : "Closed form"}: ${[...new Set(runs.map((run) => run.promise.attack))].map((attack) => figures.ATTACKERS[attack]).join("; ")}.${label ? " Cost: against the non-private run on the same data." : ""} ${label ? " ε: what the records have spent in all." : ""} Ceiling: the most that this run’s own ε allows any attack that scores by what was released alone.`));
+      make("p", { class: "small" }, label
+        ? "ε: what the records have spent in all. Attack AUC: the strongest attack that was measured. Bound: the most that attackers of its kind can reach, on average; proved from this run’s own ε, or estimated with true labels (≈). Cost: against the run without noise on the same data."
+        : "Bound: the most that an attacker of the kind named there can reach, on average, proved from this run’s own ε. Features that say something about the label add to it."));
     part("glance").querySelectorAll(".pick")[focused]?.focus();
   };
 
@@ -142,18 +143,16 @@ const tpslReport = (() => {
     const run = chosen(), label = state.data.party === "label", found = run.attacks;
     byId("attacks").querySelector("h2").textContent = label ? "What an attacker got" : "What an attacker can get";
     part("attack-intro").textContent = !label
-      ? "What ε allows anybody who sees the transcript, on average, and what the best attack on the noisy labels reaches by the formula. ε bounds what the transcript adds, not what features alone say about a label."
+      ? "The bound of an attacker who scores by what was released alone, on average, and what the best such attack reaches by the formula. ε bounds how much surer anybody can become, not what features alone say about a label."
       : found
-        ? `${run.name}: every attack is scored by the label party with true labels. The shaded area is what ε allows whoever scores by the noisy label alone, on average. Gradients and embeddings also carry what features say about the label, which ε does not bound: attacks that use it can leave that area. Their ceiling is the AUC of noisy label and best prediction from features together${found.predicted_from?.length ? `, estimated with true labels from ${found.predicted_from.join(" and ")}` : ""}.${figures.above(run).map((attack) => (attack.estimated
-          ? ` The ${attack.name} attack predicts better from features than that estimate: take its AUC for the ceiling.`
-          : ` The ${attack.name} attack is above what ε allows by more than chance: this may be a bug.`)).join("")}`
-        : `${run.name} was not attacked. Train it with --record-transcript and run tpsl attack on its folder to fill this section.`;
-    chart(part("roc"), "roc", () => (label && found ? "ROC of every attack" : "What ε allows"), (style) => figures.roc(chosen(), style));
+        ? `${run.name}: every attack is scored by the label party with true labels and stands beside the bound of its own kind of attacker. For an attacker who scores by the noisy label alone that is what ε allows, on average. Gradients and embeddings also carry what features say about the label, which ε does not bound: for attackers who use them the bound is the AUC of noisy label and best prediction from features together${found.predicted_from?.length ? `, estimated with true labels from ${found.predicted_from.join(" and ")}` : ""}.${figures.above(run).map((name) => ` The ${name} attack is above its bound by more than chance: this may be a bug.`).join("")}`
+        : `${run.name} was not attacked: ${run.recorded ? "tpsl attack RUN" : "train it with --record-transcript, then tpsl attack RUN"} fills this section.`;
+    chart(part("roc"), "roc", () => (label && found ? "ROC of attacks by the noisy label alone" : "Bound of attacks by the noisy label alone"), (style) => figures.roc(chosen(), style));
     chart(part("areas"), "areas", () => "Attack AUC", (style) => figures.areas(chosen(), style));
     part("areas").hidden = !found;
     const reasons = new Map();
     for (const [name, reason] of Object.entries(found?.not_run ?? {})) reasons.set(reason, [...(reasons.get(reason) ?? []), name.replaceAll("_", " ")]);
-    part("not-run").textContent = [...reasons].map(([reason, names]) => `Not run: ${names.join(", ")} (each ${reason}).`).join(" ");
+    part("not-run").textContent = [...reasons].map(([reason, names]) => `Not run: ${names.join(", ")} (${names.length > 1 ? "each" : "it"} ${reason}).`).join(" ");
     chart(part("audit"), "audit", () => "Claimed and audited ε", (style) => figures.audit(state.data.runs, style));
     const replay = run.replay, audited = run.examination;
     const said = (text) => make("p", { class: "intro" }, text);

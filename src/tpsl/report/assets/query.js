@@ -6,7 +6,7 @@ const tpslQuery = (() => {
     total_epsilon: (run) => run.total_epsilon ?? Infinity,
     test_auc: (run) => run.test_auc,
     attack_auc: (run) => run.attack_auc,
-    ceiling: (run) => run.ceiling,
+    bound: (run) => run.bound,
     duration: (run) => run.seconds,
     records: (run) => run.train_records,
     epochs: (run) => run.epochs,

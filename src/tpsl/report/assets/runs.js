@@ -34,14 +34,14 @@
     if (state === "unfinished") return ["unfinished", make("small", {}, epochOf(run))];
     return ["running", bar(run), make("small", {}, [epochOf(run), left(run)].filter(Boolean).join(", "))];
   };
-  // From guessing to certain: what ε allows, and where the attack is.
+  // From guessing to certain: the bound of this kind of attacker, and where the attack is.
   const attackCell = (run) => {
-    const ceiling = run.ceiling === undefined ? null : make("small", {}, ` (${auc(run.ceiling)})`);
+    const bound = make("small", {}, `bound ${run.bound_text}`);
     const place = (value) => `${Math.max(0, Math.min(100, 200 * (value - 0.5)))}%`;
     const scale = make("span", { class: "meter", "aria-hidden": "true" });
-    if (run.ceiling !== undefined) scale.append(make("i", { class: "allowed", style: `width:${place(run.ceiling)}` }));
+    if (run.bound !== undefined) scale.append(make("i", { class: "allowed", style: `width:${place(run.bound)}` }));
     if (run.attack_auc !== undefined) scale.append(make("i", { class: "point", style: `left:${place(run.attack_auc)}` }));
-    return label ? [auc(run.attack_auc), ceiling, scale] : [auc(run.ceiling), scale];
+    return label ? [auc(run.attack_auc), scale, bound] : [scale, bound];
   };
   const interval = (low, high) => {
     const text = tpslFigures.interval(low, high);
@@ -57,8 +57,8 @@
     { key: "total_epsilon", name: "Total ε", number: true, extra: !label, value: (run) => run.total_epsilon ?? Infinity,
       shown: (run) => [run.total_epsilon_text, run.total_delta_text ? make("small", {}, `δ = ${run.total_delta_text}`) : null, notPrivate(run)] },
     { key: "test_auc", name: "Test AUC", number: true, down: true, ofLabels: true, value: (run) => run.test_auc,
-      shown: (run) => [make("span", { class: "utility" }, auc(run.test_auc)), interval(run.test_auc_low, run.test_auc_high), best.has(run.name) ? make("small", { class: "best" }, "most accurate") : null] },
-    { key: "attack_auc", name: label ? "Attack AUC (ceiling)" : "Attack AUC, at most", number: true, value: (run) => run.attack_auc ?? run.ceiling, shown: attackCell },
+      shown: (run) => [make("span", { class: "utility" }, auc(run.test_auc)), interval(run.test_auc_low, run.test_auc_high), run.recommended ? make("small", { class: "best" }, "smallest ε as good as the best") : null] },
+    { key: "attack_auc", name: label ? "Attack AUC" : "Bound on attacks", number: true, value: (run) => run.attack_auc ?? run.bound, shown: attackCell },
     { key: "duration", name: "Duration", number: true, value: (run) => run.seconds, shown: (run) => [duration(run.seconds)] },
     { key: "mechanism", name: "Mechanism", extra: true, value: (run) => run.mechanism, shown: (run) => [run.mechanism, make("small", {}, run.estimator)] },
     { key: "private", name: "Private", extra: true, value: (run) => run.privacy, shown: (run) => [run.privacy] },
@@ -96,11 +96,6 @@
   };
 
   // ---- order
-  let best = new Set();
-  const mostAccurate = (runs) => {
-    const measured = runs.filter((run) => run.private && run.privacy === "yes" && run.test_auc !== undefined);
-    return measured.length < 2 ? null : measured.reduce((a, b) => (b.test_auc > a.test_auc ? b : a));
-  };
   const byGroup = (runs) => {
     const groups = new Map();
     for (const run of runs) groups.set(run.data_group, [...(groups.get(run.data_group) ?? []), run]);
@@ -126,7 +121,7 @@
   // ---- the table
   const rows = new Map();  // by the run's name: what it was made of, and the row
   const rowOf = (run, columns) => {
-    const made = [run.version, run.updated, run.step, stateOf(run), best.has(run.name), ...columns.map((column) => column.key)].join(" ");
+    const made = [run.version, run.updated, run.step, stateOf(run), run.recommended, ...columns.map((column) => column.key)].join(" ");
     if (rows.get(run.name)?.made !== made) {
       const box = make("input", { type: "checkbox", "aria-label": `Select ${run.name}`, "data-focus": `box ${run.name}`, onchange: (event) => {
         event.target.checked ? selected.add(run.name) : selected.delete(run.name);
@@ -154,9 +149,9 @@
     return make("thead", {}, make("tr", {}, make("th", { class: "box" }, make("span", { class: "unseen" }, "Select")), ...[nameColumn, ...columns].map(head)));
   };
   const groupHead = (runs, all, width) => {
-    const [first] = runs, top = mostAccurate(all), records = all.find((run) => run.train_records !== undefined)?.train_records;
+    const [first] = runs, top = all.find((run) => run.recommended), records = all.find((run) => run.train_records !== undefined)?.train_records;
     const facts = [records === undefined ? "" : `${count(records)} training records`, runs.length === all.length ? many(all.length, "run") : `${count(runs.length)} of ${many(all.length, "run")}`,
-      top ? `most accurate private run: ${top.name}, test AUC ${auc(top.test_auc)} at total ε = ${top.total_epsilon_text}` : ""].filter(Boolean);
+      top ? `smallest ε as good as the best: ${top.name}, test AUC ${auc(top.test_auc)} at total ε = ${top.total_epsilon_text}` : ""].filter(Boolean);
     return make("tr", { class: "data-set" }, make("th", { scope: "rowgroup", colspan: String(width) }, first.data, make("small", {}, facts.join(" · "))));
   };
   const table = (view) => {
@@ -164,7 +159,6 @@
     const columns = offered().filter((column) => view.columns.includes(column.key) && !(grouped && column.key === "data"));
     const { matches, problem } = tpslQuery.parse(view.query, data, stateOf);
     const shown = problem ? [] : data.runs.filter(matches);
-    best = new Set(all.map(mostAccurate).filter(Boolean).map((run) => run.name));
     byId("group-choice").hidden = all.length < 2;
     byId("query-note").textContent = problem || (shown.length === data.runs.length ? "" : shown.length ? `${count(shown.length)} of ${many(data.runs.length, "run")}` : "No run is like that.");
     const bodies = grouped
