@@ -1,4 +1,4 @@
-"""Reading and writing tables: CSV, plain or compressed, or Parquet, in one file or many; columns come block by block."""
+"""Reading and writing tables: CSV, plain or compressed, or Parquet, in one file or many; a column comes in blocks."""
 
 import csv
 import io
