@@ -19,17 +19,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
 from tpsl.data.config import SOURCE, DataPath, PackageData
 from tpsl.data.encoder import EncoderState, HashedCategories, IndexedCategories
 from tpsl.data.party_file import Labels, PartyFile, side_by_side
 from tpsl.data.preparation import Preparation
-from tpsl.data.rawtable import sorted_by_id
+from tpsl.data.rawtable import RawTable, sorted_by_id
 from tpsl.data.sides import FeatureSide, LabelSide, Relabelling
 from tpsl.progress import Progress, no_progress
-from tpsl.tables.reading import PLAIN, Dialect, new_parquet
+from tpsl.tables import DataError
+from tpsl.tables.columns import first_true, parsed_or_null
+from tpsl.tables.reading import PLAIN, Block, Dialect, new_parquet
+from tpsl.tables.spelling import shown
 
 FEATURE_PARTY, LABEL_PARTY = "feature", "label"
 CLASS_NAMES = ("0", "1")
@@ -44,6 +49,34 @@ _AVAZU = {
     **dict.fromkeys(("device_id", "device_ip", "device_model"), "hexadecimal"),
     **dict.fromkeys(("device_type", "device_conn_type", *(f"C{number}" for number in range(14, 22))), "integer"),
 }
+
+
+class _ClickFile(PartyFile):
+    """A file of a click log: ids are whole numbers of up to 64 bits."""
+
+    def ids(self, block: Block) -> Any:
+        """Return the id of each record of a block."""
+        ids = super().ids(block)
+        wrong = pc.is_null(parsed_or_null(ids, pa.uint64()))
+        if pc.any(wrong).as_py():
+            at = first_true(wrong)
+            fault = f"{shown(ids[at].as_py())} is not a record id, a whole number of up to 64 bits"
+            raise self.place(block, self.id or "").fault(at, fault)
+        return ids
+
+
+class _InFileOrder(Preparation):
+    """Records in the order of the file, which all parties hold; for a chronological split its times must ascend."""
+
+    def order(self, raw: RawTable) -> None:
+        """Check ids and times."""
+        sorted_by_id(raw.name, raw.ids, raw.dialect)
+        if raw.times is not None and (raw.times[1:] < raw.times[:-1]).any():
+            record = int(np.argmax(raw.times[1:] < raw.times[:-1])) + 2
+            raise DataError(
+                f"{raw.name}: record {record} is earlier than the one before it, and a chronological split takes "
+                "the records in their order: sort the file by time, or set data.split to random"
+            )
 
 
 class ClickData(PackageData):
@@ -112,11 +145,11 @@ class ClickData(PackageData):
         hashed = self.categories == "hash"
         categories = HashedCategories(self.hash_buckets) if hashed else IndexedCategories(self.min_count)
         split = self.split, self.test_fraction, self.split_seed
-        return Preparation(*split, categories, in_file_order=True, encoder=encoder)
+        return _InFileOrder(*split, categories, encoder=encoder)
 
     def _file(self, name: str, columns: dict[str, str], relabelling: Relabelling | None) -> PartyFile:
         folder = self.path if isinstance(self.path, Path) and self.path.is_dir() else None
-        return PartyFile(
+        return _ClickFile(
             folder / name if folder else self.path,
             columns,
             _ID if folder else self.id,
@@ -125,7 +158,6 @@ class ClickData(PackageData):
             labels=Labels(self.label, CLASS_NAMES, relabelling=relabelling),
             dialect=PLAIN if folder else self.dialect,
             rows=self.rows,
-            numbered=True,
         )
 
 

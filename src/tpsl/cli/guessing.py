@@ -30,7 +30,7 @@ from tpsl.tables.columns import (
     with_points,
 )
 from tpsl.tables.locations import Location
-from tpsl.tables.reading import Dialect, column_names, dialect_of, read_blocks
+from tpsl.tables.reading import Dialect, column_names, dialect_of, one_array, read_blocks
 from tpsl.tables.spelling import DAY_FIRST, MONTH_FIRST, SHORT_YEAR, shown
 
 SAMPLE_ROWS = 100_000
@@ -95,13 +95,8 @@ def sample_of(path: Location) -> Sample:
             break
         blocks.append(block.columns)
         rows += block.rows
-    columns = {name: _joined([block[name] for block in blocks]) for name in usable}
+    columns = {name: one_array([plain(block[name]) for block in blocks]) for name in usable}
     return Sample(path, dialect, columns, rows, is_whole)
-
-
-def _joined(pieces: list[Any]) -> Any:
-    whole = pa.chunked_array([plain(piece) for piece in pieces]).combine_chunks()
-    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
 
 
 def guess_columns(sample: Sample) -> dict[str, ColumnGuess]:

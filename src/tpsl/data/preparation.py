@@ -19,7 +19,6 @@ from tpsl.data.rawtable import Order, RawTable, sorted_by_id
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, OwnRecords, Relabelling
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.progress import Progress, no_progress
-from tpsl.tables import DataError
 from tpsl.tables.locations import Location
 from tpsl.tables.reading import column_names, dialect_of
 
@@ -33,15 +32,13 @@ _ENCODING = 1
 class Preparation:
     """What all parties do to their own raw tables, as the shared configuration says.
 
-    Records are in the canonical order, or in that of the file where all parties hold the same one (`in_file_order`);
-    then a chronological split needs times that ascend. With an `alignment` they are its records, in its order.
+    Records are in the canonical order; with an `alignment` they are its records, in its order.
     """
 
     split: Literal["random", "chronological"]
     test_fraction: float
     split_seed: int
     categories: Categories
-    in_file_order: bool = False
     alignment: Alignment | None = None
     encoder: EncoderState | None = field(default=None, repr=False)
     """What an earlier run has learned: it encodes these records too, and nothing is learned from them."""
@@ -117,21 +114,15 @@ class Preparation:
             raise ValueError(f"{raw.name}: the label party's table has no labels")
         return raw.labels if order is None else taken(raw.labels, order)
 
+    def order(self, raw: RawTable) -> Order | None:
+        """Return which rows of a table are the records, and in which order; None: all, as they are."""
+        return raw.canonical_order() if self.alignment is None else self.alignment.rows
+
     def _rows(self, raw: RawTable) -> tuple[Order | None, Rows, Rows]:
-        """Return which rows of the table are the records, None for all in their order, and the split of the records."""
-        order = self.alignment.rows if self.alignment else None if self.in_file_order else raw.canonical_order()
+        """Return the order of the records, and their split."""
+        order = self.order(raw)
         records = len(raw) if order is None else len(order)
-        train, test = split_rows(records, self.split, self.test_fraction, self.split_seed)
-        if not self.in_file_order:
-            return order, train, test
-        sorted_by_id(raw.name, raw.ids, raw.dialect)
-        if raw.times is not None and (raw.times[1:] < raw.times[:-1]).any():
-            record = int(np.argmax(raw.times[1:] < raw.times[:-1])) + 2
-            raise DataError(
-                f"{raw.name}: record {record} is earlier than the one before it, and a chronological split takes "
-                "the records in their order: sort the file by time, or set data.split to random"
-            )
-        return None, train, test
+        return order, *split_rows(records, self.split, self.test_fraction, self.split_seed)
 
     def _encoded(
         self, raw: RawTable, order: Order | None, train: Rows, place: Path | None, progress: Progress

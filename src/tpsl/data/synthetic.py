@@ -22,12 +22,11 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from tpsl.data.config import SyntheticData
 from tpsl.data.features import Features
 from tpsl.data.order import split_rows
+from tpsl.data.party_file import numbered_ids
 from tpsl.data.rawtable import Facts
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, Relabelling
 from tpsl.data.true_labels import TrueLabels
@@ -212,7 +211,7 @@ def feature_side(
         numeric[rows] = chunk.numeric
     features = Features(categorical, numeric, int(offsets[-1]), world.categorical_fields, world.numeric_fields)
     train, test = split_rows(config.rows, config.split, config.test_fraction, config.split_seed)
-    return FeatureSide(FEATURE_PARTY, record_ids(0, config.rows), features, train, test)
+    return FeatureSide(FEATURE_PARTY, numbered_ids(0, config.rows), features, train, test)
 
 
 def label_side(
@@ -225,7 +224,7 @@ def label_side(
         labels[chunk.first : chunk.first + len(chunk)] = chunk.labels
         optimum.add(chunk.probabilities)
     train, test = split_rows(config.rows, config.split, config.test_fraction, config.split_seed)
-    records = LabelRecords(record_ids(0, config.rows), None, config.class_names, train, test)
+    records = LabelRecords(numbered_ids(0, config.rows), None, config.class_names, train, test)
     return LabelSide(records, TrueLabels(labels, config.class_names, optimum.facts()))
 
 
@@ -266,14 +265,6 @@ class BayesOptimum:
             ordered = (self._positives * (below + self._negatives / 2)).sum()
             facts["bayes_auc"] = float(ordered / (self._positives.sum() * self._negatives.sum()))
         return facts
-
-
-def record_ids(first: int, stop: int) -> pa.Array:
-    """Return ids as text of twelve digits, so that their order as text is the order of generation."""
-    # Arrow reserves four bytes a digit, and has no place for those of more than 44 million ids at once.
-    starts = range(first, max(stop, first + 1), CHUNK_ROWS)
-    numbers = (pa.array(np.arange(start, min(start + CHUNK_ROWS, stop))) for start in starts)
-    return pa.concat_arrays([pc.utf8_lpad(part.cast(pa.string()), width=12, padding="0") for part in numbers])
 
 
 def _generator(*key: int) -> np.random.Generator:

@@ -12,6 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -190,7 +191,7 @@ def read_blocks(
             for found, position, unfinished in read_ahead(pieces):
                 found = found if rows is None else found[: rows - done]
                 if len(found):
-                    arrays = {name: _one_array(found[name]) for name in columns}
+                    arrays = {name: one_array(found[name]) for name in columns}
                     yield Block(done + 1, arrays, len(found), unfinished, file.name, before)
                 done += len(found)
                 progress(earlier + position, sum(sizes), f"reading {location.name}")
@@ -349,10 +350,20 @@ def _all_present(file: str, columns: list[str], present: list[str]) -> None:
             raise DataError(f"{file}: there are {present.count(column)} columns called {column!r}")
 
 
-def _one_array(values: Any) -> Any:
-    combined = values.combine_chunks()
-    array = combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
-    return array.cast(pa.string()) if pa.types.is_null(array.type) else array  # without a value there is no type
+def one_array(values: Any) -> Any:
+    """Return a column in chunks, or a list of its pieces, as one array.
+
+    Text beyond what one array of `pa.string` holds is `pa.large_string`.
+    """
+    if isinstance(values, pa.Array):
+        return values
+    chunked = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array(values)
+    if pa.types.is_string(chunked.type) and chunked.nbytes > np.iinfo(np.int32).max:
+        chunked = chunked.cast(pa.large_string())
+    if pa.types.is_null(chunked.type):  # without a value there is no type
+        chunked = chunked.cast(pa.string())
+    whole = chunked.unify_dictionaries().combine_chunks()
+    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
 
 
 # ---- files that are whole or absent
