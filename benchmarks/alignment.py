@@ -29,9 +29,8 @@ from tpsl.alignment.key_table import KeyTable
 from tpsl.alignment.keys import KeyList, PartyKeys
 from tpsl.alignment.roles import align_as_feature, align_as_label
 from tpsl.alignment.terms import AlignmentTerms
-from tpsl.data.aligned import UNKNOWN
+from tpsl.data.aligned import UNKNOWN, KeySource
 from tpsl.data.config import AlignmentConfig
-from tpsl.data.key_columns import KeySource
 from tpsl.training.local import Local
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.peers import LABEL_PARTY

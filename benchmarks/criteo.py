@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.csv
 
-from tpsl.data.clicklog import convert
-from tpsl.data.config import CriteoData
 from tpsl.data.dataset import load_feature_party as load
+from tpsl_research.clicklog import CriteoData, convert
 
 ROWS = 137_139
 ROUNDS = 5

@@ -38,10 +38,10 @@ import torch
 import yaml
 
 from tpsl.cli.main import main as tpsl
-from tpsl.data import arrays
-from tpsl.data.blockwise import BLOCK_ROWS, WINDOW_BLOCKS
+from tpsl.data import out_of_core
 from tpsl.data.dataset import load_feature_party
-from tpsl.data.source import table_features
+from tpsl.data.features import table_features
+from tpsl.data.order import BLOCK_ROWS, WINDOW_BLOCKS
 from tpsl.training.after_training import evaluate_run
 from tpsl.training.build import build_feature_party
 from tpsl.training.job import load_job
@@ -66,7 +66,7 @@ def be_a_party(cap: str, where: str, *command: str) -> None:
     if float(cap):
         resource.setrlimit(resource.RLIMIT_DATA, (int(float(cap)),) * 2)
     if where == "in memory":
-        arrays.LARGE_BYTES = 1 << 50
+        out_of_core.LARGE_BYTES = 1 << 50
     sys.argv = ["tpsl", *command]
     tpsl()
 

@@ -27,7 +27,7 @@ from torch.nn import functional
 
 from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import load
-from tpsl.data.source import table_features
+from tpsl.data.features import table_features
 from tpsl.data.true_labels import reveal
 from tpsl.models.config import OptimizerConfig
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig, load_job

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tpsl.cli.example_data import write_flights
 from tpsl.data.config import TableData
 from tpsl.data.true_labels import reveal
-from tpsl.data.writing import write_flights
 from tpsl.metrics import auc
 from tpsl.prediction.one_process import predict
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig

@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from tpsl.data.encoder import EncoderState, HashedCategories, IndexedCategories, learn
 from tpsl.data.features import Features
-from tpsl.data.kinds import KINDS, category_fields, number_fields
-from tpsl.data.rawtable import Fields, RawTable
+from tpsl.data.rawtable import KINDS, Fields, RawTable, category_fields, number_fields
 from tpsl.tables.columns import Place
 from tpsl.tables.spelling import Spelling
 

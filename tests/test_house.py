@@ -2,6 +2,7 @@
 
 import tomllib
 import xml.etree.ElementTree as ET
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -37,3 +38,36 @@ def test_every_stage_of_training_is_drawn() -> None:
     stages = {file.stem.replace("_", " ") for file in (ROOT / "src/tpsl/training/stages").glob("[!_]*.py")}
     assert len(stages) > 5
     assert stages <= drawn().keys()
+
+
+SHARED_NAMES = {
+    "alone",
+    "attack",
+    "card",
+    "config",
+    "errors",
+    "evaluate",
+    "halves",
+    "hand_over",
+    "keys",
+    "learning",
+    "local_head",
+    "metrics",
+    "network",
+    "one_process",
+    "peers",
+    "plan",
+    "reading",
+    "statement",
+    "statistic_head",
+    "two_parties",
+    "vault",
+    "versions",
+    "wide",
+}
+"""Names that several modules still have. The list may only become shorter."""
+
+
+def test_no_two_modules_share_a_name() -> None:
+    names = Counter(file.stem for file in (ROOT / "src/tpsl").rglob("*.py") if not file.stem.startswith("__"))
+    assert {name for name, count in names.items() if count > 1} == SHARED_NAMES

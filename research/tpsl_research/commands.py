@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 from tpsl.cli.console import JsonFlag, RunsArgument, answer, notice, progress_bar
+from tpsl.cli.data import config_of, write_job
 from tpsl.cli.settings import Settings, settings_command
 from tpsl.files import make_private_folder, write_atomically
 
 if TYPE_CHECKING:
     from tpsl.training.job import Job
     from tpsl.training.local import Local
+    from tpsl_research.clicklog import ClickData
     from tpsl_research.drawing import Format
     from tpsl_research.frontier_cells import Part
 
@@ -40,6 +42,38 @@ _PUBLIC = ("flights", "synthetic")
 _HEADS: tuple[Part, ...] = ("private", "local")
 _FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
 Name = TypeVar("Name", bound=str)
+
+
+LogArgument = Annotated[Path, typer.Argument(help="The file that Kaggle gives for training, plain or compressed.")]
+TablesOption = Annotated[Path, typer.Option(help="Folder to write to.")]
+
+
+@app.command(cls=settings_command("data", rows="data.rows"))
+def criteo(
+    context: typer.Context, path: LogArgument, out: TablesOption = Path("criteo"), json: JsonFlag = False
+) -> None:
+    """Convert Criteo's display advertising file: features for the feature party, clicks for the label party."""
+    from tpsl_research.clicklog import CriteoData
+
+    _convert(config_of(context, CriteoData, path=str(path)), out, json)
+
+
+@app.command(cls=settings_command("data", rows="data.rows"))
+def avazu(context: typer.Context, path: LogArgument, out: TablesOption = Path("avazu"), json: JsonFlag = False) -> None:
+    """Convert Avazu's click file: features for the feature party, clicks for the label party."""
+    from tpsl_research.clicklog import AvazuData
+
+    _convert(config_of(context, AvazuData, path=str(path)), out, json)
+
+
+def _convert(config: ClickData, out: Path, json: bool) -> None:
+    """Stream a click log of any size to one Parquet file for each party, and write the job that trains on them."""
+    from tpsl_research.clicklog import convert
+
+    with progress_bar(f"converting {config.path.name}") as progress:
+        convert(config, out, progress)
+    files = [out / "feature.parquet", out / "label.parquet"]
+    write_job(out, {"source": config.source, "path": "."}, files, {}, json)
 
 
 @app.command(cls=settings_command(*_PARTS, **_FLAGS))

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tpsl.data.features import Features
-from tpsl.data.source import Inputs
-from tpsl.data.split import Rows
+from tpsl.data.features import Features, Inputs
+from tpsl.data.order import Rows
 from tpsl.models.members import Tops
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.models.placement import HERE, Placement

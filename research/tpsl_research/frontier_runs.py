@@ -11,8 +11,8 @@ import torch
 
 from tpsl.data.dataset import Dataset
 from tpsl.data.features import Features, joined_features
+from tpsl.data.order import Rows
 from tpsl.data.sides import LabelSide
-from tpsl.data.split import Rows
 from tpsl.data.true_labels import reveal
 from tpsl.files import for_json
 from tpsl.learners.known import COMMITTEE, fit

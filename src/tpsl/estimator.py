@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tpsl.data.blocks import Block, is_frame, read_block
+from tpsl.data.data_frames import Block, is_frame, read_block
 from tpsl.data.dataset import Dataset
 from tpsl.data.encoder import EncoderState, IndexedCategories, learn
 from tpsl.data.features import Features

@@ -10,8 +10,8 @@ import pytest
 from tpsl.alignment.key_table import KeyTable
 from tpsl.alignment.keys import KeyList, PartyKeys
 from tpsl.alignment.terms import AlignmentTerms
+from tpsl.data.aligned import KeySource
 from tpsl.data.config import AlignmentConfig
-from tpsl.data.key_columns import KeySource
 
 Record = Mapping[str, str]
 """The keys of a record by name; one that is not there is missing."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tpsl.bench.shape import Shape
-from tpsl.data.source import table_features
+from tpsl.data.features import table_features
 
 SMALL = Shape(batch=16, steps=3, fields=5, largest_vocabulary=20, embedding_dim=2, bottom=(4, 3), top=(4,))
 

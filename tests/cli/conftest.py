@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tpsl.cli.example_data import write_synthetic
 from tpsl.cli.main import main
 from tpsl.data.config import SyntheticData
-from tpsl.data.writing import write_synthetic
 
 
 @dataclass(frozen=True)

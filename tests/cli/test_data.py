@@ -88,11 +88,11 @@ def criteo_lines(count: int) -> str:
 def test_a_click_log_is_converted_and_trains(tpsl: Any, tmp_path: Path) -> None:
     log = tmp_path / "train.txt"
     log.write_text(criteo_lines(300))
-    content = tpsl("data", "criteo", log, "--out", tmp_path / "criteo", "--json").json()
+    content = tpsl("research", "criteo", log, "--out", tmp_path / "criteo", "--json").json()
     assert [Path(file).name for file in content["files"]] == ["feature.parquet", "label.parquet"]
     options = ("--epochs", 1, "--set", "training.batch_size=64", "--json")
     converted = tpsl("train", content["job"], *options, "--out", tmp_path / "one").json()
-    direct = tpsl("train", "--data", "criteo", "--path", log, *options, "--out", tmp_path / "two").json()
+    direct = tpsl("train", "--data", "criteo", "--set", f"data.path={log}", *options, "--out", tmp_path / "two").json()
     assert converted["train_records"] == direct["train_records"] == 240
     assert converted["data"] == "criteo"
 
@@ -100,11 +100,11 @@ def test_a_click_log_is_converted_and_trains(tpsl: Any, tmp_path: Path) -> None:
 def test_a_bad_line_of_a_click_log_is_named(tpsl: Any, tmp_path: Path) -> None:
     log = tmp_path / "train.txt"
     log.write_text(criteo_lines(50) + "2" + criteo_lines(1)[1:])
-    sentence = tpsl("data", "criteo", log, "--out", tmp_path / "criteo").error()
+    sentence = tpsl("research", "criteo", log, "--out", tmp_path / "criteo").error()
     assert "line 51" in sentence
     assert "'2'" in sentence
     assert not (tmp_path / "criteo" / "label.parquet").exists()
-    assert "train.csv" in tpsl("data", "avazu", tmp_path / "train.csv", "--out", tmp_path / "avazu").error()
+    assert "train.csv" in tpsl("research", "avazu", tmp_path / "train.csv", "--out", tmp_path / "avazu").error()
 
 
 def test_check_says_what_is_there_and_what_is_strange(tpsl: Any, tmp_path: Path) -> None:

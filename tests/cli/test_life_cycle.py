@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tpsl.cli.example_data import write_flights
 from tpsl.data.aligned import Alignment
-from tpsl.data.writing import write_flights
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "life-cycle"
 SHORT = ("--set", "training.epochs=1", "--set", "local.threads=1")

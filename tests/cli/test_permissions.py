@@ -112,11 +112,15 @@ def test_tables_and_figures_of_many_runs(
 
 def test_data_for_two_parties(tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPSL_CACHE", "cache")
-    monkeypatch.setattr("tpsl.data.arrays.LARGE_BYTES", 0)
+    monkeypatch.setattr("tpsl.data.out_of_core.LARGE_BYTES", 0)
     line = "\t".join(["1", *["5"] * 13, *["0a1b2c3d"] * 26])
     (tmp_path / "train.txt").write_text(f"{line}\n" * 40)
-    for command in (("synthetic", "--rows", 100), ("flights", "--rows", 100), ("criteo", tmp_path / "train.txt")):
-        shown = tpsl("data", *command)
+    for command in (
+        ("data", "synthetic", "--rows", 100),
+        ("data", "flights", "--rows", 100),
+        ("research", "criteo", tmp_path / "train.txt"),
+    ):
+        shown = tpsl(*command)
         assert shown.status == 0, shown.stderr
     model = ("--epochs", 1, "--set", "training.batch_size=20")
     shown = tpsl("train", "criteo/job.yaml", *model, "--out", "run")

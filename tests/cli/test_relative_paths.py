@@ -39,8 +39,8 @@ def elsewhere(tmp_path: Path) -> Path:
 OPTIONS = (
     "--data",
     "criteo",
-    "--path",
-    "train.txt",
+    "--set",
+    "data.path=train.txt",
     "--epochs",
     1,
     "--set",
@@ -82,7 +82,7 @@ def test_an_option_starts_in_the_current_folder_and_a_job_file_beside_itself(
 ) -> None:
     (elsewhere / "train.txt").write_text((here / "train.txt").read_text())
     (elsewhere / "job.yaml").write_text(yaml.safe_dump({"data": {"source": "criteo", "path": "train.txt"}}))
-    for options, found in (((), elsewhere), (("--path", "train.txt"), here)):
+    for options, found in (((), elsewhere), (("--set", "data.path=train.txt"), here)):
         run = here / f"run-{len(options)}"
         tpsl("train", elsewhere / "job.yaml", *options, "--epochs", 1, "--out", run, "--json").json()
         assert load_job(run / "job.yaml").data.path == found / "train.txt"  # type: ignore[union-attr]

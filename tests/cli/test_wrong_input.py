@@ -101,8 +101,8 @@ def test_a_folder_that_is_no_run_is_one_sentence(tpsl: Any, tmp_path: Path, comm
     "arguments",
     [
         ("train", "{absent}"),
-        ("train", "--data", "criteo", "--path", "{absent}"),
-        ("train", "--data", "avazu", "--path", "{absent}"),
+        ("train", "--data", "criteo", "--set", "data.path={absent}"),
+        ("train", "--data", "avazu", "--set", "data.path={absent}"),
         ("tune", "{absent}", "--out", "{out}"),
         ("research", "frontier", "--data", "criteo", "--path", "{absent}", "--not-private", "--out", "{out}"),
         ("research", "paper", "--data", "criteo={absent}", "--not-private", "--out", "{out}"),

@@ -11,15 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tpsl.data import arrays
-from tpsl.data.aligned import Alignment
+from tpsl.data import out_of_core
+from tpsl.data.aligned import Alignment, source_now
 from tpsl.data.check import check_data
 from tpsl.data.config import AlignmentConfig, LabelFile, TableData, TableFile
 from tpsl.data.dataset import load, load_feature_party, load_label_party
-from tpsl.data.errors import DataError
-from tpsl.data.key_columns import source_now
-from tpsl.data.relabelling import Relabelling
+from tpsl.data.sides import Relabelling
 from tpsl.data.true_labels import reveal
+from tpsl.tables import DataError
 
 DIGEST = "0123456789abcdef" * 4
 SHOP = [4, 0, 3, 7, 1, 6]
@@ -135,7 +134,7 @@ def test_encoded_features_in_the_cache_are_found_by_their_alignment(
 ) -> None:
     monkeypatch.setenv("TPSL_CACHE", str(tmp_path / "cache"))
     in_memory = load_feature_party(config, "shop").features
-    monkeypatch.setattr(arrays, "LARGE_BYTES", 1)
+    monkeypatch.setattr(out_of_core, "LARGE_BYTES", 1)
     for _ in range(2):  # written, then found
         mapped = load_feature_party(config, "shop").features
         assert mapped.is_mapped and np.array_equal(mapped.numeric, in_memory.numeric)  # type: ignore[union-attr]

@@ -7,11 +7,16 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tpsl.data import blockwise
-from tpsl.data.blockwise import BLOCK_ROWS, WINDOW_BLOCKS, blockwise_part
-from tpsl.data.order import permutation
-from tpsl.data.plan import BatchPlan
-from tpsl.data.split import BLOCK_STREAM, WINDOW_STREAM
+from tpsl.data import order
+from tpsl.data.order import (
+    BLOCK_ROWS,
+    BLOCK_STREAM,
+    WINDOW_BLOCKS,
+    WINDOW_STREAM,
+    BatchPlan,
+    blockwise_part,
+    permutation,
+)
 
 WINDOW_ROWS = BLOCK_ROWS * WINDOW_BLOCKS
 SHORT = 77
@@ -43,7 +48,7 @@ def test_an_epoch_is_what_the_definition_says(rows: int) -> None:
 def test_the_short_block_may_stand_in_any_window() -> None:
     places = set()
     for seed in range(12):
-        ends = blockwise._window_ends(ROWS, seed, 0)
+        ends = order._window_ends(ROWS, seed, 0)
         sizes = np.diff([0, *ends])
         places.add(int(np.flatnonzero(sizes % BLOCK_ROWS)[0]))
         assert ends[-1] == ROWS
@@ -61,7 +66,7 @@ def test_literal_places_never_change() -> None:
 
 
 def test_another_process_and_a_later_moment_find_the_same_batch() -> None:
-    code = f"from tpsl.data.plan import BatchPlan as P; print(P({ROWS}, 8192, 3, 'blockwise').batch(100).tolist())"
+    code = f"from tpsl.data.order import BatchPlan as P; print(P({ROWS}, 8192, 3, 'blockwise').batch(100).tolist())"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     plan = BatchPlan(ROWS, 8192, 3, "blockwise")
     for step in (200, 3, 100):

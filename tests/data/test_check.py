@@ -7,9 +7,9 @@ import pyarrow.csv
 import pytest
 
 from tpsl.data.check import DataReport, check_data
-from tpsl.data.config import CriteoData, OwnData, SyntheticData, TableData
-from tpsl.data.errors import DataError
-from tpsl.tables import reading
+from tpsl.data.config import OwnData, SyntheticData, TableData
+from tpsl.tables import DataError, reading
+from tpsl_research.clicklog import CriteoData
 
 ROWS = 400
 RNG = np.random.default_rng(0)

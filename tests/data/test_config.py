@@ -4,10 +4,10 @@ import pytest
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from tpsl.data.config import AvazuData, CriteoData, DataConfig, FlightsData, SyntheticData, TableData
+from tpsl.data.config import AnyData, DataConfig, FlightsData, SyntheticData, TableData
+from tpsl_research.clicklog import AvazuData, CriteoData
 
-Config = FlightsData | SyntheticData | TableData | CriteoData | AvazuData
-CONFIG: TypeAdapter[Config] = TypeAdapter(DataConfig)
+CONFIG: TypeAdapter[AnyData] = TypeAdapter(DataConfig)
 
 TABLE = """
 source: table
@@ -18,7 +18,7 @@ label: {path: loans.csv, id: customer, label: defaulted, categorical: [product]}
 """
 
 
-def parse(text: str) -> Config:
+def parse(text: str) -> AnyData:
     return CONFIG.validate_python(yaml.safe_load(text))
 
 
@@ -32,6 +32,13 @@ def test_source_chooses_the_kind_and_defaults_fill_the_rest() -> None:
     assert [file.party for file in table.features] == ["feature", "shop"]
     assert table.features[0].categorical == ("branch", "job")
     assert table.label.party == "label"
+
+
+def test_a_source_that_no_package_brings_is_named_with_those_that_are_there() -> None:
+    with pytest.raises(ValidationError, match=r"unknown source .census.; known are flights, .*, criteo"):
+        parse("{source: census}")
+    with pytest.raises(ValidationError, match="`source`, the name of a data source"):
+        parse("{rows: 100}")
 
 
 @pytest.mark.parametrize(

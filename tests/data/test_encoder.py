@@ -14,10 +14,10 @@ from tpsl.data.encoder import (
     IndexedCategories,
     learn,
 )
-from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.rawtable import RawTable
 from tpsl.data.row_encoder import FIRST_VALUE, MISSING, UNSEEN
+from tpsl.tables import DataError
 
 VALUES = st.lists(st.one_of(st.none(), st.text(max_size=3)), min_size=4, max_size=60)
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsl.data import exact_sum
-from tpsl.data.exact_sum import ExactSum
+from tpsl.data import encoder
+from tpsl.data.encoder import ExactSum
 
 FLOATS = st.lists(st.floats(-1e300, 1e300, allow_subnormal=True), max_size=40)
 
@@ -22,7 +22,7 @@ def test_the_mean_is_rounded_once(numbers: list[float], size: int) -> None:
 
 
 def test_neither_order_nor_pieces_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact_sum, "_AT_ONCE", 1000)
+    monkeypatch.setattr(encoder, "_AT_ONCE", 1000)
     rng = np.random.default_rng(0)
     numbers = rng.normal(size=10_007) * 10.0 ** rng.integers(-30, 30, 10_007)
     one, other = ExactSum(), ExactSum()

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpsl.data.arrays import is_mapped, mapped
 from tpsl.data.features import Features, joined_features
+from tpsl.data.out_of_core import is_mapped, mapped
 
 
 def features() -> Features:

@@ -9,9 +9,9 @@ import pytest
 
 from tpsl.data.config import FlightsData
 from tpsl.data.dataset import Dataset, load, load_feature_party, load_label_party
-from tpsl.data.errors import DataError
 from tpsl.data.flights import TASKS, airline_table, airport_table
 from tpsl.data.true_labels import label_facts, reveal
+from tpsl.tables import DataError
 
 AFTER_DEPARTURE = {"dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"}
 AIRLINE = {"carrier", "flight", "plane", "model", "destination", "distance", "plane_built", "plane_seats"}

@@ -5,9 +5,9 @@ from datetime import datetime
 import pyarrow as pa
 import pytest
 
-from tpsl.data.kinds import KINDS
+from tpsl.data.rawtable import KINDS
+from tpsl.tables import DataError
 from tpsl.tables.columns import Place
-from tpsl.tables.errors import DataError
 from tpsl.tables.spelling import Spelling
 
 

@@ -11,21 +11,30 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tpsl.data import arrays, long_columns
-from tpsl.data.arrays import is_mapped
-from tpsl.data.errors import DataError
-from tpsl.data.long_columns import TextStack, ascending, chosen, counting, empty, mask_of, others, taken, taken_texts
-from tpsl.data.order import permutation
-from tpsl.data.split import split_rows
+from tpsl.data import out_of_core
+from tpsl.data.order import permutation, split_rows
+from tpsl.data.out_of_core import (
+    TextStack,
+    ascending,
+    chosen,
+    counting,
+    empty,
+    is_mapped,
+    mask_of,
+    others,
+    taken,
+    taken_texts,
+)
 from tpsl.files import DiskFull
+from tpsl.tables import DataError
 
 
 @pytest.fixture(params=["in memory", "on disk"])
 def on_disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
     monkeypatch.setenv("TPSL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(long_columns, "_ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(out_of_core, "_ROWS_AT_ONCE", 5)
     if request.param == "on disk":
-        monkeypatch.setattr(arrays, "LARGE_BYTES", 0)
+        monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0)
     return bool(request.param == "on disk")
 
 
@@ -52,7 +61,7 @@ def test_permutations_and_splits_do_not_depend_on_where_they_lie(
 ) -> None:
     in_memory = [permutation(1000, 3, 5), *split_rows(1000, "random", 0.3, 7)]
     monkeypatch.setenv("TPSL_CACHE", str(tmp_path))
-    monkeypatch.setattr(arrays, "LARGE_BYTES", 0)
+    monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0)
     for found, expected in zip([permutation(1000, 3, 5), *split_rows(1000, "random", 0.3, 7)], in_memory, strict=True):
         assert np.array_equal(found, expected)
     assert is_mapped(permutation(1000, 3, 5))
@@ -78,7 +87,7 @@ def test_a_full_disk_is_a_sentence_and_no_crash(tmp_path: Path, monkeypatch: pyt
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setenv("TPSL_CACHE", str(tmp_path))
-    monkeypatch.setattr(arrays, "LARGE_BYTES", 0)
+    monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0)
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(DiskFull, match=f"{tmp_path}: cannot be written, the disk is full"):
         empty(10, np.int64)

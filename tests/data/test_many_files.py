@@ -9,13 +9,13 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from tpsl.data import arrays
+from tpsl.data import out_of_core
+from tpsl.data.aligned import source_now
 from tpsl.data.check import check_data
 from tpsl.data.config import TableData
 from tpsl.data.dataset import Dataset, load, load_feature_party
-from tpsl.data.errors import DataError
-from tpsl.data.key_columns import source_now
 from tpsl.data.true_labels import reveal
+from tpsl.tables import DataError
 from tpsl.tables.locations import Url
 from tpsl.training.job import load_job
 from tpsl.training.local import load_local
@@ -73,7 +73,7 @@ def test_records_of_many_files_are_those_of_one(
     one = load(config(tmp_path / f"whole.{ending}", tmp_path / f"whole.{ending}"))
     url = object_storage.put(parts)
     monkeypatch.setenv("TPSL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(arrays, "LARGE_BYTES", 0 if large else arrays.LARGE_BYTES)
+    monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0 if large else out_of_core.LARGE_BYTES)
     assert same(load(config(tmp_path / "parts", f"{url}/part-*")), one)
     assert same(load(config(url, tmp_path / "parts" / "*")), one)
     assert check_data(config(url, tmp_path / "parts")).passed
@@ -99,7 +99,7 @@ def test_a_change_while_files_are_read_is_noticed(
     for number in range(3):
         pq.write_table(WHOLE[number * 100 : number * 100 + 100], tmp_path / "parts" / f"{number}.parquet")
     monkeypatch.setenv("TPSL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(arrays, "LARGE_BYTES", 0 if large else arrays.LARGE_BYTES)
+    monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0 if large else out_of_core.LARGE_BYTES)
     tables, told = config(tmp_path / "parts", tmp_path / "parts"), list[str]()
 
     def change(done: int, total: int, what: str) -> None:

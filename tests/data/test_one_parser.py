@@ -23,10 +23,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tpsl.data.encoder import EncoderState, IndexedCategories, learn
-from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.party_file import PartyFile, encode_file
-from tpsl.tables import reading
+from tpsl.tables import DataError, reading
 from tpsl.tables.reading import dialect_of
 
 MISSING = ("", "NA")

@@ -8,11 +8,11 @@ from pydantic import ValidationError
 
 from tpsl.data.config import OwnData, SyntheticData, TableData
 from tpsl.data.dataset import Dataset, load, load_feature_party, load_label_party
-from tpsl.data.errors import DataError
-from tpsl.data.features import Features
-from tpsl.data.relabelling import Relabelling
-from tpsl.data.source import SourceInputs, table_features
+from tpsl.data.features import Features, table_features
+from tpsl.data.own import SourceInputs
+from tpsl.data.sides import Relabelling
 from tpsl.data.true_labels import reveal
+from tpsl.tables import DataError
 
 CONFIG = OwnData(parties=("left", "right"), classes=3)
 RECORDS = 40

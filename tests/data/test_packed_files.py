@@ -6,12 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tpsl.data.config import AvazuData, CriteoData
 from tpsl.data.dataset import Dataset, load
-from tpsl.data.errors import DataError
 from tpsl.data.true_labels import reveal
+from tpsl.tables import DataError, reading
 from tpsl.tables import lines as lines_module
-from tpsl.tables import reading
+from tpsl_research.clicklog import AvazuData, CriteoData
 
 Lines = Callable[..., list[str]]
 

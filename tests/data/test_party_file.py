@@ -13,16 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.peak_memory import peak_bytes
 
-from tpsl.data import arrays
+from tpsl.data import out_of_core
 from tpsl.data.config import LabelFile, TableData, TableFile
 from tpsl.data.dataset import Dataset, load, load_feature_party
 from tpsl.data.encoder import EncoderState
-from tpsl.data.errors import DataError
-from tpsl.data.party_file import encode_file
-from tpsl.data.relabelling import Relabelling
+from tpsl.data.party_file import PartyFile, encode_file
+from tpsl.data.sides import Relabelling
 from tpsl.data.true_labels import reveal
-from tpsl.tables import reading
+from tpsl.tables import DataError, reading
 
 CELLS = st.fixed_dictionaries(
     {
@@ -80,8 +80,8 @@ def test_a_table_on_disk_is_the_table_in_memory(
     in_memory, relabelled = load(config), load(config, relabelling=Relabelling(3))
     with monkeypatch.context() as patch:
         patch.setenv("TPSL_CACHE", str(folder / "cache"))
-        patch.setattr(arrays, "LARGE_BYTES", 0)
-        patch.setattr(arrays, "_ROWS_AT_ONCE", 4)
+        patch.setattr(out_of_core, "LARGE_BYTES", 0)
+        patch.setattr(out_of_core, "_ROWS_AT_ONCE", 4)
         patch.setattr(reading, "BLOCK_ROWS", 4)
         patch.setattr(reading, "BLOCK_BYTES", 200)
         patch.setattr("tpsl.tables.lines.PIECE_BYTES", 50)
@@ -192,11 +192,11 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path) -> None:
     code = """
 import resource, sys
 from pathlib import Path
-from tpsl.data import arrays
+from tpsl.data import out_of_core
 from tpsl.data.config import LabelFile, TableData, TableFile
 from tpsl.data.dataset import load_feature_party
 from tpsl.tables import reading
-arrays.LARGE_BYTES = 1 << 20
+out_of_core.LARGE_BYTES = 1 << 20
 reading.BLOCK_BYTES = 1 << 20
 path = Path(sys.argv[1])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -208,3 +208,19 @@ print(side.features.numeric.nbytes, resource.getrusage(resource.RUSAGE_SELF).ru_
     size, growth = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert int(size) == rows * columns * 4
     assert int(growth) * 1024 < 100e6  # as typed columns in memory the table takes 72 MB, encoded 36, and both 180
+
+
+def test_memory_does_not_grow_with_the_times_of_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chronological order: times as text, in no order, which most tables of events have."""
+    monkeypatch.setattr(out_of_core, "LARGE_BYTES", 1)
+    monkeypatch.setattr(out_of_core, "_ROWS_AT_ONCE", 1 << 13)
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 1 << 14)
+    peaks = []
+    for count in (1_000, 60_000, 120_000):  # the first imports what is needed
+        seconds = np.arange(count) * 7_919 % count
+        times = (np.datetime64("2026-01-01T00:00:00") + seconds).astype(str)
+        path = tmp_path / f"{count}.csv"
+        path.write_text("id,when,x\n" + "".join(f"{number},{time},1\n" for number, time in enumerate(times)))
+        file = PartyFile(path, {"x": "number"}, time="when")
+        peaks.append(peak_bytes(lambda file=file: file.read(label=False, features=False).canonical_order()))
+    assert peaks[2] - peaks[1] < 20 * 60_000, peaks  # as text they take more than 200 bytes for each record

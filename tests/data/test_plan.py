@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsl.data.plan import BatchPlan
+from tpsl.data.order import BatchPlan
 
 PLANS = st.builds(
     BatchPlan,
@@ -48,7 +48,7 @@ def test_literal_batches_never_change() -> None:
 
 
 def test_another_process_computes_the_same_plan() -> None:
-    code = "from tpsl.data.plan import BatchPlan as P; p = P(1000, 64, 3); print(p.digest(), p.batch(40).tolist())"
+    code = "from tpsl.data.order import BatchPlan as P; p = P(1000, 64, 3); print(p.digest(), p.batch(40).tolist())"
     plan = BatchPlan(1000, 64, 3)
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == f"{plan.digest()} {plan.batch(40).tolist()}"

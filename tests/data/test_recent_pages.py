@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.data import recent_pages
-from tpsl.data.arrays import mapped
-from tpsl.data.features import Features
-from tpsl.data.plan import BatchPlan
-from tpsl.data.recent_pages import RecentPages
+from tpsl.data import features
+from tpsl.data.features import Features, RecentPages
+from tpsl.data.order import BatchPlan
+from tpsl.data.out_of_core import mapped
 
 ROWS = 1003
 
@@ -29,8 +28,8 @@ class Counting(np.ndarray[Any, Any]):
 
 @pytest.fixture
 def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Features:
-    monkeypatch.setattr(recent_pages, "PAGE_ROWS", 16)
-    monkeypatch.setattr(recent_pages, "_MOST_BYTES", 20 * 16 * 12)  # 20 pages of two categories and a number
+    monkeypatch.setattr(features, "PAGE_ROWS", 16)
+    monkeypatch.setattr(features, "_MOST_BYTES", 20 * 16 * 12)  # 20 pages of two categories and a number
     rng = np.random.default_rng(0)
     np.save(tmp_path / "c.npy", rng.integers(0, 50, (ROWS, 2)).astype(np.int32))
     np.save(tmp_path / "n.npy", rng.normal(size=(ROWS, 1)).astype(np.float32))

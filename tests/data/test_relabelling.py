@@ -12,10 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tpsl.data import flights, synthetic
-from tpsl.data.clicklog import convert
 from tpsl.data.config import (
-    AvazuData,
-    CriteoData,
     DataConfig,
     FlightsData,
     LabelFile,
@@ -25,9 +22,10 @@ from tpsl.data.config import (
 )
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.rawtable import NO_LABEL
-from tpsl.data.relabelling import Relabelling
+from tpsl.data.sides import Relabelling
 from tpsl.data.synthetic import Chunk
 from tpsl.data.true_labels import reveal
+from tpsl_research.clicklog import AvazuData, CriteoData, convert
 
 Lines = Callable[..., list[str]]
 

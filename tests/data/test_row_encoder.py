@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpsl.data.encoder import Categories, EncoderState, HashedCategories, IndexedCategories, learn
-from tpsl.data.errors import DataError
 from tpsl.data.features import Features
-from tpsl.data.kinds import KINDS, category_fields, number_fields
-from tpsl.data.rawtable import Fields, RawTable
+from tpsl.data.rawtable import KINDS, Fields, RawTable, category_fields, number_fields
+from tpsl.tables import DataError
 from tpsl.tables.columns import Place
 from tpsl.tables.spelling import Spelling
 

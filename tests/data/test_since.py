@@ -11,13 +11,13 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from tpsl.data import arrays
+from tpsl.data import out_of_core
 from tpsl.data.config import AlignmentConfig, LabelFile, OwnData, TableData, TableFile
 from tpsl.data.dataset import Dataset, load, load_feature_party
 from tpsl.data.encoder import EncoderState
-from tpsl.data.errors import DataError
 from tpsl.data.features import Features
 from tpsl.data.true_labels import reveal
+from tpsl.tables import DataError
 from tpsl.tables.columns import Place, recent_times, require_recent, times
 from tpsl.tables.spelling import Spelling
 
@@ -60,7 +60,7 @@ def test_only_records_since_then_are_there_split_and_learned_from(
 ) -> None:
     monkeypatch.setenv("TPSL_CACHE", str(tmp_path / "cache"))
     if large:
-        monkeypatch.setattr(arrays, "LARGE_BYTES", 0)
+        monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0)
     write(tmp_path)
     data = load(config(tmp_path, since=str(SINCE), split=split))
     assert data.ids.to_pylist() == [f"{time:03d}" for time in range(SINCE, ROWS)]
@@ -85,7 +85,7 @@ def test_an_earlier_encoder_encodes_new_records_and_learns_nothing(
     earlier = load(config(tmp_path)).feature_sides["feature"].encoder
     assert earlier is not None
     if large:
-        monkeypatch.setattr(arrays, "LARGE_BYTES", 0)
+        monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0)
     write(tmp_path, colours=5)
     learned = load(config(tmp_path, since=str(SINCE)))
     data = load(config(tmp_path, since=str(SINCE)), encoders={"feature": earlier})

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.peak_memory import peak_bytes
 
-from tpsl.data import arrays, long_columns
-from tpsl.data.errors import DataError
+from tpsl.data import out_of_core
+from tpsl.data.out_of_core import is_ascending, sorted_positions
 from tpsl.data.rawtable import RawTable, sorted_by_id
-from tpsl.data.sorting import is_ascending, sorted_positions
+from tpsl.tables import DataError
 
 SKEWED = st.text("aé\U0001f600￿", max_size=3).map(lambda end: "common prefix " + end)
 
@@ -22,8 +22,8 @@ SKEWED = st.text("aé\U0001f600￿", max_size=3).map(lambda end: "common prefix 
 def blocks_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Columns of more than a few rows lie on disk, and blocks have as many rows as a test says."""
     monkeypatch.setenv("TPSL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(arrays, "LARGE_BYTES", 1 << 20)
-    return lambda rows: monkeypatch.setattr(long_columns, "_ROWS_AT_ONCE", rows)
+    monkeypatch.setattr(out_of_core, "LARGE_BYTES", 1 << 20)
+    return lambda rows: monkeypatch.setattr(out_of_core, "_ROWS_AT_ONCE", rows)
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

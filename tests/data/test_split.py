@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsl.data.errors import DataError
-from tpsl.data.split import split_rows, subset_rows
+from tpsl.data.order import split_rows, subset_rows
+from tpsl.tables import DataError
 
 
 @given(

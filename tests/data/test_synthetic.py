@@ -6,9 +6,10 @@ from sklearn.metrics import roc_auc_score
 
 from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import load, load_feature_party, load_label_party
-from tpsl.data.errors import DataError
-from tpsl.data.synthetic import CHUNK_ROWS, World, record_ids
+from tpsl.data.party_file import numbered_ids
+from tpsl.data.synthetic import CHUNK_ROWS, World
 from tpsl.data.true_labels import label_facts, reveal
+from tpsl.tables import DataError
 
 
 def test_a_prefix_is_the_same_whatever_the_total() -> None:
@@ -24,8 +25,8 @@ def test_a_prefix_is_the_same_whatever_the_total() -> None:
 
 def test_ids_are_numbered_through() -> None:
     first, stop = CHUNK_ROWS - 1, 2 * CHUNK_ROWS + 1
-    assert record_ids(first, stop).to_pylist() == [f"{number:012}" for number in range(first, stop)]
-    assert record_ids(3, 3).to_pylist() == []
+    assert numbered_ids(first, stop).to_pylist() == [f"{number:012}" for number in range(first, stop)]
+    assert numbered_ids(3, 3).to_pylist() == []
 
 
 def test_shape_and_names_follow_criteo() -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from tpsl.data.config import LabelFile, TableData, TableFile
 from tpsl.data.dataset import load, load_feature_party, load_label_party
-from tpsl.data.errors import DataError
 from tpsl.data.row_encoder import stable_hash
 from tpsl.data.true_labels import label_facts, reveal
+from tpsl.tables import DataError
 
 ROWS = 40
 

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from tpsl.alignment.group import hashed, multiplied
-from tpsl.data import arrays
+from tpsl.data import out_of_core
 from tpsl.data.config import TableData
 from tpsl.data.dataset import load_feature_party
 from tpsl.data.sides import FeatureSide
@@ -303,7 +303,7 @@ def test_large_features_are_left_in_the_cache_for_the_workers(
     data = config(tmp_path / "shop")
     job, share = make_job({"data": data.model_dump(mode="json", exclude_none=True)}, {}, "test"), RayWorkers(2)
     in_memory = load_feature_party(data, "shop")
-    monkeypatch.setattr(arrays, "LARGE_BYTES", 100)
+    monkeypatch.setattr(out_of_core, "LARGE_BYTES", 100)
     with monkeypatch.context() as patch:
         forbid_reading_here(patch)
         prepare_features(cluster, share, job, "shop", Local())

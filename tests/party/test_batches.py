@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from tpsl.data.arrays import mapped
 from tpsl.data.features import Features
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
+from tpsl.data.out_of_core import mapped
 from tpsl.party import batches
 from tpsl.party.batches import Batches
 

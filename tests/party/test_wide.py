@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tpsl import metrics
-from tpsl.data import arrays
+from tpsl.data import out_of_core
 from tpsl.data.features import Features
 from tpsl.party import wide
 from tpsl.party.additive import AdditiveModel
@@ -130,12 +130,12 @@ def test_features_on_disk_stay_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     features, estimates = table(3000), noisy(labels(log_odds(table(3000), pair=1.0)), 2.0)
     _, scores = cross_fit(features, every(features), estimates, seed=0)
     monkeypatch.setenv("TPSL_CACHE", str(tmp_path))
-    monkeypatch.setattr(arrays, "LARGE_BYTES", 0)
+    monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0)
     model, mapped_scores = cross_fit(features, every(features), estimates, seed=0)
     np.testing.assert_array_equal(scores, mapped_scores)
     assert model.pairs
     scored = with_scores(features, mapped_scores)
-    assert arrays.is_mapped(scored.numeric)
+    assert out_of_core.is_mapped(scored.numeric)
     np.testing.assert_array_equal(scored.numeric, np.concatenate([features.numeric, scores[:, None]], axis=1))
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpsl.data.split import split_rows
+from tpsl.data.order import split_rows
 from tpsl.planning.counts import Counts, rows_for
 from tpsl.training.job import Job, make_job
 from tpsl.training.schedule import Schedule

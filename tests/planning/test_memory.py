@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tpsl.data.arrays import LARGE_BYTES
+from tpsl.data.out_of_core import LARGE_BYTES
 from tpsl.party.wide import MOST_RECORDS
 from tpsl.planning.counts import Counts
 from tpsl.planning.memory import (

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from tpsl.data.dataset import load
-from tpsl.data.source import table_features
+from tpsl.data.features import table_features
 from tpsl.data.true_labels import reveal
 from tpsl.planning.stand_in import INVENTED_CATEGORIES, field_counts, planned_job, records_of, stand_in
 from tpsl.training.job import Job, make_job

@@ -9,14 +9,14 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from tpsl.cli.example_data import write_flights
 from tpsl.data.dataset import class_names
-from tpsl.data.errors import DataError
-from tpsl.data.writing import write_flights
 from tpsl.prediction.halves import PredictionError
 from tpsl.prediction.model import TrainedModel
 from tpsl.prediction.one_process import predict, predict_records
 from tpsl.prediction.records import NewRecords, read_records
 from tpsl.prediction.scores import place_of_scores
+from tpsl.tables import DataError
 from tpsl.training import schedule
 from tpsl.training.job import make_job
 from tpsl.training.one_process import load_records, train

@@ -9,10 +9,10 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from tpsl.data import arrays
-from tpsl.data.errors import DataError
+from tpsl.data import out_of_core
 from tpsl.data.features import Features
 from tpsl.prediction.records import NewRecords, read_records, require_same_records
+from tpsl.tables import DataError
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 
@@ -56,7 +56,7 @@ def test_many_records_lie_on_disk(
     path = shops.write(tmp_path, {"shop": shops.tables(200, seed=4)["shop"]})["shop"]
     in_memory = read_records(RunFolder(three_parties), "shop", str(path))
     monkeypatch.setenv("TPSL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(arrays, "LARGE_BYTES", 500)
+    monkeypatch.setattr(out_of_core, "LARGE_BYTES", 500)
     on_disk = read_records(RunFolder(three_parties), "shop", str(path))
     assert isinstance(on_disk.inputs, Features) and on_disk.inputs.is_mapped
     assert features_by_id(on_disk) == features_by_id(in_memory)

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tpsl.tables import DataError
 from tpsl.tables.columns import Place, class_numbers, numbers, texts, times
-from tpsl.tables.errors import DataError
 from tpsl.tables.spelling import Spelling
 from tpsl.vault import VaultError
 from tpsl.vault.canonical import labels_as_integers

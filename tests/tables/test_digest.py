@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from tpsl.tables.digest import TextsDigest
+from tpsl.tables.columns import TextsDigest
 
 
 def digest(*parts: list[str | None], purpose: bytes = b"test") -> bytes:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tpsl.data.plan import BatchPlan, Order
+from tpsl.data.order import BatchPlan, Order
 from tpsl.training.device_order import Records, epoch_order
 
 CPU = torch.device("cpu")

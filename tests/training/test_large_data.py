@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tpsl.data import arrays, blockwise, recent_pages
+from tpsl.data import features, order, out_of_core
 from tpsl.data.features import Features
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
@@ -27,12 +27,12 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks and windows of which a small table has several."""
 
     def forget() -> None:
-        for cached in (blockwise._blocks, blockwise._window_ends, blockwise._window):
+        for cached in (order._blocks, order._window_ends, order._window):
             cached.cache_clear()
 
-    monkeypatch.setattr(blockwise, "BLOCK_ROWS", 64)
-    monkeypatch.setattr(blockwise, "WINDOW_BLOCKS", 4)
-    monkeypatch.setattr(recent_pages, "PAGE_ROWS", 16)
+    monkeypatch.setattr(order, "BLOCK_ROWS", 64)
+    monkeypatch.setattr(order, "WINDOW_BLOCKS", 4)
+    monkeypatch.setattr(features, "PAGE_ROWS", 16)
     forget()
     yield
     forget()
@@ -83,9 +83,9 @@ def test_what_is_trained_from_disk_has_the_weights_of_memory(
     agreed = agreed.model_copy(update={"model": agreed.model.model_copy(update={"wide": wide})})
     train(agreed, tmp_path / "memory", vault=vault)
     monkeypatch.setenv("TPSL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(arrays, "LARGE_BYTES", 0)
+    monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0)
     side = load_records(agreed).feature_sides["feature"]
-    assert isinstance(side.features, Features) and side.features.is_mapped and arrays.is_mapped(side.train)
+    assert isinstance(side.features, Features) and side.features.is_mapped and out_of_core.is_mapped(side.train)
     train(agreed, tmp_path / "disk", vault=vault)
 
     class Stop(Exception):

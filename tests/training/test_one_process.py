@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from tpsl.attacks.white_box import WhiteBox
-from tpsl.data.arrays import mapped
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.features import Features
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
+from tpsl.data.out_of_core import mapped
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import from_spec
 from tpsl.party.label_party import LabelParty
@@ -142,7 +142,7 @@ def test_without_noise_training_is_algorithm_1(tmp_path: Path, estimator: str) -
 def _plain_epoch(agreed: Job, data: Dataset, f: torch.nn.Module, h: torch.nn.Module, *, split: bool) -> None:
     """Algorithm 1 written out (or the same network unsplit): autograd, the loss on true labels, SGD by hand."""
     held = data.feature_parties["feature"]
-    from tpsl.data.plan import BatchPlan
+    from tpsl.data.order import BatchPlan
 
     plan = BatchPlan(len(data.train), agreed.training.batch_size, agreed.training.seed)
     for step in range(plan.batches_per_epoch):

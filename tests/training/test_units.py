@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tpsl.data.errors import DataError
 from tpsl.mechanisms import laplace, randomized_response
 from tpsl.report.label_view import read_run
 from tpsl.report.words import rounded_up
+from tpsl.tables import DataError
 from tpsl.training.job import Job, JobError, make_job
 from tpsl.training.one_process import train
 from tpsl.vault import LargestUnit, Vault, VaultError

@@ -10,7 +10,7 @@ import pytest
 from tests.peak_memory import peak_bytes
 
 from tpsl import metrics
-from tpsl.data import arrays
+from tpsl.data import out_of_core
 from tpsl.mechanisms import Mechanism, gaussian, identity, laplace, optimized_unary, randomized_response
 from tpsl.mechanisms import subset_selection as subset
 from tpsl.training.validation import corrected_auc, noisy_validation, record_log_likelihoods
@@ -163,7 +163,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Blocks of a few thousand records, and every column in a file."""
     monkeypatch.setattr(metrics, "_AT_ONCE", 1 << 12)
     monkeypatch.setattr(metrics, "_SORTED_AT_ONCE", 1 << 14)
-    monkeypatch.setattr(arrays, "LARGE_BYTES", 0)
+    monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0)
     monkeypatch.setenv("TPSL_CACHE", str(tmp_path))
 
 

@@ -13,11 +13,11 @@ from safetensors.torch import load_file
 from tpsl.attacks import run_attacks
 from tpsl.audit.examination import examine
 from tpsl.data.encoder import EncoderState
-from tpsl.data.errors import DataError
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import laplace
 from tpsl.prediction.one_process import predict
 from tpsl.report.ledgers import read_ledger, result_now
+from tpsl.tables import DataError
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.one_process import ALL_STEPS, load_records, train, train_together

@@ -9,7 +9,7 @@ import numpy as np
 from tpsl.alignment.aligning_party import AligningParty, Outcome
 from tpsl.alignment.terms import POINTS, POSITION_BYTES, POSITIONS
 from tpsl.alignment.working_folder import IDENTITY_BYTES
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
 from tpsl.training.receiving import receive
 from tpsl.transport.channel import Channel, Meeting, PeerRestarted
 from tpsl.transport.checks import BadMessage

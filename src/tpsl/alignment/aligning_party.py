@@ -17,7 +17,7 @@ from tpsl.alignment.matching import require_distinct
 from tpsl.alignment.row_file import RowBytes, RowFile
 from tpsl.alignment.terms import POINTS, AlignmentTerms
 from tpsl.alignment.working_folder import WorkingFolder
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
 from tpsl.training.observer import Watching
 from tpsl.transport.channel import Channel, Traffic
 from tpsl.transport.checks import BadMessage

@@ -11,8 +11,8 @@ import numpy as np
 
 from tpsl.alignment.group import POINT_BYTES, Bytes32
 from tpsl.alignment.keys import PartyKeys
-from tpsl.data.key_columns import KeySource
-from tpsl.data.split import Rows
+from tpsl.data.aligned import KeySource
+from tpsl.data.order import Rows
 from tpsl.mechanisms import secure_words
 
 

@@ -26,10 +26,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.data.aligned import KeyDigests
+from tpsl.data.aligned import KeyColumns, KeyDigests, KeySource
 from tpsl.data.config import AlignmentKey, KeyRule, TableFile
-from tpsl.data.key_columns import KeyColumns, KeySource
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
 from tpsl.progress import Progress, no_progress
 
 _DOMAIN = b"tpsl key 1\0"

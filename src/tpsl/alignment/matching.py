@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.alignment.group import POINT_BYTES, Bytes32
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
 from tpsl.transport.checks import BadMessage
 
 ROWS_AT_ONCE = 1 << 17

@@ -17,8 +17,8 @@ from tpsl.alignment.keys import PartyKeys, read_keys
 from tpsl.alignment.roles import AlignmentResult, align_as_feature, align_as_label, align_together
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.data.config import AlignmentConfig, TableData, TableFile
+from tpsl.data.order import Rows
 from tpsl.data.party_file import PartyFile
-from tpsl.data.split import Rows
 from tpsl.progress import Notice
 from tpsl.tables.reading import dialect_of
 from tpsl.training.job import Job

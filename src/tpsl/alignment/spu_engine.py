@@ -28,7 +28,7 @@ from tpsl.alignment.group import POINT_BYTES, Bytes32
 from tpsl.alignment.key_table import KeyTable
 from tpsl.alignment.terms import MOST_RECORDS
 from tpsl.alignment.tunnel import Tunnel, started
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.training.local import Local, LocalError
 from tpsl.training.receiving import receive

@@ -25,7 +25,7 @@ from tpsl.alignment.group import fresh_scalar
 from tpsl.alignment.key_table import KeyTable, random_order
 from tpsl.alignment.row_file import RowFile
 from tpsl.alignment.terms import AlignmentTerms
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
 from tpsl.files import make_private_folder, open_private, remove_drafts, write_atomically
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.messages import Announcement

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data.features import Features
-from tpsl.data.source import Inputs
-from tpsl.data.split import Rows
+from tpsl.data.features import Features, Inputs
+from tpsl.data.order import Rows
 from tpsl.training.transcript import TranscriptStep
 
 Numbers = npt.NDArray[np.floating[Any]]

@@ -9,8 +9,8 @@ from tpsl.attacks.attacked_run import AttackedRun
 from tpsl.attacks.auc_prediction import PredictedAUC
 from tpsl.attacks.scoring import ScoredBy
 from tpsl.attacks.transcript_walk import PreparedAttack, Scorer
-from tpsl.data.errors import DataError
 from tpsl.registry import ExtensionError
+from tpsl.tables import DataError
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,8 @@ from tpsl.attacks.transcript_walk import AttackError, joint_steps
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.attacks.with_features import ReadTranscript, read_transcript
 from tpsl.data.dataset import feature_party_names, load_feature_party, load_label_party
-from tpsl.data.features import Features
+from tpsl.data.features import Features, Inputs
 from tpsl.data.sides import LabelRecords
-from tpsl.data.source import Inputs
 from tpsl.party.feature_party import FeatureParty
 from tpsl.party.wide import newly_scored_features
 from tpsl.training.build import build_feature_party

@@ -35,10 +35,10 @@ from tpsl.attacks.with_features import (
     out_of_fold,
     with_bins,
 )
-from tpsl.data.errors import DataError
 from tpsl.data.features import Features, joined_features
 from tpsl.mechanisms import Mechanism
 from tpsl.registry import ExtensionError
+from tpsl.tables import DataError
 from tpsl.training.releases import statistic_plan
 from tpsl.transport.peers import LABEL_PARTY
 

@@ -25,9 +25,8 @@ import numpy.typing as npt
 
 from tpsl.attacks.auc_prediction import statistic_ceiling
 from tpsl.attacks.scoring import AttackResult, Ceiling, Evaluation, Scores
-from tpsl.data.features import Features
+from tpsl.data.features import Features, Inputs
 from tpsl.data.sides import LabelRecords
-from tpsl.data.source import Inputs
 from tpsl.mechanisms import DiscreteGaussian, RandomWords, clip_rows, seeded_words
 from tpsl.party.feature_map import FeatureMap
 from tpsl.prediction.halves import TrainedHalves

@@ -54,8 +54,7 @@ from tpsl.attacks.known_others import KnownOthers
 from tpsl.attacks.scoring import AttackResult, Ceiling, ScoredBy
 from tpsl.attacks.transcript_walk import AttackError, PreparedAttack, evaluate_attacks
 from tpsl.attacks.with_features import noisy_label_with_features, with_bins
-from tpsl.data.features import Features, joined_features
-from tpsl.data.source import Inputs
+from tpsl.data.features import Features, Inputs, joined_features
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.progress import Progress, no_progress
 from tpsl.registry import Registry

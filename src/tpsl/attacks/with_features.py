@@ -22,8 +22,7 @@ import torch
 
 from tpsl.attacks.evidence import Evidence
 from tpsl.data.features import Features
-from tpsl.data.order import permutation
-from tpsl.data.split import FOLD_STREAM
+from tpsl.data.order import FOLD_STREAM, permutation
 from tpsl.mechanisms import TOTAL, Mechanism, seeded_words
 from tpsl.training.transcript import TranscriptStep
 

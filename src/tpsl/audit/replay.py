@@ -23,7 +23,7 @@ from tpsl.audit.folder import new_folder
 from tpsl.data.dataset import Dataset
 from tpsl.data.encoder import EncoderState
 from tpsl.data.rawtable import NO_LABEL
-from tpsl.data.relabelling import Relabelling
+from tpsl.data.sides import Relabelling
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.training.agreement import agreement

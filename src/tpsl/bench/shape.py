@@ -15,8 +15,7 @@ import numpy as np
 
 from tpsl.data.config import DataConfig, LabelFile, SyntheticData, TableData, TableFile
 from tpsl.data.dataset import Dataset, load, load_feature_party
-from tpsl.data.features import Features
-from tpsl.data.source import table_features
+from tpsl.data.features import Features, table_features
 from tpsl.models.config import ModelConfig, OptimizerConfig
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig
 

@@ -13,11 +13,10 @@ from tpsl.cli.settings import Settings, settings_command
 from tpsl.files import as_yaml, write_atomically
 
 if TYPE_CHECKING:
-    from tpsl.data.clicklog import AnyClickData
-    from tpsl.data.config import AvazuData, CriteoData, FlightsData, SyntheticData
-    from tpsl.data.writing import Written
+    from tpsl.cli.example_data import Written
+    from tpsl.data.config import AnyData
 
-    Config = TypeVar("Config", FlightsData, SyntheticData, CriteoData, AvazuData)
+    Config = TypeVar("Config", bound=AnyData)
 
 app = typer.Typer(
     help="Check the data of a job, or write example data as two files, one for each party, and their job file.",
@@ -33,10 +32,10 @@ def flights(context: typer.Context, out: OutOption = Path("flights"), json: Json
 
     Each party keeps its own features, unless --layout all gives all of them to the feature party.
     """
+    from tpsl.cli.example_data import write_flights
     from tpsl.data.config import FlightsData
-    from tpsl.data.writing import write_flights
 
-    config = _config(context, FlightsData, layout="natural")
+    config = config_of(context, FlightsData, layout="natural")
     with progress_bar("writing flights") as progress:
         written = write_flights(out, config.layout, config.task, config.rows, progress)
     _report(out, written, json)
@@ -48,42 +47,16 @@ def synthetic(context: typer.Context, out: OutOption = Path("synthetic"), json: 
 
     Memory does not grow with the number of records.
     """
+    from tpsl.cli.example_data import write_synthetic
     from tpsl.data.config import SyntheticData
-    from tpsl.data.writing import write_synthetic
 
-    config = _config(context, SyntheticData)
+    config = config_of(context, SyntheticData)
     with progress_bar("writing records") as progress:
         written = write_synthetic(out, config, progress)
     _report(out, written, json)
 
 
-@app.command(cls=settings_command("data", rows="data.rows"))
-def criteo(
-    context: typer.Context,
-    path: Annotated[Path, typer.Argument(help="Kaggle's train.txt, plain or compressed.")],
-    out: OutOption = Path("criteo"),
-    json: JsonFlag = False,
-) -> None:
-    """Convert Criteo's display advertising file: features for the feature party, clicks for the label party."""
-    from tpsl.data.config import CriteoData
-
-    _convert(_config(context, CriteoData, path=str(path)), out, json)
-
-
-@app.command(cls=settings_command("data", rows="data.rows"))
-def avazu(
-    context: typer.Context,
-    path: Annotated[Path, typer.Argument(help="Kaggle's train.csv, plain or compressed.")],
-    out: OutOption = Path("avazu"),
-    json: JsonFlag = False,
-) -> None:
-    """Convert Avazu's click file: features for the feature party, clicks for the label party."""
-    from tpsl.data.config import AvazuData
-
-    _convert(_config(context, AvazuData, path=str(path)), out, json)
-
-
-def _config(context: typer.Context, kind: type[Config], **start: str) -> Config:
+def config_of(context: typer.Context, kind: type[Config], **start: str) -> Config:
     """Return the configuration of this kind that the options make."""
     source = kind.model_fields["source"].default
     config = Settings.of(context).load_job({"data": {"source": source, **start}}).data
@@ -92,26 +65,17 @@ def _config(context: typer.Context, kind: type[Config], **start: str) -> Config:
     return config
 
 
-def _convert(config: AnyClickData, out: Path, json: bool) -> None:
-    """Stream a click log of any size to one Parquet file for each party, and write the job that trains on them."""
-    from tpsl.data.clicklog import convert
-
-    with progress_bar(f"converting {config.path.name}") as progress:
-        convert(config, out, progress)
-    files = [out / "feature.parquet", out / "label.parquet"]
-    _write_job(out, {"source": config.source, "path": "."}, files, {}, json)
-
-
 def _report(out: Path, written: Written, json: bool) -> None:
     """Write the job file beside the data, with paths relative to it, and say what is there."""
     description = written.config.model_dump(mode="json", exclude_defaults=True)
     for file in (*description["features"], description["label"]):
         file["path"] = Path(file["path"]).name
     files = [out / file.path.name for file in (*written.config.features, written.config.label)]
-    _write_job(out, {"source": "table", **description}, files, written.facts, json)
+    write_job(out, {"source": "table", **description}, files, written.facts, json)
 
 
-def _write_job(out: Path, data: dict[str, Any], files: Sequence[Path], facts: Mapping[str, Any], json: bool) -> None:
+def write_job(out: Path, data: dict[str, Any], files: Sequence[Path], facts: Mapping[str, Any], json: bool) -> None:
+    """Write the job that trains on files beside it, and say what is there."""
     job = out / "job.yaml"
     content = {"data": data, "privacy": {"mechanism": "discrete", "epsilon": 1.0}}
     write_atomically(job, as_yaml(content).encode())

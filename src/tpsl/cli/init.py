@@ -13,10 +13,10 @@ from tpsl.cli.console import JsonFlag, answer, notice, progress_bar
 from tpsl.cli.shared_options import with_options
 
 if TYPE_CHECKING:
+    from tpsl.cli.drafting import FileDraft, Wishes
+    from tpsl.cli.guessing import Sample
     from tpsl.cli.init_files import JobDraft
     from tpsl.data.check import DataReport
-    from tpsl.data.drafting import FileDraft, Wishes
-    from tpsl.data.guessing import Sample
 
 _GIVEN = "what is said of columns"
 
@@ -73,10 +73,10 @@ def init(
 
     tpsl init features.csv labels.csv
     """
+    from tpsl.cli.drafting import draft_tables
     from tpsl.cli.init_files import JobDraft, read_part, require_new
     from tpsl.cli.init_questions import ask_for_epsilon, ask_for_wishes, on_terminal
     from tpsl.cli.init_report import as_dict, findings, guesses, notes, written
-    from tpsl.data.drafting import draft_tables
     from tpsl.files import make_private_folder, write_atomically
 
     here = _samples(files or [], features, labels)
@@ -107,7 +107,7 @@ def init(
 
 def _samples(files: Sequence[str], features: str | None, labels: str | None) -> tuple[list[Sample], Sample | None]:
     """Return the first records of the feature parties' tables and of the label party's, of those that are here."""
-    from tpsl.data.guessing import sample_of
+    from tpsl.cli.guessing import sample_of
     from tpsl.tables.locations import location_of
 
     if len(files) == 1 or bool(files) == bool(features or labels):
@@ -121,7 +121,7 @@ def _samples(files: Sequence[str], features: str | None, labels: str | None) -> 
 
 
 def _wishes(given: Mapping[str, Any]) -> Wishes:
-    from tpsl.data.drafting import Wishes
+    from tpsl.cli.drafting import Wishes
 
     def names(key: str) -> tuple[str, ...]:
         return tuple(name.strip() for name in (given[key] or "").split(",") if name.strip())
@@ -145,8 +145,8 @@ def _checked(job: JobDraft) -> tuple[JobDraft, DataReport]:
     Of a part of a job only the classes are: it takes both sides to know what else to look for.
     """
     from tpsl.cli.data_check import tell_of_rare_labels
+    from tpsl.cli.drafting import LABEL
     from tpsl.data.check import check_data
-    from tpsl.data.drafting import LABEL
     from tpsl.data.rawtable import FIND_COMMON_RECORDS
 
     if not job.is_complete:

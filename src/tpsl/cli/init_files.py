@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tpsl.data.drafting import LABEL, TablesDraft, path_from
+from tpsl.cli.drafting import LABEL, TablesDraft, path_from
 from tpsl.files import read_yaml
 
 if TYPE_CHECKING:

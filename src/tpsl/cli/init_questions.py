@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from tpsl.data.drafting import TablesDraft, Wishes
+    from tpsl.cli.drafting import TablesDraft, Wishes
 
 
 def on_terminal() -> bool:

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsl.cli.console import Report, slim_table
-from tpsl.data.drafting import LABEL
-from tpsl.data.guessing import ABSENT
-from tpsl.data.guessing_roles import MOST_CLASSES, looks_like_label
+from tpsl.cli.drafting import LABEL
+from tpsl.cli.guessing import ABSENT, MOST_CLASSES, looks_like_label
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from tpsl.cli.drafting import TablesDraft, Wishes
+    from tpsl.cli.guessing import ColumnGuess
     from tpsl.cli.init_files import JobDraft
     from tpsl.data.check import DataReport
-    from tpsl.data.drafting import TablesDraft, Wishes
-    from tpsl.data.guessing import ColumnGuess
 
 
 def guesses(draft: TablesDraft) -> Iterator[str | Table]:

@@ -125,12 +125,20 @@ def _nearest(name: str) -> str:
 def _keys_of(model: type[BaseModel], prefix: str, source: str = "") -> Iterator[Key]:
     for name, field in model.model_fields.items():
         yield Key(prefix + name, field, source)
-        for arm in _arms(field.annotation):
+        for arm in _alternatives(field):
             if _is_model(arm):
                 variant = arm.model_fields["source"].default if "source" in arm.model_fields else source
                 yield from _keys_of(arm, f"{prefix}{name}.", variant)
             elif get_origin(arm) in (tuple, list) and _is_model(get_args(arm)[0]):
                 yield from _keys_of(get_args(arm)[0], f"{prefix}{name}[].", source)
+
+
+def _alternatives(field: FieldInfo) -> list[Any]:
+    """Return the alternatives of a field's type; where a registry has its models, those."""
+    for known in field.metadata:
+        if isinstance(known, Registry):
+            return [known.get(name) for name in known.names()]
+    return _arms(field.annotation)
 
 
 def _arms(annotation: Any) -> list[Any]:

@@ -207,7 +207,6 @@ class SettingsCommand(TyperCommand):
 
 JOB_FLAGS = {
     "data": "data.source",
-    "path": "data.path",
     "rows": "data.rows",
     "mechanism": "privacy.mechanism",
     "epsilon": "privacy.epsilon",

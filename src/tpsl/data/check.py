@@ -15,18 +15,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tpsl.data import clicklog, table
+from tpsl.data import preparation
 from tpsl.data.aligned import Alignment, alignment_of
 from tpsl.data.column_check import ColumnCheck, Hashes, LabelLeak, hashes_of
-from tpsl.data.config import AvazuData, CriteoData, DataConfig, OwnData, TableData
+from tpsl.data.config import DataConfig, OwnData, PackageData, TableData
 from tpsl.data.dataset import load_feature_party, load_label_party
-from tpsl.data.errors import DataError
-from tpsl.data.features import Features
+from tpsl.data.features import Features, Inputs
 from tpsl.data.party_file import PartyFile, numbered_ids
 from tpsl.data.rawtable import FIND_COMMON_RECORDS, NO_LABEL
-from tpsl.data.source import Inputs
 from tpsl.data.true_labels import reveal
 from tpsl.progress import Progress, no_progress
+from tpsl.tables import DataError
 from tpsl.tables.columns import record_ids
 from tpsl.tables.locations import is_there, why_there_is_none
 from tpsl.tables.reading import Block
@@ -184,14 +183,14 @@ def _labels_by_row(config: DataConfig, alignments: Mapping[str, Alignment], part
 
 def _files(config: DataConfig, late_labels: bool) -> dict[str, PartyFile]:
     """Return the files of a job, the label party's first."""
-    if isinstance(config, CriteoData | AvazuData):
-        return {LABEL: clicklog.label_file(config), clicklog.FEATURE_PARTY: clicklog.feature_file(config)}
+    if isinstance(config, PackageData):
+        return config.files()
     if not isinstance(config, TableData):
         return {}
-    labels = table.label_column(config, late_labels)
-    files = {LABEL: table.party_file(config.label, config, labels)}
+    labels = preparation.label_column(config, late_labels)
+    files = {LABEL: preparation.party_file(config.label, config, labels)}
     for file in config.features:
-        files[file.party] = replace(table.party_file(file, config, labels), labels=None)
+        files[file.party] = replace(preparation.party_file(file, config, labels), labels=None)
     return files
 
 

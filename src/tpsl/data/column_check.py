@@ -1,7 +1,11 @@
-"""What is strange about one column, found in one pass over its values, in memory that does not grow with the file."""
+"""What is strange about one column: in one pass over its values, or by what an encoder has learned of it.
+
+A category whose values hardly repeat, as ids do, teaches nothing, and may tell who a record is about.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,12 +13,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.data.id_columns import ID_LIKE
+from tpsl.data.dataset import Dataset
+from tpsl.data.encoder import Vocabulary
+from tpsl.data.features import Features
+from tpsl.data.row_encoder import UNSEEN
+from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.metrics import auc
 from tpsl.tables.columns import parsed_or_null
 
 Hashes = npt.NDArray[np.int64]
 
+ID_LIKE = 0.9
+"""From this share of records with a value of their own on, a column is like an id."""
 _MOST_COUNTED = 1 << 16
 """Distinct values that are counted of each column; of more it is known only that there are more."""
 _FEW = 20
@@ -182,3 +192,33 @@ def _told_by_category(values: Hashes, labels: npt.NDArray[np.int64], classes: li
     np.add.at(counts, (codes[:half], labels[:half]), 1)
     predicted = np.where(counts.any(axis=1), counts.argmax(axis=1), -1)[codes[half:]]
     return float(np.mean([(predicted[labels[half:] == number] == number).mean() for number in classes]))
+
+
+_ASKED = 4096
+
+
+def id_warnings(records: Dataset | FeatureSide | LabelSide) -> Iterator[str]:
+    """Yield a sentence for each such column among the training records, of which some thousands are asked."""
+    if isinstance(records, Dataset):
+        for side in records.feature_sides.values():
+            yield from id_warnings(side)
+        yield from id_warnings(records.label_side)
+        return
+    party, held = ("label", records.records) if isinstance(records, LabelSide) else (records.party, records)
+    for name in _id_columns(held):
+        yield (
+            f"the column {name!r} of {party} hardly repeats a value, as an id would: it teaches nothing, and may tell "
+            "who a record is about"
+        )
+
+
+def _id_columns(side: FeatureSide | LabelRecords) -> Iterator[str]:
+    if side.encoder is None or not isinstance(side.features, Features):
+        return
+    asked, first = side.features.batch(side.train[:: -(-len(side.train) // _ASKED)])[0], 0
+    for field, (name, part) in enumerate(side.encoder.categories.items()):
+        if isinstance(part, Vocabulary):
+            rare = (asked[:, field] == first + UNSEEN).mean()
+            if max(rare, len(part.values) / len(side.train)) >= ID_LIKE:
+                yield name
+        first += part.size

@@ -1,14 +1,17 @@
 """Which data a job trains on: the part of the job file that both parties share.
 
 A configuration says *where and how*, never *what*: it holds no data, so handing it to the other party discloses nothing
-but names. `DataConfig` is discriminated by `source`; an unknown key, a wrong type or a value out of range is an
-error that names the key.
+but names. `source` says which one a `DataConfig` is (`SOURCES`); an unknown key, a wrong type or a value out of range
+is an error that names the key.
 """
 
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from datetime import date, datetime
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -18,10 +21,18 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
+    SerializeAsAny,
     model_validator,
 )
 
+from tpsl.progress import Progress
+from tpsl.registry import Registry
 from tpsl.tables.locations import Location, Url, location_of
+
+if TYPE_CHECKING:
+    from tpsl.data.encoder import EncoderState
+    from tpsl.data.party_file import PartyFile
+    from tpsl.data.sides import FeatureSide, LabelSide, Relabelling
 
 TestFraction = Annotated[float, Field(gt=0, lt=1, description="Share of the records kept apart for testing.")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -250,7 +261,7 @@ class TableFile(_Model):
 
     @property
     def date_kind(self) -> str:
-        """What the columns with dates are (`tpsl.data.kinds`)."""
+        """What the columns with dates are (`tpsl.data.rawtable`)."""
         return {"year": "date", "day": "day_first_date", "month": "month_first_date"}[self.date_order]
 
     @property
@@ -418,45 +429,67 @@ class OwnData(_Model):
         return self.class_values or tuple(str(number) for number in range(self.classes))
 
 
-class _ClickData(_Model):
-    path: DataPath = Field(
-        description="The publisher's training file, plain or compressed (.gz, .zst), or the folder that it "
-        "was converted into.",
-    )
-    split: Literal["random", "chronological"] = Field(
-        default="chronological",
-        description="'chronological': the last records of the file are the test set; avazu: its hours must ascend.",
-    )
+class PackageData(_Model, ABC):
+    """Data of a source that an installed package brings: the base class of its configuration, which loads it too.
+
+    The package declares the class as an entry point of the group `tpsl.sources`, under the name of the source.
+    """
+
+    source: str = Field(description=SOURCE)
+    split: Literal["random", "chronological"] = "random"
     test_fraction: TestFraction = 0.2
     split_seed: SplitSeed = 0
-    categories: Literal["index", "hash"] = Field(
-        default="index",
-        description="'index': a vocabulary of the training records; 'hash': a fixed number of buckets a field.",
-    )
-    min_count: int = Field(
-        default=10, ge=1, description="'index': values with fewer training records share the row of unseen values."
-    )
-    hash_buckets: int = Field(default=2**16, ge=1, le=2**30, description="'hash': number of buckets of each field.")
-    rows: int | None = Field(default=None, ge=10, description="Use only the first n records of the file.")
+    rows: int | None = Field(default=None, ge=10, description="Use only the first n records.")
+
+    @property
+    @abstractmethod
+    def feature_parties(self) -> tuple[str, ...]:
+        """Names of the feature parties."""
+
+    @property
+    @abstractmethod
+    def class_names(self) -> tuple[str, ...]:
+        """The labels in class order, as text."""
+
+    @property
+    def unverified_assumption(self) -> str | None:
+        """What the split assumes of the data that nobody can check, in a sentence."""
+        return None
+
+    @abstractmethod
+    def load_feature_side(
+        self, party: str, progress: Progress, relabelling: Relabelling | None, encoder: EncoderState | None
+    ) -> FeatureSide:
+        """Load a feature party's side; `encoder` is that of an earlier run."""
+
+    @abstractmethod
+    def load_label_side(self, progress: Progress, relabelling: Relabelling | None) -> LabelSide:
+        """Load the label party's side."""
+
+    @abstractmethod
+    def files(self) -> dict[str, PartyFile]:
+        """Return the file of each party for `tpsl data check`, the label party's first, as `label`."""
 
 
-class CriteoData(_ClickData):
-    """Criteo's display advertising challenge: features at the feature party, clicks at the label party."""
+AnyData = FlightsData | SyntheticData | TableData | OwnData | PackageData
 
-    source: Literal["criteo"] = Field("criteo", description=SOURCE)
-
-
-class AvazuData(_ClickData):
-    """Avazu's click-through rate challenge: features at the feature party, clicks at the label party."""
-
-    source: Literal["avazu"] = Field("avazu", description=SOURCE)
+SOURCES: Registry[type[AnyData]] = Registry("source")
+"""The configuration of each data source, by its name: those of this package, and those of installed ones."""
+for _source in (FlightsData, SyntheticData, TableData, OwnData):
+    SOURCES.register(_source.model_fields["source"].default, _source)
 
 
-ClickData = CriteoData | AvazuData
+def _of_source(value: object) -> AnyData:
+    """Return a configuration by its source; an error in it names the key as if it stood here."""
+    if isinstance(value, AnyData):
+        return value
+    name = value.get("source") if isinstance(value, dict) else None
+    if not isinstance(name, str):
+        raise ValueError("data are a mapping with `source`, the name of a data source")
+    return SOURCES.get(name).model_validate(value)
 
-DataConfig = Annotated[
-    FlightsData | SyntheticData | TableData | OwnData | CriteoData | AvazuData, Field(discriminator="source")
-]
+
+DataConfig = Annotated[SerializeAsAny[AnyData], SOURCES, PlainValidator(_of_source)]
 
 
 def in_time(config: DataConfig) -> bool:

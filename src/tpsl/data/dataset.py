@@ -10,19 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data import clicklog, flights, own, synthetic, table
-from tpsl.data.config import AvazuData, CriteoData, DataConfig, FlightsData, OwnData, SyntheticData, TableData, in_time
+from tpsl.data import flights, own, preparation, synthetic
+from tpsl.data.config import DataConfig, FlightsData, OwnData, PackageData, SyntheticData, TableData, in_time
 from tpsl.data.encoder import EncoderState
-from tpsl.data.errors import DataError
-from tpsl.data.features import Features
-from tpsl.data.long_columns import empty
+from tpsl.data.features import Features, Inputs
+from tpsl.data.order import Rows
+from tpsl.data.out_of_core import empty
 from tpsl.data.rawtable import NO_LABEL, same_ids_or_error
-from tpsl.data.relabelling import Relabelling
-from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
-from tpsl.data.source import Inputs
-from tpsl.data.split import Rows
+from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, Relabelling
 from tpsl.data.true_labels import TrueLabels
 from tpsl.progress import Progress, no_progress
+from tpsl.tables import DataError
 
 
 @dataclass(frozen=True)
@@ -93,8 +91,8 @@ def feature_party_names(config: DataConfig) -> tuple[str, ...]:
         return (flights.FEATURE_PARTY,)
     if isinstance(config, SyntheticData):
         return (synthetic.FEATURE_PARTY,)
-    if isinstance(config, CriteoData | AvazuData):
-        return (clicklog.FEATURE_PARTY,)
+    if isinstance(config, PackageData):
+        return config.feature_parties
     if isinstance(config, OwnData):
         return config.parties
     return tuple(file.party for file in config.features)
@@ -104,8 +102,6 @@ def class_names(config: DataConfig) -> tuple[str, ...]:
     """Return the classes of the label in words, in their order."""
     if isinstance(config, FlightsData):
         return flights.TASKS[config.task][1]
-    if isinstance(config, CriteoData | AvazuData):
-        return clicklog.CLASS_NAMES
     return config.class_names
 
 
@@ -122,12 +118,7 @@ def label_party_has_features(config: DataConfig) -> bool:
 
 def taken_on_trust(config: DataConfig) -> str | None:
     """Return what a split assumes of the data that nobody can check, in a sentence; None if it assumes nothing."""
-    if isinstance(config, CriteoData) and config.split == "chronological":
-        return (
-            f"{config.path}: has no times, so its order is taken for that of time; "
-            "if the records were shuffled, the chronological split is a random one"
-        )
-    return None
+    return config.unverified_assumption if isinstance(config, PackageData) else None
 
 
 def load_feature_party(
@@ -142,7 +133,7 @@ def load_feature_party(
     """Load one feature party's side from its own table; no other party's file is opened.
 
     Records are in the canonical order and split as at every other party that has the same ids and configuration.
-    `source` is where the party's own records come from (`tpsl.data.source`), or a callable that makes it. `encoder` is
+    `source` is where the party's own records come from (`tpsl.data.own`), or a callable that makes it. `encoder` is
     that of an earlier run, for records that are to be encoded as they were there.
     """
     names = feature_party_names(config)
@@ -155,9 +146,9 @@ def load_feature_party(
         return flights.feature_side(config, relabelling, encoder)
     if isinstance(config, SyntheticData):
         return synthetic.feature_side(config, progress, relabelling)
-    if isinstance(config, CriteoData | AvazuData):
-        return clicklog.feature_side(config, progress, relabelling, encoder)
-    return table.feature_side(config, party, progress, relabelling, encoder)
+    if isinstance(config, PackageData):
+        return config.load_feature_side(party, progress, relabelling, encoder)
+    return preparation.feature_side(config, party, progress, relabelling, encoder)
 
 
 def load_label_party(
@@ -180,9 +171,9 @@ def load_label_party(
         return flights.label_side(config, relabelling, encoder)
     if isinstance(config, SyntheticData):
         return synthetic.label_side(config, progress, relabelling)
-    if isinstance(config, CriteoData | AvazuData):
-        return clicklog.label_side(config, progress, relabelling)
-    return table.label_side(config, progress, late_labels=late_labels, relabelling=relabelling, encoder=encoder)
+    if isinstance(config, PackageData):
+        return config.load_label_side(progress, relabelling)
+    return preparation.label_side(config, progress, late_labels=late_labels, relabelling=relabelling, encoder=encoder)
 
 
 def load(

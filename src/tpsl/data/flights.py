@@ -21,12 +21,12 @@ import pyarrow.csv
 
 from tpsl.data.config import FlightsData
 from tpsl.data.encoder import EncoderState, IndexedCategories
-from tpsl.data.errors import DataError
+from tpsl.data.order import subset_rows
 from tpsl.data.preparation import Preparation
 from tpsl.data.rawtable import RawTable
-from tpsl.data.relabelling import Relabelling
-from tpsl.data.sides import FeatureSide, LabelSide
-from tpsl.data.split import subset_rows
+from tpsl.data.sides import FeatureSide, LabelSide, Relabelling
+from tpsl.tables import DataError
+from tpsl.tables.reading import one_array
 
 FEATURE_PARTY = "feature"
 
@@ -81,7 +81,7 @@ def airport_table(
     weekday = (date.astype(np.int64) + 3) % 7  # 1970-01-01 was a Thursday; 0 is Monday
     wind_direction, weather = _weather(flights)
     categorical = {
-        "origin": _one_chunk(flights["origin"]),
+        "origin": one_array(flights["origin"]),
         "month": _text(flights["month"].to_numpy()),
         "day": _text(flights["day"].to_numpy()),
         "day_of_year": _text(day_of_year),
@@ -122,11 +122,11 @@ def _airline_features(flights: Any) -> tuple[dict[str, Any], dict[str, npt.NDArr
     planes = _read("planes.csv", ("tailnum", "year", "model", "seats"))
     plane = pc.index_in(flights["tailnum"], value_set=planes["tailnum"]).combine_chunks()
     categorical = {
-        "carrier": _one_chunk(flights["carrier"]),
+        "carrier": one_array(flights["carrier"]),
         "flight": _text(flights["flight"].to_numpy()),
-        "plane": _one_chunk(flights["tailnum"]),
-        "model": _one_chunk(planes["model"]).take(plane),
-        "destination": _one_chunk(flights["dest"]),
+        "plane": one_array(flights["tailnum"]),
+        "model": one_array(planes["model"]).take(plane),
+        "destination": one_array(flights["dest"]),
     }
     numeric = {
         "distance": _numbers(flights["distance"]),
@@ -143,12 +143,12 @@ def _weather(flights: Any) -> tuple[Any, dict[str, npt.NDArray[np.float64]]]:
     numeric = {name: _numbers(weather[name].take(observation)) for name in WEATHER}
     wind_speed = numeric["wind_speed"]
     wind_speed[wind_speed > FASTEST_WIND] = np.nan
-    return _one_chunk(weather["wind_dir"].take(observation)).cast(pa.string()), numeric
+    return one_array(weather["wind_dir"].take(observation)).cast(pa.string()), numeric
 
 
 def _place_and_hour(table: Any) -> Any:
     hour = table["time_hour"].cast(pa.timestamp("s", tz="UTC")).cast(pa.int64()).cast(pa.string())
-    return _one_chunk(pc.binary_join_element_wise(table["origin"], hour, " "))
+    return one_array(pc.binary_join_element_wise(table["origin"], hour, " "))
 
 
 def _delay_classes(flights: Any, task: str) -> npt.NDArray[np.int64]:
@@ -191,9 +191,9 @@ def _flight_ids(flights: Any) -> Any:
     moment = _dates(flights).astype("datetime64[m]") + minute.astype("timedelta64[m]")
     return pc.binary_join_element_wise(
         pc.utf8_slice_codeunits(pa.array(moment.astype("datetime64[s]")).cast(pa.string()), 0, DEPARTURE_LENGTH),
-        _one_chunk(flights["origin"]),
-        _one_chunk(flights["carrier"]),
-        pc.utf8_lpad(_one_chunk(flights["flight"].cast(pa.string())), width=4, padding="0"),
+        one_array(flights["origin"]),
+        one_array(flights["carrier"]),
+        pc.utf8_lpad(one_array(flights["flight"].cast(pa.string())), width=4, padding="0"),
         " ",
     )
 
@@ -216,11 +216,6 @@ def _text(numbers: npt.NDArray[np.int64]) -> Any:
 
 def _numbers(column: Any) -> npt.NDArray[np.float64]:
     return cast(npt.NDArray[np.float64], column.cast(pa.float64()).fill_null(np.nan).to_numpy().copy())
-
-
-def _one_chunk(column: Any) -> Any:
-    combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _read(file: str, columns: tuple[str, ...]) -> Any:

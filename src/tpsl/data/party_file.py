@@ -19,31 +19,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from tpsl.data import arrays
-from tpsl.data.arrays import Draft, RowStack
+from tpsl.data import out_of_core
 from tpsl.data.encoder import EncoderState
-from tpsl.data.errors import DataError
 from tpsl.data.features import Features
-from tpsl.data.kinds import KINDS, category_fields, number_fields
-from tpsl.data.long_columns import COLUMNS, TextStack, empty
-from tpsl.data.rawtable import Fields, InPieces, RawTable
-from tpsl.data.relabelling import Relabelling, as_text
+from tpsl.data.out_of_core import COLUMNS, Draft, RowStack, TextStack, empty
+from tpsl.data.rawtable import KINDS, Fields, InPieces, RawTable, category_fields, number_fields
+from tpsl.data.sides import Relabelling, as_text
 from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.progress import Progress, no_progress
+from tpsl.tables import DataError
 from tpsl.tables.columns import (
     Place,
     Times,
     class_numbers,
-    first_true,
-    parsed_or_null,
     recent_times,
     record_ids,
     require_recent,
     times,
 )
 from tpsl.tables.locations import Location, files_of
-from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, read_blocks, rows_in_parquet
-from tpsl.tables.spelling import Spelling, shown
+from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, one_array, read_blocks, rows_in_parquet
+from tpsl.tables.spelling import Spelling
 
 Typed = Mapping[str, Any]  # column -> `pa.Array` as its kind reads it
 
@@ -51,6 +47,7 @@ _DATED, _TIMED = "\0date", "\0time"
 """The times of records, which may be a column of features besides, in other words."""
 _GROUP_BYTES = 1 << 26
 _PIECE_ROWS = 1 << 20
+_NUMBERED_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -84,8 +81,6 @@ class PartyFile:
     missing: tuple[str, ...] = ("",)
     dialect: Dialect = PLAIN
     rows: int | None = None
-    numbered: bool = False
-    """Whether ids must be whole numbers of up to 64 bits."""
     decimal: str = "."
     """The decimal sign in texts, unless semicolons separate the values: then it is a comma."""
     styles: Mapping[str, str] = field(default_factory=dict)
@@ -95,7 +90,7 @@ class PartyFile:
     def read(self, *, label: bool, features: bool = True, progress: Progress = no_progress) -> RawTable:
         """Read and check the file in one pass, without labels or features where they are not asked for."""
         bytes_each = 8 * len(self.columns)
-        large = features and (rows_in_parquet(self.path) or 0) * bytes_each > arrays.LARGE_BYTES
+        large = features and (rows_in_parquet(self.path) or 0) * bytes_each > out_of_core.LARGE_BYTES
         streamed = {} if large or not features else self.columns
         record_columns = [name for name in (self.id, self.time, self.unit) if name is not None]
         label_columns = [self.labels.column] if label and self.labels is not None else []
@@ -142,13 +137,7 @@ class PartyFile:
         """Return the id of each record of a block."""
         if self.id is None:
             return numbered_ids(block.first, block.first + block.rows)
-        place = self.place(block, self.id)
-        ids = record_ids(block.columns[self.id], place)
-        unnumbered = pc.is_null(parsed_or_null(ids, pa.uint64())) if self.numbered else pa.array([], pa.bool_())
-        if pc.any(unnumbered).as_py():
-            at = first_true(unnumbered)
-            raise place.fault(at, f"{shown(ids[at].as_py())} is not a record id, a whole number of up to 64 bits")
-        return ids
+        return record_ids(block.columns[self.id], self.place(block, self.id))
 
     def times(self, block: Block) -> Times:
         """Return the time of each record of a block: a number, or microseconds of UTC."""
@@ -309,7 +298,7 @@ class _Collected:
             return
         self._waiting.append(pa.table(columns))
         self._bytes += self._waiting[-1].nbytes
-        if self._bytes > (arrays.LARGE_BYTES if self._spool is None else _GROUP_BYTES):
+        if self._bytes > (out_of_core.LARGE_BYTES if self._spool is None else _GROUP_BYTES):
             self._spool = self._spool or _Spool(self._waiting[0].schema)
             self._write(self._spool)
 
@@ -317,7 +306,7 @@ class _Collected:
         """Return the columns."""
         if self._spool is None:
             whole = pa.concat_tables(self._waiting) if self._waiting else pa.table({})
-            return {name: _joined(whole[name].chunks) for name in whole.column_names}
+            return {name: one_array(whole[name]) for name in whole.column_names}
         self._write(self._spool)
         path = self._spool.finish()
         written = replace(self._file, path=path, dialect=PLAIN, missing=(), rows=None, labels=None, styles={})
@@ -359,7 +348,7 @@ class _Stored(InPieces):
         self._file, self._spool, self._identity = file, spool, file.identity()
 
     def __getitem__(self, name: str) -> Any:
-        return _joined(list(self.pieces(name)))
+        return one_array(list(self.pieces(name)))
 
     def pieces(self, name: str) -> Iterator[Any]:
         """Yield a column, piece by piece; a vocabulary is looked up once for each, so they are long."""
@@ -369,11 +358,11 @@ class _Stored(InPieces):
             blocks.append(self._file.typed(block, name))
             rows += block.rows
             if rows >= _PIECE_ROWS:
-                yield _joined(blocks)
+                yield one_array(blocks)
                 blocks, rows = [], 0
         self._require_unchanged()
         if blocks:
-            yield _joined(blocks)
+            yield one_array(blocks)
 
     def _require_unchanged(self) -> None:
         if self._file.identity() != self._identity:
@@ -388,12 +377,7 @@ class _Stored(InPieces):
 
 def numbered_ids(first: int, stop: int) -> Any:
     """Return numbers as text of twelve digits, so that their order as text is their order."""
-    return pc.utf8_lpad(pa.array(np.arange(first, stop)).cast(pa.string()), width=12, padding="0")
-
-
-def _joined(pieces: list[Any]) -> Any:
-    """Return pieces of a column as one array; text beyond what one array of `pa.string` holds is `pa.large_string`."""
-    if sum(piece.nbytes for piece in pieces) > np.iinfo(np.int32).max and pa.types.is_string(pieces[0].type):
-        pieces = [piece.cast(pa.large_string()) for piece in pieces]
-    whole = pa.chunked_array(pieces).unify_dictionaries().combine_chunks()
-    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+    # Arrow reserves four bytes a digit, and has no place for those of more than 44 million ids at once.
+    starts = range(first, max(stop, first + 1), _NUMBERED_AT_ONCE)
+    numbers = (pa.array(np.arange(start, min(start + _NUMBERED_AT_ONCE, stop))) for start in starts)
+    return pa.concat_arrays([pc.utf8_lpad(part.cast(pa.string()), width=12, padding="0") for part in numbers])

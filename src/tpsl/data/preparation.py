@@ -7,20 +7,20 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data import arrays
-from tpsl.data.aligned import Alignment
-from tpsl.data.arrays import cached, keep, mapped
-from tpsl.data.config import ClickData, TableData
+from tpsl.data import out_of_core
+from tpsl.data.aligned import Alignment, alignment_of
+from tpsl.data.config import LabelFile, TableData, TableFile, in_time
 from tpsl.data.encoder import Categories, EncoderState, HashedCategories, IndexedCategories, learn
-from tpsl.data.errors import DataError
 from tpsl.data.features import Features
-from tpsl.data.long_columns import taken, taken_texts
-from tpsl.data.party_file import PartyFile
+from tpsl.data.order import Rows, split_rows
+from tpsl.data.out_of_core import cached, is_kept, keep, mapped, taken, taken_texts
+from tpsl.data.party_file import Labels, PartyFile
 from tpsl.data.rawtable import Order, RawTable, sorted_by_id
-from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, OwnRecords
-from tpsl.data.split import Rows, split_rows
-from tpsl.data.true_labels import TrueLabels
+from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, OwnRecords, Relabelling
+from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.progress import Progress, no_progress
+from tpsl.tables.locations import Location
+from tpsl.tables.reading import column_names, dialect_of
 
 Encoded = tuple[EncoderState, Features]
 
@@ -32,15 +32,13 @@ _ENCODING = 1
 class Preparation:
     """What all parties do to their own raw tables, as the shared configuration says.
 
-    Records are in the canonical order, or in that of the file where all parties hold the same one (`in_file_order`);
-    then a chronological split needs times that ascend. With an `alignment` they are its records, in its order.
+    Records are in the canonical order; with an `alignment` they are its records, in its order.
     """
 
     split: Literal["random", "chronological"]
     test_fraction: float
     split_seed: int
     categories: Categories
-    in_file_order: bool = False
     alignment: Alignment | None = None
     encoder: EncoderState | None = field(default=None, repr=False)
     """What an earlier run has learned: it encodes these records too, and nothing is learned from them."""
@@ -48,8 +46,7 @@ class Preparation:
     @classmethod
     def of(
         cls,
-        config: TableData | ClickData,
-        in_file_order: bool = False,
+        config: TableData,
         alignment: Alignment | None = None,
         encoder: EncoderState | None = None,
     ) -> "Preparation":
@@ -57,19 +54,19 @@ class Preparation:
         hashed = config.categories == "hash"
         categories = HashedCategories(config.hash_buckets) if hashed else IndexedCategories(config.min_count)
         split = config.split, config.test_fraction, config.split_seed
-        return cls(*split, categories, in_file_order, alignment, encoder)
+        return cls(*split, categories, alignment=alignment, encoder=encoder)
 
     def load_feature_side(self, party: str, file: PartyFile, progress: Progress = no_progress) -> FeatureSide:
         """Read a feature party's file; encoded features that do not fit into memory are kept in the cache."""
         place = self._place(file)
-        raw = file.read(label=False, features=not place.is_dir(), progress=progress)
+        raw = file.read(label=False, features=not is_kept(place), progress=progress)
         self._require_unchanged(file, place)
         return self.feature_side(party, raw, place, progress)
 
     def load_label_side(self, file: PartyFile, class_names: tuple[str, ...], progress: Progress) -> LabelSide:
         """Read the label party's file; encoded features that do not fit into memory are kept in the cache."""
         place = self._place(file)
-        raw = file.read(label=file.labels is not None, features=not place.is_dir(), progress=progress)
+        raw = file.read(label=file.labels is not None, features=not is_kept(place), progress=progress)
         self._require_unchanged(file, place)
         side = self.label_side(raw, class_names, place, progress)
         return side if self.alignment is None or file.id is None else _with_own_ids(side, raw, self.alignment)
@@ -117,21 +114,15 @@ class Preparation:
             raise ValueError(f"{raw.name}: the label party's table has no labels")
         return raw.labels if order is None else taken(raw.labels, order)
 
+    def order(self, raw: RawTable) -> Order | None:
+        """Return which rows of a table are the records, and in which order; None: all, as they are."""
+        return raw.canonical_order() if self.alignment is None else self.alignment.rows
+
     def _rows(self, raw: RawTable) -> tuple[Order | None, Rows, Rows]:
-        """Return which rows of the table are the records, None for all in their order, and the split of the records."""
-        order = self.alignment.rows if self.alignment else None if self.in_file_order else raw.canonical_order()
+        """Return the order of the records, and their split."""
+        order = self.order(raw)
         records = len(raw) if order is None else len(order)
-        train, test = split_rows(records, self.split, self.test_fraction, self.split_seed)
-        if not self.in_file_order:
-            return order, train, test
-        sorted_by_id(raw.name, raw.ids, raw.dialect)
-        if raw.times is not None and (raw.times[1:] < raw.times[:-1]).any():
-            record = int(np.argmax(raw.times[1:] < raw.times[:-1])) + 2
-            raise DataError(
-                f"{raw.name}: record {record} is earlier than the one before it, and a chronological split takes "
-                "the records in their order: sort the file by time, or set data.split to random"
-            )
-        return None, train, test
+        return order, *split_rows(records, self.split, self.test_fraction, self.split_seed)
 
     def _encoded(
         self, raw: RawTable, order: Order | None, train: Rows, place: Path | None, progress: Progress
@@ -141,20 +132,22 @@ class Preparation:
                 return learn(raw, self.categories, train, order, folder, progress)
             return self.encoder, self.encoder.encode(raw, order, folder, progress)
 
-        if place is None or (not place.is_dir() and not self._is_large(raw)):
+        if place is None or (not is_kept(place) and not self._is_large(raw)):
             return encoded(None)
-        if not place.is_dir():
+        if not is_kept(place):
             keep(place, lambda folder: encoded(folder)[0].save(folder))
         state = EncoderState.load(place)
         return state, state.features(mapped(place / "categorical.npy"), mapped(place / "numeric.npy"))
 
     def _is_large(self, raw: RawTable) -> bool:
-        return len(raw) * (len(raw.categorical) + len(raw.numeric)) * 4 > arrays.LARGE_BYTES
+        return len(raw) * (len(raw.categorical) + len(raw.numeric)) * 4 > out_of_core.LARGE_BYTES
 
     def _place(self, file: PartyFile) -> Path:
         """Return the folder in the cache for the encoded features of this file."""
         encoder = self.encoder.digest() if self.encoder else None
-        return cached({**file.identity(), "encoding": _ENCODING, "preparation": repr(self), "encoder": encoder})
+        return cached(
+            str(file.path), {**file.identity(), "encoding": _ENCODING, "preparation": repr(self), "encoder": encoder}
+        )
 
     def _require_unchanged(self, file: PartyFile, place: Path) -> None:
         if self._place(file) != place:
@@ -172,3 +165,70 @@ def _with_own_ids(side: LabelSide, raw: RawTable, alignment: Alignment) -> Label
 
 def _taken(values: Any, order: Order | None) -> Any:
     return values if order is None else taken_texts(values, order)
+
+
+def feature_side(
+    config: TableData,
+    party: str,
+    progress: Progress = no_progress,
+    relabelling: Relabelling | None = None,
+    encoder: EncoderState | None = None,
+) -> FeatureSide:
+    """Load a feature party's side from its file; an `encoder` of an earlier run encodes it, if there is one."""
+    file = next(file for file in config.features if file.party == party)
+    preparation = Preparation.of(config, alignment=alignment_of(config, file, progress), encoder=encoder)
+    labels = label_column(config, relabelling=relabelling)
+    return preparation.load_feature_side(party, party_file(file, config, labels), progress)
+
+
+def label_side(
+    config: TableData,
+    progress: Progress = no_progress,
+    *,
+    late_labels: bool = False,
+    relabelling: Relabelling | None = None,
+    encoder: EncoderState | None = None,
+) -> LabelSide:
+    """Load the label party's side from its file; `late_labels` may be missing, `encoder` is that of an earlier run."""
+    preparation = Preparation.of(config, alignment=alignment_of(config, config.label, progress), encoder=encoder)
+    # Records that are not in the label party's file have a label too: there not all of them could be changed.
+    in_file, afterwards = (None, relabelling) if config.makes_new_records else (relabelling, None)
+    file = party_file(config.label, config, label_column(config, late_labels, in_file))
+    file = replace(file, id=id_column(config, config.label, file.path))
+    side = preparation.load_label_side(file, config.class_names, progress)
+    if afterwards is None:
+        return side
+    return replace(side, labels=TrueLabels(afterwards(reveal(side.labels), config.classes), config.class_names))
+
+
+def party_file(file: TableFile, config: TableData, labels: Labels | None) -> PartyFile:
+    """Return what a party's file holds; a relabelling changes the label column, whoever reads it.
+
+    Aligned records take their ids and their order from the alignment.
+    """
+    columns = dict.fromkeys(file.categorical, "category") | dict.fromkeys(file.numeric, "number")
+    aligned = config.alignment is not None
+    return PartyFile(
+        file.path,
+        columns | dict.fromkeys(file.dates, file.date_kind),
+        None if aligned else file.id,
+        file.time if in_time(config) and not aligned else None,
+        file.time_kind,
+        since=config.since,
+        unit=file.unit if isinstance(file, LabelFile) else None,
+        labels=labels if file.path == config.label.path else None,
+        missing=file.missing,
+        dialect=dialect_of(file.path),
+    )
+
+
+def id_column(config: TableData, file: TableFile, path: Location) -> str | None:
+    """Return the column of a party's own ids; aligned records need none, and are called by their row then."""
+    is_needed = config.alignment is None or file.id in column_names(path, dialect_of(path))
+    return file.id if is_needed else None
+
+
+def label_column(config: TableData, late: bool = False, relabelling: Relabelling | None = None) -> Labels | None:
+    """Return the label column; None where membership is the label."""
+    column = config.label.label
+    return None if column is None else Labels(column, config.class_names, late, relabelling)

@@ -7,7 +7,7 @@ This file needs `spelling.py` and NumPy and nothing else: an exported half comes
 
 A record is a mapping from column to value: text (as in a CSV file), int, float, bool, date, datetime, or None for a
 missing value. Each record is encoded by itself. Guarantee: the arrays are, bit for bit, those of a file with such
-columns, because `tpsl.data.kinds` makes the same fields of the same values.
+columns, because `tpsl.data.rawtable` makes the same fields of the same values.
 
 Categories: a field of v kept values takes v + 2 rows of the embedding table: row 0 for unseen and rare values, row 1
 for a missing value, then the values. A hashed field takes buckets + 1 rows: row 0 for a missing value, row 1 + h(value)

@@ -22,23 +22,24 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from tpsl.data.bayes import BayesOptimum
 from tpsl.data.config import SyntheticData
-from tpsl.data.errors import DataError
 from tpsl.data.features import Features
-from tpsl.data.relabelling import Relabelling
-from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
-from tpsl.data.split import split_rows
+from tpsl.data.order import split_rows
+from tpsl.data.party_file import numbered_ids
+from tpsl.data.rawtable import Facts
+from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, Relabelling
 from tpsl.data.true_labels import TrueLabels
 from tpsl.progress import Progress, no_progress
+from tpsl.tables import DataError
 
 FEATURE_PARTY = "feature"
 CHUNK_ROWS = 1 << 16
 SMALLEST_VOCABULARY = 4
 NUMBERS_SHARE, CATEGORIES_SHARE, INTERACTION_SHARE = 0.45, 0.45, 0.1
+
+# Pairs of records whose probabilities share a bin count as ties; the AUC is off by less than one part in this many.
+BINS = 1 << 20
 
 # Streams of randomness, the second part of each key: (seed, stream, ...).
 WORLD, CATEGORY_WORTH, RECORDS, LABELS, CALIBRATION = range(5)
@@ -210,7 +211,7 @@ def feature_side(
         numeric[rows] = chunk.numeric
     features = Features(categorical, numeric, int(offsets[-1]), world.categorical_fields, world.numeric_fields)
     train, test = split_rows(config.rows, config.split, config.test_fraction, config.split_seed)
-    return FeatureSide(FEATURE_PARTY, record_ids(0, config.rows), features, train, test)
+    return FeatureSide(FEATURE_PARTY, numbered_ids(0, config.rows), features, train, test)
 
 
 def label_side(
@@ -223,16 +224,47 @@ def label_side(
         labels[chunk.first : chunk.first + len(chunk)] = chunk.labels
         optimum.add(chunk.probabilities)
     train, test = split_rows(config.rows, config.split, config.test_fraction, config.split_seed)
-    records = LabelRecords(record_ids(0, config.rows), None, config.class_names, train, test)
+    records = LabelRecords(numbered_ids(0, config.rows), None, config.class_names, train, test)
     return LabelSide(records, TrueLabels(labels, config.class_names, optimum.facts()))
 
 
-def record_ids(first: int, stop: int) -> pa.Array:
-    """Return ids as text of twelve digits, so that their order as text is the order of generation."""
-    # Arrow reserves four bytes a digit, and has no place for those of more than 44 million ids at once.
-    starts = range(first, max(stop, first + 1), CHUNK_ROWS)
-    numbers = (pa.array(np.arange(start, min(start + CHUNK_ROWS, stop))) for start in starts)
-    return pa.concat_arrays([pc.utf8_lpad(part.cast(pa.string()), width=12, padding="0") for part in numbers])
+class BayesOptimum:
+    """Accumulates true class probabilities in bounded memory and states what the best classifier expects to reach."""
+
+    def __init__(self, classes: int) -> None:
+        self._classes = classes
+        self._positives = np.zeros(BINS)
+        self._negatives = np.zeros(BINS)
+        self._rows = 0
+        self._correct = 0.0
+        self._log_loss = 0.0
+
+    def add(self, probabilities: npt.NDArray[np.float64]) -> None:
+        """Add records by their class probabilities [n, classes]."""
+        self._rows += len(probabilities)
+        self._correct += float(probabilities.max(axis=1).sum())
+        self._log_loss -= float((probabilities * np.log(np.maximum(probabilities, 1e-300))).sum())
+        if self._classes == 2:
+            positive = probabilities[:, 1]
+            bins = np.minimum((positive * BINS).astype(np.int64), BINS - 1)
+            np.add.at(self._positives, bins, positive)
+            np.add.at(self._negatives, bins, probabilities[:, 0])
+
+    def facts(self) -> Facts:
+        """Return `bayes_log_loss` and `bayes_accuracy`, and for two classes `bayes_auc`.
+
+        `bayes_auc` is the expected number of correctly ordered pairs over the expected number of pairs (label 1,
+        label 0), where record i is positive with its own probability.
+        """
+        facts: Facts = {
+            "bayes_accuracy": self._correct / self._rows,
+            "bayes_log_loss": self._log_loss / self._rows,
+        }
+        if self._classes == 2:
+            below = np.cumsum(self._negatives) - self._negatives
+            ordered = (self._positives * (below + self._negatives / 2)).sum()
+            facts["bayes_auc"] = float(ordered / (self._positives.sum() * self._negatives.sum()))
+        return facts
 
 
 def _generator(*key: int) -> np.random.Generator:

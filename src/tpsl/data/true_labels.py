@@ -12,8 +12,7 @@ from typing import NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data.bayes import Facts
-from tpsl.data.rawtable import NO_LABEL
+from tpsl.data.rawtable import NO_LABEL, Facts
 
 
 class TrueLabels:

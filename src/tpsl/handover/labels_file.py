@@ -17,10 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.data.new_files import new_parquet
 from tpsl.handover.card import CARD, LABELS, Card, CardError, read_card
 from tpsl.mechanisms import Mechanism
-from tpsl.tables.reading import read_blocks
+from tpsl.tables.reading import new_parquet, read_blocks
 from tpsl.vault import NoisyLabels, VaultError
 from tpsl.vault.received import received_labels
 from tpsl.vault.texts import TextDigest, Texts

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.features import Features
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
 from tpsl.learners.noisy_targets import Floats, NoisyTargets
 from tpsl.learners.objective import log_probabilities
 from tpsl.training.validation import record_log_likelihoods

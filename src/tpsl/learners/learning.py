@@ -20,10 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from tpsl.data.dataset import class_names, feature_party_names
-from tpsl.data.features import Features
+from tpsl.data.features import Features, Inputs
+from tpsl.data.order import Rows
 from tpsl.data.sides import FeatureSide
-from tpsl.data.source import Inputs
-from tpsl.data.split import Rows
 from tpsl.files import for_json, read_plain, write_atomically
 from tpsl.handover.learning import labels_for, load_side
 from tpsl.learners.committee_model import mixed, weights_by_judges

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix, hstack
 
 from tpsl.data.features import Features
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
 from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
 from tpsl.learners.noisy_targets import Floats
 from tpsl.learners.objective import NoisyLabelObjective

@@ -18,8 +18,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data.order import permutation
-from tpsl.data.split import VALIDATION_STREAM
+from tpsl.data.order import VALIDATION_STREAM, permutation
 from tpsl.learners.noisy_targets import Floats, NoisyTargets, mixture_log_likelihoods, posterior
 from tpsl.mechanisms import Mechanism
 

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load, save
 
 from tpsl.data.features import Features
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
 from tpsl.learners.boosting import CLEAR_GAIN, Booster, BoostingInputs, BoostingTask
 from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
 from tpsl.learners.lightgbm_trees import LightGBM

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tpsl.data.features import Features
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]

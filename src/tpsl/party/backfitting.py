@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.features import Features
-from tpsl.data.long_columns import empty
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
+from tpsl.data.out_of_core import empty
 from tpsl.kernels.group_sums import (
     add_cells,
     add_products,

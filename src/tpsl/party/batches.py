@@ -10,10 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tpsl.data.features import Features
-from tpsl.data.recent_pages import RecentPages
-from tpsl.data.source import Arrays, Inputs
-from tpsl.data.split import Rows
+from tpsl.data.features import Arrays, Features, Inputs, RecentPages
+from tpsl.data.order import Rows
 from tpsl.kernels.rows import take
 from tpsl.kernels.side_stream import early_stream
 

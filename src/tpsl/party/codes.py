@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tpsl.data.features import Features
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
 from tpsl.party.batches import Batches
 
 LARGEST = (1 << 24) - 1

@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
-from tpsl.data.features import Features
-from tpsl.data.source import Inputs
-from tpsl.data.split import Rows
+from tpsl.data.features import Features, Inputs
+from tpsl.data.order import Rows
 from tpsl.models.members import Bottoms
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.party.batches import Batches

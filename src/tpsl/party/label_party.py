@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tpsl.data.long_columns import empty, parts
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
+from tpsl.data.out_of_core import empty, parts
 from tpsl.kernels.rows import take
 from tpsl.models.members import Tops
 from tpsl.models.optimizer import HalfOptimizer

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tpsl.data.features import Features
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
 from tpsl.models.config import PretrainConfig
 from tpsl.models.halves import Bottom
 from tpsl.models.seeds import seed_of

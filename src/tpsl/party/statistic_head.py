@@ -27,7 +27,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tpsl.data.arrays import RowStack
+from tpsl.data.out_of_core import RowStack
 from tpsl.party.feature_map import ROWS_AT_ONCE, FeatureMap, Inputs, blocks
 from tpsl.vault import NoisyStatistic
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data.arrays import RowStack
 from tpsl.data.features import Features
-from tpsl.data.long_columns import others
-from tpsl.data.order import permutation
-from tpsl.data.split import FOLD_STREAM, Rows, subset_rows
+from tpsl.data.order import FOLD_STREAM, Rows, permutation, subset_rows
+from tpsl.data.out_of_core import RowStack, others
 from tpsl.party.additive import AdditiveModel
 from tpsl.progress import Progress, no_progress
 

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpsl.data.arrays import LARGE_BYTES
 from tpsl.data.config import SyntheticData
+from tpsl.data.out_of_core import LARGE_BYTES
 from tpsl.party.wide import fitted_records
 from tpsl.planning.counts import Counts
 from tpsl.planning.rehearsal import Rehearsal

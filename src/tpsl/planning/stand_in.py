@@ -17,11 +17,10 @@ import pyarrow as pa
 
 from tpsl.data.config import LabelFile, OwnData, SyntheticData, TableData, TableFile
 from tpsl.data.dataset import load_feature_party, load_label_party
-from tpsl.data.new_files import new_table
 from tpsl.progress import Progress, no_progress
 from tpsl.tables import DataError
 from tpsl.tables.locations import Location, files_of, is_there
-from tpsl.tables.reading import BLOCK_ROWS, dialect_of, is_parquet, read_blocks, rows_in_parquet
+from tpsl.tables.reading import BLOCK_ROWS, dialect_of, is_parquet, new_table, read_blocks, rows_in_parquet
 from tpsl.training.job import Job
 from tpsl.training.local import Local, own_data
 from tpsl.transport.peers import LABEL_PARTY

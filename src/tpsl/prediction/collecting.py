@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor
 
-from tpsl.data.arrays import RowStack
+from tpsl.data.out_of_core import RowStack
 from tpsl.prediction.halves import Embedder, PredictionError, Predictor, Probabilities
 from tpsl.prediction.local_head import TrainedLocalHead
 from tpsl.prediction.scores import Scores

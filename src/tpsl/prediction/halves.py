@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 
 from tpsl.data.dataset import class_names, feature_party_names
-from tpsl.data.features import Features
+from tpsl.data.features import Features, Inputs
+from tpsl.data.order import Rows
 from tpsl.data.own import source_inputs
-from tpsl.data.source import Inputs
-from tpsl.data.split import Rows
 from tpsl.models.halves import Bottom
 from tpsl.models.members import Bottoms, Tops
 from tpsl.party.additive import AdditiveModel

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from tpsl.data.dataset import feature_party_names
-from tpsl.data.features import Features
-from tpsl.data.source import Inputs
+from tpsl.data.features import Features, Inputs
 from tpsl.party.local_head import LocalHead
 from tpsl.prediction.halves import (
     Embedder,

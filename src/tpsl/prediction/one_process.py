@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 from tpsl.data.dataset import Dataset, feature_party_names
-from tpsl.data.features import Features
-from tpsl.data.source import Inputs
-from tpsl.data.split import Rows
+from tpsl.data.features import Features, Inputs
+from tpsl.data.order import Rows
 from tpsl.prediction.halves import PredictionError, Probabilities, TrainedHalves, has_label_features
 from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.prediction.records import NewRecords, require_same_records

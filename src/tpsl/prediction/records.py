@@ -16,15 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.data.aligned import UNKNOWN, alignment_of
-from tpsl.data.arrays import RowStack
 from tpsl.data.config import DataConfig, OwnData, TableData, TableFile
-from tpsl.data.features import Features
+from tpsl.data.features import Features, Inputs
+from tpsl.data.order import Rows
+from tpsl.data.out_of_core import RowStack
 from tpsl.data.own import source_ids, source_inputs
 from tpsl.data.party_file import PartyFile, encode_file, numbered_ids
+from tpsl.data.preparation import id_column
 from tpsl.data.rawtable import same_ids_or_error, sorted_by_id
-from tpsl.data.source import Inputs
-from tpsl.data.split import Rows
-from tpsl.data.table import id_column
 from tpsl.prediction.halves import PredictionError, has_label_features
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.locations import Location, location_of

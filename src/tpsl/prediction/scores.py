@@ -14,14 +14,13 @@ import numpy as np
 import pyarrow as pa
 from pyarrow.parquet import read_schema
 
-from tpsl.data.arrays import RowStack, release_pages
-from tpsl.data.new_files import new_table
+from tpsl.data.order import Rows
+from tpsl.data.out_of_core import RowStack, release_pages
 from tpsl.data.rawtable import sorted_by_id
-from tpsl.data.split import Rows
 from tpsl.prediction.halves import PredictionError, Probabilities
 from tpsl.prediction.records import NewRecords
 from tpsl.tables.columns import Place, numbers, record_ids
-from tpsl.tables.reading import dialect_of, is_parquet, read_blocks
+from tpsl.tables.reading import dialect_of, is_parquet, new_table, read_blocks
 from tpsl.tables.spelling import Spelling
 from tpsl.training.run_folder import NOT_PRIVATE
 

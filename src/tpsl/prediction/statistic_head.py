@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tpsl.data.features import Features
-from tpsl.data.source import Inputs, table_features
-from tpsl.data.split import Rows
+from tpsl.data.features import Features, Inputs, table_features
+from tpsl.data.order import Rows
 from tpsl.party.codes import CodeBook
 from tpsl.party.statistic_head import StatisticHead
 from tpsl.prediction.halves import PredictionError, Probabilities, TrainedTop, require_finished

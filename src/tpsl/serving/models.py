@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from tpsl.data.encoder import EncoderState
-from tpsl.data.errors import DataError
 from tpsl.prediction.halves import Embedder, PredictionError, Predictor
 from tpsl.prediction.model import TrainedModel
 from tpsl.serving.batching import MOST_RECORDS, Array, Arrays
 from tpsl.serving.refusals import Reason, Refusal
+from tpsl.tables import DataError
 from tpsl.training.job import PredictionConfig, Returns
 from tpsl.transport.peers import LABEL_PARTY
 

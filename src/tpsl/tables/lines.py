@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tpsl.tables.errors import DataError
+from tpsl.tables import DataError
 from tpsl.tables.locations import StoredFile
 
 # A compressed stream that breaks off takes the whole piece with it, so pieces are small.

@@ -11,18 +11,18 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 
-from tpsl.tables.errors import DataError
+from tpsl.tables import DataError
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/+(?=[^/])")  # pathlib makes one slash of two
 _PASSWORD = re.compile(r"(?<=://)[^/@]*:(?![0-9]+/).*(?=@)")  # keys hold any sign; a number is a port
-_WILD = re.compile(r"\*\*/|\*|\?|\[[^]]+\]")
-_OF_WILD = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+_WILD = re.compile(r"\*|\?|\[[^]]+\]")
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,9 +147,10 @@ def _matching(filesystem: Any, path: str) -> list[Any]:
     wild = _WILD.search(path)
     if wild is None:
         return []
-    above, pattern = path[: wild.start()].rpartition("/")[0], re.compile(_as_expression(path))
+    above, pattern = path[: wild.start()].rpartition("/")[0], path.split("/")
     listed = _listed(filesystem, above or ".", recursive="/" in path[wild.start() :])
-    return [info for info in listed if pattern.fullmatch(info.path if above else info.path.removeprefix("./"))]
+    prefix = "" if above else "./"
+    return [info for info in listed if _fits(info.path.removeprefix(prefix).split("/"), pattern)]
 
 
 def _opened(location: Location) -> tuple[Any, str]:
@@ -184,13 +185,13 @@ def _is_hidden(path: str, folder: str) -> bool:
     return any(part.startswith((".", "_")) for part in path[len(folder) :].split("/"))
 
 
-def _as_expression(pattern: str) -> str:
-    """Return a pattern of paths as a regular expression."""
-    found, done = "", 0
-    for wild in _WILD.finditer(pattern):
-        found += re.escape(pattern[done : wild.start()]) + _OF_WILD.get(wild.group(), wild.group().replace("[!", "[^"))
-        done = wild.end()
-    return found + re.escape(pattern[done:])
+def _fits(path: list[str], pattern: list[str]) -> bool:
+    """Return whether the parts of a path are those of a pattern; `**` stands for any number of them."""
+    if not path or not pattern:
+        return not path and pattern in ([], ["**"])
+    if pattern[0] == "**":
+        return _fits(path, pattern[1:]) or _fits(path[1:], pattern)
+    return fnmatchcase(path[0], pattern[0]) and _fits(path[1:], pattern[1:])
 
 
 @contextmanager
@@ -199,8 +200,6 @@ def _reachable(location: Location) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
-    except re.error as error:
-        raise DataError(f"{location}: is no pattern ({error})") from error
     except (OSError, pa.ArrowException) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{location}: cannot be reached ({reason})") from error

@@ -1,5 +1,4 @@
-"""Opening a table: CSV, plain or compressed, or Parquet, in one file or many; the columns that are asked for, block by
-block."""
+"""Reading and writing tables: CSV, plain or compressed, or Parquet, in one file or many; a column comes in blocks."""
 
 import csv
 import io
@@ -10,14 +9,17 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from tpsl.files import make_private_folder, open_private
 from tpsl.progress import Progress, no_progress
-from tpsl.tables.errors import DataError
+from tpsl.tables import DataError
 from tpsl.tables.lines import COMPRESSIONS, LineStream
 from tpsl.tables.locations import Location, StoredFile, files_of, is_there
 
@@ -189,7 +191,7 @@ def read_blocks(
             for found, position, unfinished in read_ahead(pieces):
                 found = found if rows is None else found[: rows - done]
                 if len(found):
-                    arrays = {name: _one_array(found[name]) for name in columns}
+                    arrays = {name: one_array(found[name]) for name in columns}
                     yield Block(done + 1, arrays, len(found), unfinished, file.name, before)
                 done += len(found)
                 progress(earlier + position, sum(sizes), f"reading {location.name}")
@@ -348,7 +350,49 @@ def _all_present(file: str, columns: list[str], present: list[str]) -> None:
             raise DataError(f"{file}: there are {present.count(column)} columns called {column!r}")
 
 
-def _one_array(values: Any) -> Any:
-    combined = values.combine_chunks()
-    array = combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
-    return array.cast(pa.string()) if pa.types.is_null(array.type) else array  # without a value there is no type
+def one_array(values: Any) -> Any:
+    """Return a column in chunks, or a list of its pieces, as one array.
+
+    Text beyond what one array of `pa.string` holds is `pa.large_string`.
+    """
+    if isinstance(values, pa.Array):
+        return values
+    chunked = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array(values)
+    if pa.types.is_string(chunked.type) and chunked.nbytes > np.iinfo(np.int32).max:
+        chunked = chunked.cast(pa.large_string())
+    if pa.types.is_null(chunked.type):  # without a value there is no type
+        chunked = chunked.cast(pa.string())
+    whole = chunked.unify_dictionaries().combine_chunks()
+    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+
+
+# ---- files that are whole or absent
+
+
+def new_parquet(path: Path, schema: Any) -> Any:
+    """Open a Parquet file for writing; it has its name only once it is complete."""
+    return _new(path, lambda file: pyarrow.parquet.ParquetWriter(file, schema, compression="zstd"))
+
+
+def new_table(path: Path, schema: Any) -> Any:
+    """Open a Parquet or CSV file for writing, as its ending says; it has its name only once it is complete."""
+    if is_parquet(path.name):
+        return new_parquet(path, schema)
+    if path.suffix.lower() != ".csv":
+        raise DataError(f"{path}: a table is written as one of {', '.join(('.csv', *PARQUET_ENDINGS))}")
+    return _new(path, lambda file: pyarrow.csv.CSVWriter(file, schema))
+
+
+@contextmanager
+def _new(path: Path, make_writer: Callable[[Any], Any]) -> Iterator[Any]:
+    try:
+        make_private_folder(path.parent)
+        unfinished = path.with_name(path.name + ".unfinished")
+        try:
+            with open_private(unfinished, "wb") as file, make_writer(file) as writer:
+                yield writer
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error})") from error

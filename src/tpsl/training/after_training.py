@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save
 
 from tpsl.data.dataset import feature_party_names, load_label_party
-from tpsl.data.long_columns import taken
+from tpsl.data.out_of_core import taken
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.party.local_head import Columns, Judging, train_local_head

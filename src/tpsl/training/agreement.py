@@ -9,7 +9,7 @@ from typing import Any
 
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.rawtable import FIND_COMMON_RECORDS
-from tpsl.tables.digest import TextsDigest
+from tpsl.tables.columns import TextsDigest
 from tpsl.training.job import Job
 from tpsl.training.origin import Origin
 from tpsl.training.schedule import Schedule

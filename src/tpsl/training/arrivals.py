@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tpsl.data.order import Rows
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
-from tpsl.data.split import Rows
 from tpsl.party.label_party import LabelParty
 from tpsl.training.released import Released, SharedVault
 from tpsl.training.setup import RunSetup

@@ -9,9 +9,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from tpsl.data.features import Features
+from tpsl.data.features import Features, Inputs, table_features
 from tpsl.data.sides import FeatureSide
-from tpsl.data.source import Inputs, table_features
 from tpsl.kernels.rows import has_loops
 from tpsl.models.config import ModelConfig, OptimizerConfig
 from tpsl.models.halves import Bottom, Top

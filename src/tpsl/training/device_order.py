@@ -11,9 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tpsl.data.order import position_mask
-from tpsl.data.plan import BatchPlan
-from tpsl.data.split import Rows
+from tpsl.data.order import BatchPlan, Rows, position_mask
 from tpsl.training.role import FeatureRole, LabelRole
 
 _TOP_BIT = -(1 << 63)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
 from tpsl.party.label_party import LabelParty
 from tpsl.vault import LedgerTotal, NoisyLabels
 

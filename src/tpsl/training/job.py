@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from tpsl.data.config import DataConfig, FlightsData, TableData, TableFile
 from tpsl.data.dataset import feature_party_names, label_party_has_features
-from tpsl.data.plan import Order
+from tpsl.data.order import Order
 from tpsl.files import as_yaml, read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
 from tpsl.models.config import ModelConfig, OptimizerConfig, PretrainConfig
@@ -496,9 +496,7 @@ def make_job(content: dict[str, Any], overrides: dict[str, Any], origin: str) ->
         return Job.model_validate(merged)
     except ValidationError as error:
         first = error.errors()[0]
-        # Pydantic puts the source between `data` and its field.
-        location = [step for at, step in enumerate(first["loc"]) if not (at == 1 and first["loc"][0] == "data")]
-        where = ".".join(str(step) for step in location) or "job"
+        where = ".".join(str(step) for step in first["loc"]) or "job"
         reason = reason_of(first)
         has_value = not isinstance(first["input"], dict) and first["type"] != "missing"
         given = f", got {shortened(repr(first['input']))}" if has_value else ""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from tpsl.data.config import AvazuData, CriteoData, DataPath, TableData
+from tpsl.data.config import DataPath, PackageData, TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
 from tpsl.models.config import Precision
@@ -252,7 +252,7 @@ def own_data(job: Job, party: str, path: Location | None, alignment: Path | None
     require_party(job, party)
     if alignment is not None and (not isinstance(data, TableData) or data.alignment is None):
         raise LocalError(f"the job has no data.alignment, but the folder of one was given: {alignment}")
-    if isinstance(data, CriteoData | AvazuData):
+    if isinstance(data, PackageData) and "path" in type(data).model_fields:
         moved: Any = data.model_copy(update=changes)
     elif not isinstance(data, TableData):
         raise LocalError(f"the data {data.source!r} need no file, but a data path was given: {path}")

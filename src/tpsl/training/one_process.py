@@ -12,9 +12,9 @@ import torch
 
 from tpsl.data.dataset import Dataset, feature_party_names, load
 from tpsl.data.encoder import EncoderState
-from tpsl.data.errors import DataError
-from tpsl.data.relabelling import Relabelling
+from tpsl.data.sides import Relabelling
 from tpsl.progress import Progress, no_progress
+from tpsl.tables import DataError
 from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.agreement import limits
 from tpsl.training.arrivals import vault_for

@@ -15,8 +15,8 @@ from typing import Protocol
 from torch import Tensor
 
 from tpsl.data.encoder import EncoderState
+from tpsl.data.order import Rows
 from tpsl.data.sides import FeatureSide, LabelRecords
-from tpsl.data.split import Rows
 from tpsl.files import make_private_folder
 from tpsl.party.feature_party import FeatureParty
 from tpsl.party.label_party import LabelParty

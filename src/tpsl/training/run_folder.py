@@ -60,7 +60,7 @@ from tpsl.files import (
     sync_folder,
     write_atomically,
 )
-from tpsl.tables.digest import TextsDigest
+from tpsl.tables.columns import TextsDigest
 from tpsl.training.job import Job, JobError, load_job
 from tpsl.training.origin import Origin
 from tpsl.training.own_parts import Factory, GivenObject, OwnParts

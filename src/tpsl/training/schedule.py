@@ -10,10 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from tpsl.data.long_columns import ascending, chosen, counting, joined, mask_of, others, taken
-from tpsl.data.order import permutation
-from tpsl.data.plan import BatchPlan
-from tpsl.data.split import STATISTIC_STREAM, VALIDATION_STREAM, Rows
+from tpsl.data.order import STATISTIC_STREAM, VALIDATION_STREAM, BatchPlan, Rows, permutation
+from tpsl.data.out_of_core import ascending, chosen, counting, joined, mask_of, others, taken
 from tpsl.training.job import Job
 from tpsl.workers import Workers
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from tpsl.data.column_check import id_warnings
 from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset, taken_on_trust
 from tpsl.data.encoder import EncoderState
-from tpsl.data.id_columns import id_warnings
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.models.placement import Placement
 from tpsl.training.durability import Durability

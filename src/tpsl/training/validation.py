@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BeforeValidator
 
-from tpsl.data.long_columns import Rows, empty
+from tpsl.data.out_of_core import Rows, empty
 from tpsl.mechanisms import Mechanism
 from tpsl.metrics import Spread, blocks, by_score, half_width
 from tpsl.perturb import LogitGradient

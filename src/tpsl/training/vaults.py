@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.config import FlightsData, SyntheticData, TableData
+from tpsl.data.order import Rows
 from tpsl.data.sides import LabelSide
-from tpsl.data.split import Rows
 from tpsl.party.label_party import LabelParty
 from tpsl.training.job import Job
 from tpsl.training.origin import Ledgered

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
 from tpsl.party.label_party import LabelParty
 from tpsl.training.job import Job
 from tpsl.vault import LedgerTotal, NoisyLabels

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
 from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.party.feature_party import FeatureParty
 from tpsl.training.build import build_feature_party, load_pretrained

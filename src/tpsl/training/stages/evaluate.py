@@ -12,8 +12,7 @@ from dataclasses import asdict
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data.arrays import RowStack
-from tpsl.data.long_columns import COLUMNS
+from tpsl.data.out_of_core import COLUMNS, RowStack
 from tpsl.metrics import blocks
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.run_folder import epoch_folder

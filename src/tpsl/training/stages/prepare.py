@@ -7,8 +7,7 @@ from pathlib import Path
 from safetensors.torch import load, save
 from torch import Tensor
 
-from tpsl.data.features import Features
-from tpsl.data.source import Inputs
+from tpsl.data.features import Features, Inputs
 from tpsl.files import write_atomically
 from tpsl.models.computing import computing
 from tpsl.models.members import Members

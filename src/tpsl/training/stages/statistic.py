@@ -17,11 +17,9 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from tpsl.data.arrays import RowStack
-from tpsl.data.features import Features
-from tpsl.data.long_columns import taken
-from tpsl.data.source import Inputs, table_features
-from tpsl.data.split import Rows
+from tpsl.data.features import Features, Inputs, table_features
+from tpsl.data.order import Rows
+from tpsl.data.out_of_core import RowStack, taken
 from tpsl.files import write_atomically
 from tpsl.mechanisms import DEFAULT_BOUND
 from tpsl.party.codes import LARGEST, CodeBook

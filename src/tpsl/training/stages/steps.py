@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tpsl.data.split import Rows
+from tpsl.data.order import Rows
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.stages import early_stopping, evaluate
 from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW

@@ -17,11 +17,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, from_numpy
 
-from tpsl.data.features import Features
-from tpsl.data.long_columns import counting, taken
+from tpsl.data.features import Features, Inputs, table_features
+from tpsl.data.order import Rows
+from tpsl.data.out_of_core import counting, taken
 from tpsl.data.sides import LabelRecords
-from tpsl.data.source import Inputs, table_features
-from tpsl.data.split import Rows
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.party.additive import AdditiveModel
 from tpsl.party.wide import MOST_RECORDS, cross_fit, with_scores

@@ -6,11 +6,10 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from tpsl.data.clicklog import convert
-from tpsl.data.config import AvazuData
 from tpsl.data.dataset import load, load_feature_party, load_label_party
-from tpsl.data.errors import DataError
 from tpsl.data.true_labels import reveal
+from tpsl.tables import DataError
+from tpsl_research.clicklog import AvazuData, convert
 
 Lines = Callable[..., list[str]]
 

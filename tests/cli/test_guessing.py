@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tpsl.data import guessing
-from tpsl.data.guessing import guess_columns, looks_like_id, sample_of
+from tpsl.cli import guessing
+from tpsl.cli.guessing import guess_columns, looks_like_id, sample_of
 
 ROWS = 60
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tpsl.data.errors import DataError
 from tpsl.data.rawtable import RawTable
+from tpsl.tables import DataError
 from tpsl.tables.columns import Place, is_text, numbers, texts
+from tpsl.tables.reading import one_array
 from tpsl.tables.spelling import Spelling
 
 
@@ -70,8 +71,8 @@ def read_block(name: str, values: Any, categorical: Sequence[bool] | None = None
         raise DataError(f"{name}: the data frame cannot be read ({str(error).splitlines()[0]})") from error
     columns = []
     for at, column in enumerate(table.column_names):
-        content = _one_chunk(table.column(at))
-        content = content.cast(pa.float64()) if pa.types.is_null(content.type) else content  # nothing is there
+        content = table.column(at)
+        content = one_array(content.cast(pa.float64()) if pa.types.is_null(content.type) else content)
         is_category = _is_category(content.type) if categorical is None else categorical[at]
         columns.append((texts if is_category else numbers)(content, Place(name, column), Spelling()))
     return Block(tuple(table.column_names), tuple(columns), table.num_rows)
@@ -81,11 +82,6 @@ def _as_arrow(frame: Any) -> Any:
     if type(frame).__module__.split(".")[0] == "pandas":
         return pa.Table.from_pandas(frame, preserve_index=False)
     return pa.table(frame)
-
-
-def _one_chunk(column: Any) -> Any:
-    whole = column.combine_chunks()
-    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
 
 
 def _is_category(kind: Any) -> bool:

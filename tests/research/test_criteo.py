@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.data.config import AvazuData, CriteoData
 from tpsl.data.dataset import load, load_feature_party, load_label_party, taken_on_trust
-from tpsl.data.errors import DataError
 from tpsl.data.true_labels import label_facts, reveal
+from tpsl.tables import DataError
+from tpsl_research.clicklog import AvazuData, CriteoData
 
 Lines = Callable[..., list[str]]
 

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.data import flights, synthetic
-from tpsl.data.bayes import BayesOptimum, Facts
 from tpsl.data.config import FlightsData, LabelFile, SyntheticData, TableData, TableFile
-from tpsl.data.new_files import new_parquet
-from tpsl.data.rawtable import RawTable
+from tpsl.data.party_file import numbered_ids
+from tpsl.data.rawtable import Facts, RawTable
+from tpsl.data.synthetic import BayesOptimum
 from tpsl.progress import Progress, no_progress
+from tpsl.tables.reading import new_parquet
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def write_synthetic(folder: Path, config: SyntheticData, progress: Progress = no
         new_parquet(label_path, label_schema) as label_writer,
     ):
         for chunk in world.chunks(progress):
-            ids = synthetic.record_ids(chunk.first, chunk.first + len(chunk))
+            ids = numbered_ids(chunk.first, chunk.first + len(chunk))
             columns = [*chunk.numeric.T, *chunk.categorical.T]
             feature_writer.write_batch(
                 pa.record_batch([ids, *(pa.array(np.ascontiguousarray(c)) for c in columns)], schema=feature_schema)

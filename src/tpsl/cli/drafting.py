@@ -9,9 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tpsl.data.errors import DataError
-from tpsl.data.guessing import ColumnGuess, KindOfUse, Sample, guess_columns
-from tpsl.data.guessing_roles import LabelGuess, common_dates, guess_ids, guess_label, guess_unit
+from tpsl.cli.guessing import (
+    ColumnGuess,
+    KindOfUse,
+    LabelGuess,
+    Sample,
+    common_dates,
+    guess_columns,
+    guess_ids,
+    guess_label,
+    guess_unit,
+)
+from tpsl.tables import DataError
 from tpsl.tables.locations import Location
 
 LABEL = "label"

@@ -10,13 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tpsl.data import arrays
-from tpsl.data.clicklog import convert
-from tpsl.data.config import AvazuData, ClickData, CriteoData
+from tpsl.data import out_of_core
 from tpsl.data.dataset import Dataset, load, load_feature_party, load_label_party
-from tpsl.data.errors import DataError
 from tpsl.data.true_labels import label_facts, reveal
-from tpsl.tables import lines, reading
+from tpsl.tables import DataError, lines, reading
+from tpsl_research.clicklog import AvazuData, ClickData, CriteoData, convert
 
 Lines = Callable[..., list[str]]
 
@@ -72,13 +70,13 @@ def test_a_converted_folder_loads_as_the_file_does(
     config: ClickData = request.getfixturevalue(source)
     converted = convert(config, tmp_path / "new" / "folder")
     of_file = load(config.model_copy(update=options))
-    monkeypatch.setattr(arrays, "LARGE_BYTES", 0)
+    monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0)
     first, second = (load(converted.model_copy(update=options)) for _ in range(2))
     assert same(first, of_file)
     assert same(second, of_file)
     assert is_mapped(second.feature_parties["feature"].categorical)
     assert is_mapped(second.feature_parties["feature"].numeric)
-    assert len(list(arrays.cache_folder().iterdir())) == 1
+    assert len(list(out_of_core.cache_folder().iterdir())) == 1
 
 
 def test_each_party_needs_only_its_own_file(criteo: CriteoData, tmp_path: Path) -> None:
@@ -98,7 +96,7 @@ def test_each_party_needs_only_its_own_file(criteo: CriteoData, tmp_path: Path) 
 
 @pytest.fixture
 def _everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "LARGE_BYTES", 0)
+    monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0)
 
 
 @pytest.mark.usefixtures("_everything_is_large")
@@ -152,7 +150,7 @@ def test_an_interrupted_encoding_leaves_nothing_behind(criteo: CriteoData, task:
 
     with pytest.raises(KeyboardInterrupt):
         load_feature_party(criteo, progress=stop)
-    assert not arrays.cache_folder().exists() or not list(arrays.cache_folder().iterdir())
+    assert not out_of_core.cache_folder().exists() or not list(out_of_core.cache_folder().iterdir())
 
 
 def test_another_folder_is_refused(criteo: CriteoData, avazu: AvazuData, tmp_path: Path) -> None:
@@ -183,8 +181,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, criteo_lines: Lines)
     code = """
 import resource, sys
 from pathlib import Path
-from tpsl.data import clicklog
-from tpsl.data.config import CriteoData
+from tpsl_research import clicklog
+from tpsl_research.clicklog import CriteoData
 from tpsl.tables import reading
 reading.BLOCK_BYTES = 1 << 20
 peaks = []

@@ -5,8 +5,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tpsl.data.blocks import is_frame, read_block
-from tpsl.data.errors import DataError
+from tpsl.data.data_frames import is_frame, read_block
+from tpsl.tables import DataError
 
 FRAME = pd.DataFrame(
     {

@@ -5,9 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tpsl.data import guessing_roles
-from tpsl.data.guessing import Sample, guess_columns
-from tpsl.data.guessing_roles import guess_label, guess_unit
+from tpsl.cli import guessing
+from tpsl.cli.guessing import Sample, guess_columns, guess_label, guess_unit
 from tpsl.tables import DataError
 from tpsl.tables.reading import PLAIN
 
@@ -19,7 +18,7 @@ def sample(name: str = "t.csv", **columns: list[object]) -> Sample:
 
 
 def guess_ids(*samples: Sample) -> list[str]:
-    return guessing_roles.guess_ids(samples, [guess_columns(each) for each in samples])
+    return guessing.guess_ids(samples, [guess_columns(each) for each in samples])
 
 
 def test_ids_are_the_columns_that_share_their_values_whatever_they_are_called() -> None:

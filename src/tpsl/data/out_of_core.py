@@ -1,0 +1,485 @@
+"""Columns and arrays that may be too large for memory: the cache, spill files, row arithmetic, and one external sort.
+
+What is small stays in memory. What is large goes to disk: encoded tables to folders of the cache (`TPSL_CACHE`), where
+later runs find them; all else to spill files, anonymous temporary files in the cache, which the operating system
+deletes when the process ends. Pages of a mapped file do not count as memory that a process needs.
+"""
+
+import fcntl
+import hashlib
+import json
+import mmap
+import os
+import shutil
+import tempfile
+import time
+import weakref
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tpsl.files import make_private_folder, naming_what_does_not_fit, open_private, sync_folder
+from tpsl.tables import DataError
+
+LARGE_BYTES = 1 << 28
+"""What takes more than this is kept on disk."""
+COLUMNS = 16
+"""Columns that a party has at a time: each is large from a sixteenth of that on."""
+
+_ROWS_AT_ONCE = 1 << 20
+_TRANSPOSED_AT_ONCE = 1 << 16
+_TEXTS_AT_ONCE = 1 << 17
+_UNFINISHED = ".unfinished"
+_VERSIONS = 3
+_IN_USE_SECONDS = 3600
+
+Array = npt.NDArray[Any]
+Column = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+
+
+# ---- the cache
+
+
+def cache_folder() -> Path:
+    """Return the folder where encoded tables that are too large for memory are kept: `TPSL_CACHE`."""
+    named = os.environ.get("TPSL_CACHE")
+    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tpsl"
+
+
+def cached(table: str, key: Mapping[str, object]) -> Path:
+    """Return the folder in the cache that belongs to a version of a table, whether or not it is there."""
+    digests = (hashlib.sha256(text.encode()).hexdigest() for text in (table, json.dumps([table, key], sort_keys=True)))
+    return cache_folder() / "-".join(digest[:32] for digest in digests)
+
+
+def is_kept(place: Path) -> bool:
+    """Return whether a folder of the cache is there; it then counts as used now."""
+    try:
+        os.utime(place)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def keep(place: Path, write: Callable[[Path], None]) -> None:
+    """Have `write` fill the folder `place` of the cache.
+
+    The folder appears only once it is complete, so an interrupted process leaves none, and processes that do the same
+    at the same time do not disturb each other. Of each table the three versions that were used last are kept, and those
+    used within the last hour.
+    """
+    draft = Draft()
+    filled = draft.path / "filled"
+    try:
+        make_private_folder(filled)
+        write(filled)
+        try:
+            filled.rename(place)
+        except OSError:
+            if not place.is_dir():  # else another process was faster, with the same content
+                raise
+        sync_folder(place.parent)
+        _remove_old_versions(place, draft.path)
+    except OSError as error:
+        raise DataError(f"{place}: cannot be written ({error})") from error
+    finally:
+        draft.remove()
+
+
+def _remove_old_versions(place: Path, draft: Path) -> None:
+    """Move what is not to be kept into a draft, which is about to be removed; processes that have it mapped keep it."""
+    used = {version: version.stat().st_mtime for version in place.parent.glob(f"{place.name.partition('-')[0]}-*")}
+    for version in sorted(used, key=lambda version: -used[version])[_VERSIONS:]:
+        if used[version] < time.time() - _IN_USE_SECONDS:
+            version.rename(draft / version.name)
+
+
+class Draft:
+    """A folder in the cache for what is being made, which goes with this object or its process.
+
+    One whose process was killed is removed when the next is made.
+    """
+
+    def __init__(self) -> None:
+        folder = _writable_cache()
+        try:
+            for draft in folder.glob(f".*{_UNFINISHED}"):
+                _remove_if_abandoned(draft)
+            self.path = Path(tempfile.mkdtemp(prefix=".", suffix=_UNFINISHED, dir=folder))
+        except OSError as error:
+            raise _not_writable(folder, error) from error
+        lock = os.open(self.path, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        self.remove = weakref.finalize(self, _remove, self.path, lock)
+
+
+def _writable_cache() -> Path:
+    folder = cache_folder()
+    try:
+        make_private_folder(folder)
+    except OSError as error:
+        raise _not_writable(folder, error) from error
+    return folder
+
+
+def _not_writable(folder: Path, error: OSError) -> DataError:
+    return DataError(f"{folder}: cannot be written ({error}); TPSL_CACHE names another folder")
+
+
+def _remove(draft: Path, lock: int) -> None:
+    shutil.rmtree(draft, ignore_errors=True)
+    os.close(lock)
+
+
+def _remove_if_abandoned(draft: Path) -> None:
+    try:
+        descriptor = os.open(draft, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(draft, ignore_errors=True)
+    except BlockingIOError:
+        pass  # somebody works in it
+    finally:
+        os.close(descriptor)
+
+
+# ---- spill files, and what is written to them
+
+
+class SpillFile:
+    """An anonymous temporary file in the cache, for its owner only."""
+
+    def __init__(self) -> None:
+        folder = _writable_cache()
+        try:
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - it is open as long as the object lives
+        except OSError as error:
+            raise _not_writable(folder, error) from error
+
+    def write(self, *pieces: Any) -> None:
+        """Append pieces; a full disk is an error that says how much did not fit."""
+        with naming_what_does_not_fit(cache_folder(), sum(memoryview(piece).nbytes for piece in pieces)):
+            for piece in pieces:
+                self._file.write(piece)
+
+    def allocated(self, size: int) -> mmap.mmap:
+        """Return this many bytes to be filled; on a full disk they would fail later, as a bus error."""
+        with self._file as file, naming_what_does_not_fit(cache_folder(), size):
+            os.posix_fallocate(file.fileno(), 0, size)
+            return mmap.mmap(file.fileno(), size)
+
+    def mapped(self, access: int = mmap.ACCESS_READ) -> mmap.mmap | bytes:
+        """Return what was written; with `ACCESS_COPY` it can be changed, in memory. No more can be written."""
+        with naming_what_does_not_fit(cache_folder()):
+            self._file.flush()
+        with self._file as file:
+            size = file.seek(0, os.SEEK_END)
+            return mmap.mmap(file.fileno(), size, access=access) if size else b""
+
+
+def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Column:
+    """Return a column, or several of one type, to be filled."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.ndarray(shape, dtype, SpillFile().allocated(size)) if _is_large(size) else np.empty(shape, dtype)
+
+
+def _is_large(size: int) -> bool:
+    """Whether a column of this size goes into a file."""
+    return COLUMNS * size > LARGE_BYTES
+
+
+class ColumnStack:
+    """Columns of one type and length that become an array [rows, columns], in memory or on disk as a `.npy` file."""
+
+    def __init__(self, dtype: npt.DTypeLike, rows: int, path: Path | None = None) -> None:
+        self._dtype, self._rows, self._path, self._count = np.dtype(dtype), rows, path, 0
+        self._columns: list[Array] = []
+        self._spill = None if path is None else SpillFile()
+
+    def add(self, pieces: Iterable[Array]) -> None:
+        """Add the next column, which comes in pieces."""
+        self._count += 1
+        contiguous = (np.ascontiguousarray(piece, dtype=self._dtype) for piece in pieces)
+        if self._spill is None:
+            self._columns.append(np.concatenate([np.empty(0, self._dtype), *contiguous]))
+        else:
+            for piece in contiguous:
+                self._spill.write(piece.data)
+
+    def finish(self) -> Array:
+        """Return the array; one on disk is memory-mapped, and its content is durable."""
+        if self._spill is None or self._path is None:
+            return np.stack(self._columns, axis=1) if self._count else np.empty((self._rows, 0), dtype=self._dtype)
+        by_column = np.frombuffer(self._spill.mapped(), self._dtype).reshape(self._count, self._rows)
+        with open_private(self._path, "xb") as file:
+            described = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False}
+            np.lib.format.write_array_header_1_0(file, {**described, "shape": (self._rows, self._count)})
+            for start in range(0, self._rows if self._count else 0, _TRANSPOSED_AT_ONCE):
+                file.write(np.ascontiguousarray(by_column[:, start : start + _TRANSPOSED_AT_ONCE].T).data)
+                release_pages(by_column)
+            file.flush()
+            os.fsync(file.fileno())
+        return mapped(self._path)
+
+
+class RowStack:
+    """Rows of one type and width that become an array [rows, width]: in memory, or memory-mapped once they are large.
+
+    One of `many` that a party has at a time is large sooner. Rows are copied into one block: kept as they come, small
+    pieces would lie between what is computed for each of them, and hold that memory, too.
+    """
+
+    def __init__(self, dtype: npt.DTypeLike, width: int, many: int = 1) -> None:
+        self._block, self._rows, self._many = np.empty((0, width), dtype), 0, many
+        self._spill: SpillFile | None = None
+
+    def add(self, rows: Array) -> None:
+        """Add the next rows."""
+        start, self._rows = self._rows, self._rows + len(rows)
+        if self._rows > len(self._block):
+            self._resize(max(self._rows, 2 * len(self._block)))
+        self._block[start : self._rows] = np.asarray(rows).reshape(len(rows), self._block.shape[1])
+        size = self._block[: self._rows].nbytes
+        if self._rows and (self._spill is not None or self._many * size > LARGE_BYTES):
+            self._spill = self._spill or SpillFile()
+            self._spill.write(self._block[: self._rows].data)
+            self._rows = 0
+
+    def finish(self) -> Array:
+        """Return the array."""
+        if self._spill is None:
+            self._resize(self._rows)
+            return self._block
+        return np.frombuffer(self._spill.mapped(mmap.ACCESS_COPY), self._block.dtype).reshape(-1, self._block.shape[1])
+
+    def _resize(self, rows: int) -> None:
+        self._block.resize((rows, self._block.shape[1]), refcheck=False)
+
+
+class TextStack:
+    """Texts, none of them missing, that come piece by piece and become one Arrow array.
+
+    It is of `pa.string`, or of `pa.large_string` if they are more than one array of that type can hold.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[Any] = []
+        self._waiting_bytes = self._texts_bytes = self._count = 0
+        self._spills: tuple[SpillFile, SpillFile] | None = None
+
+    def add(self, texts: Any) -> None:
+        """Add the next texts."""
+        ends, _ = _offsets_and_bytes(texts)
+        self._waiting.append(texts)
+        self._waiting_bytes += int(ends[-1] - ends[0]) + 8 * len(texts)  # the same however they are cut into pieces
+        if self._spills is not None or _is_large(self._waiting_bytes):
+            self._write()
+
+    def finish(self) -> Any:
+        """Return all texts."""
+        if self._spills is None:
+            return pa.concat_arrays(self._waiting) if self._waiting else pa.array([], pa.string())
+        texts, offsets = self._spills
+        offsets.write(np.int64(self._texts_bytes).tobytes())
+        wide, content = (pa.py_buffer(spill.mapped()) for spill in (offsets, texts))
+        if self._texts_bytes > np.iinfo(np.int32).max:
+            return pa.Array.from_buffers(pa.large_string(), self._count, [None, wide, content])
+        narrow, begins = empty(self._count + 1, np.int32), np.frombuffer(wide, np.int64)
+        for part in parts(self._count + 1):
+            narrow[part] = begins[part]
+        release_pages(narrow)
+        return pa.Array.from_buffers(pa.string(), self._count, [None, pa.py_buffer(narrow), content])
+
+    def _write(self) -> None:
+        self._spills = self._spills or (SpillFile(), SpillFile())
+        texts, offsets = self._spills
+        for piece in self._waiting:
+            ends, content = _offsets_and_bytes(piece)
+            offsets.write((ends[:-1] - ends[0] + self._texts_bytes).tobytes())
+            texts.write(content[ends[0] : ends[-1]])
+            self._texts_bytes += int(ends[-1] - ends[0])
+            self._count += len(piece)
+        self._waiting, self._waiting_bytes = [], 0
+
+
+def _offsets_and_bytes(texts: Any) -> tuple[npt.NDArray[np.int64], memoryview]:
+    """Return where each text begins, and the last one ends, and the bytes of all: of [ab, c] 0, 2, 3 and abc."""
+    wide = texts.cast(pa.large_string())
+    _, offsets, content = wide.buffers()
+    ends = np.frombuffer(offsets, np.int64)[wide.offset : wide.offset + len(wide) + 1]
+    return ends, memoryview(content or b"")
+
+
+# ---- memory maps
+
+
+def mapped(path: Path) -> Array:
+    """Return the array in a `.npy` file without reading it; it is read-only."""
+    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+def is_mapped(array: Array) -> bool:
+    """Return whether an array is memory-mapped."""
+    return _map_of(array) is not None
+
+
+def release_pages(*arrays: Array) -> None:
+    """Take what was read of memory-mapped arrays out of this process's memory; it is read again when needed."""
+    for array in arrays:
+        held = _map_of(array)
+        if held is not None and hasattr(mmap, "MADV_DONTNEED"):
+            held.madvise(mmap.MADV_DONTNEED)
+
+
+def _map_of(array: Array) -> mmap.mmap | None:
+    base: object = array
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return base if isinstance(base, mmap.mmap) else None
+
+
+# ---- columns of rows
+
+
+def parts(rows: int, at_once: int | None = None) -> Iterator[slice]:
+    """Yield all rows in parts of bounded size."""
+    size = at_once or _ROWS_AT_ONCE
+    for start in range(0, rows, size):
+        yield slice(start, min(start + size, rows))
+
+
+def taken(values: Column, rows: Rows) -> Column:
+    """Return the values of these rows, in this order."""
+    found = empty(len(rows), values.dtype)
+    for part in parts(len(rows)):
+        found[part] = values[rows[part]]
+    release_pages(found, values, rows)
+    return found
+
+
+def taken_texts(values: Any, rows: Rows) -> Any:
+    """Return the texts at these rows, in this order."""
+    found = TextStack()
+    for part in parts(len(rows), _TEXTS_AT_ONCE):
+        found.add(values.take(pa.array(rows[part])).cast(pa.string()))
+    return found.finish()
+
+
+def counting(rows: int) -> Rows:
+    """Return the numbers from 0 to `rows` - 1."""
+    return _filled(rows, (np.arange(part.start, part.stop) for part in parts(rows)))
+
+
+def mask_of(rows: int, chosen: Rows) -> npt.NDArray[np.bool_]:
+    """Return for each row whether it is among the chosen ones."""
+    mask = empty(rows, np.bool_)
+    mask[:] = False
+    for part in parts(len(chosen)):
+        mask[chosen[part]] = True
+    return mask
+
+
+def ascending(rows: Rows) -> Rows:
+    """Return the rows in ascending order."""
+    found = _filled(len(rows), [rows])
+    found.sort()
+    return found
+
+
+def others(rows: int, left_out: Rows) -> Rows:
+    """Return the rows that are not among those left out, ascending."""
+    left = mask_of(rows, left_out)
+    return _filled(rows - len(left_out), (np.flatnonzero(~left[part]) + part.start for part in parts(rows)))
+
+
+def chosen(rows: Rows, mask: npt.NDArray[np.bool_], *, inverted: bool = False) -> Rows:
+    """Return those of the rows that a mask over all rows chooses, or does not, in their order."""
+    count = sum(int(np.count_nonzero(mask[rows[part]] != inverted)) for part in parts(len(rows)))
+    return _filled(count, (rows[part][mask[rows[part]] != inverted] for part in parts(len(rows))))
+
+
+def joined(first: Rows, second: Rows) -> Rows:
+    """Return rows and then others."""
+    if not len(first) or not len(second):
+        return first if len(first) else second
+    return _filled(len(first) + len(second), (first, second))
+
+
+def _filled(count: int, pieces: Iterable[Rows]) -> Rows:
+    """Return pieces that have this many rows in all, one after the other."""
+    found, done = empty(count, np.int64), 0
+    for piece in pieces:
+        found[done : done + len(piece)] = piece
+        done += len(piece)
+    release_pages(found)
+    return found
+
+
+# ---- the external sort
+#
+# Blocks of a column are sorted one by one and cut at the same values, which a sample chooses. What lies between two
+# cuts is then gathered from all blocks and sorted together; what equals a cut is in its order already.
+
+_SAMPLE = 64
+"""Sampled values for each block: what lies between two cuts is of about one size."""
+
+
+def is_ascending(values: Any, *, strictly: bool = False) -> bool:
+    """Say whether each value of an Arrow column is at least the one before it, or `strictly` more."""
+    in_order = pc.less if strictly else pc.less_equal
+    return all(
+        pc.all(in_order(values[part], values[part.start + 1 : part.stop + 1])).as_py() is not False
+        for part in parts(len(values) - 1)
+    )
+
+
+def sorted_positions(values: Any) -> Rows:
+    """Return the positions of an Arrow column's values in ascending order, equal ones in the order that they have.
+
+    Texts are ordered by their UTF-8 bytes. The positions may lie on disk; memory is that of a few parts of the column.
+    """
+    by_block, found = empty(len(values), np.int64), empty(len(values), np.int64)
+    cuts, bounds, done = _cuts(values), [], 0
+    for block in parts(len(values)):
+        order = _sorted(values[block])
+        here = values[block].take(pa.array(order))
+        by_block[block] = order + block.start
+        ends = [side(here, cut, key=_plain) for cut in cuts for side in (bisect_left, bisect_right)]
+        bounds.append([block.start + end for end in (0, *ends, len(here))])
+    for number, (starts, stops) in enumerate(pairwise(np.array(bounds).T.tolist())):
+        first = done
+        for start, stop in zip(starts, stops, strict=True):
+            found[done : done + stop - start] = by_block[start:stop]
+            done += stop - start
+        if number % 2 == 0:  # between two cuts
+            piece = found[first:done]
+            piece[:] = piece[_sorted(values.take(pa.array(piece)))]
+    return found
+
+
+def _cuts(values: Any) -> list[Any]:
+    """Return different values, ascending, between which about as many lie as a block has."""
+    blocks = len(list(parts(len(values))))
+    sample = values.take(pa.array(np.linspace(0, len(values) - 1, blocks * _SAMPLE).astype(np.int64)))
+    ordered = sample.take(pa.array(_sorted(sample)))
+    return sorted({ordered[number * _SAMPLE].as_py() for number in range(1, blocks)})
+
+
+def _sorted(values: Any) -> npt.NDArray[np.int64]:
+    """Return the positions of a few values in ascending order; Arrow keeps equal ones in theirs."""
+    order: npt.NDArray[np.int64] = pc.array_sort_indices(values).to_numpy().view(np.int64)
+    return order
+
+
+def _plain(value: Any) -> Any:
+    return value.as_py()
