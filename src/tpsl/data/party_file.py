@@ -31,6 +31,7 @@ from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.columns import Place, class_numbers, first_true, not_before, parsed_or_null, record_ids, shown, times
 from tpsl.tables.locations import Location, files_of
+from tpsl.tables.foreign import read_foreign
 from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, read_blocks, rows_in_parquet
 
 Typed = Mapping[str, Any]  # column -> `pa.Array` as its kind reads it
@@ -72,6 +73,8 @@ class PartyFile:
     rows: int | None = None
     numbered: bool = False
     """Whether ids must be whole numbers of up to 64 bits."""
+    foreign: bool = False
+    """Whether another party has made the file."""
 
     def read(self, *, label: bool, features: bool = True, progress: Progress = no_progress) -> RawTable:
         """Read and check the file in one pass, without labels or features where they are not asked for."""
@@ -99,9 +102,11 @@ class PartyFile:
     def blocks(self, columns: list[str], progress: Progress = no_progress) -> Iterator[Block]:
         """Yield these columns block by block, with other labels if a relabelling says so."""
         labels = self.labels
-        for block in read_blocks(
-            self.path, list(dict.fromkeys(columns)), self.dialect, rows=self.rows, progress=progress
-        ):
+        wanted = list(dict.fromkeys(columns))
+        if self.foreign:
+            yield from read_foreign(self.path, wanted, self.dialect, progress=progress)
+            return
+        for block in read_blocks(self.path, wanted, self.dialect, rows=self.rows, progress=progress):
             if labels is not None and labels.relabelling is not None and labels.column in block.columns:
                 before = self.class_numbers(block)
                 after = labels.relabelling(before, len(labels.classes), block.first - 1)

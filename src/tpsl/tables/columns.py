@@ -21,6 +21,8 @@ from tpsl.tables.reading import PLAIN, Block, Dialect
 
 NO_LABEL = -1
 """Stands for a label that is not known yet."""
+MOST_ID_BYTES = 1024
+"""What the id of a record or unit has at most, as UTF-8."""
 
 Times = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
@@ -64,7 +66,7 @@ def shown(value: Any) -> str:
 
 
 def record_ids(column: Any, place: Place, what: str = "id") -> Any:
-    """Return ids as text: the integer 123 is `"123"`, the text `"007"` stays; a missing or empty id is an error.
+    """Return ids as text: the integer 123 is `"123"`, the text `"007"` stays; a missing, empty or long id is an error.
 
     `what` is what they name: records, or units (whom a record is about).
     """
@@ -75,6 +77,9 @@ def record_ids(column: Any, place: Place, what: str = "id") -> Any:
     absent = pc.fill_null(pc.equal(ids, ""), True)
     if pc.any(absent).as_py():
         raise place.fault(first_true(absent), f"the {what} is missing")
+    too_long = pc.greater(pc.binary_length(ids), MOST_ID_BYTES)
+    if pc.any(too_long).as_py():
+        raise place.fault(first_true(too_long), f"the {what} has more than {MOST_ID_BYTES:,} bytes")
     return ids
 
 
