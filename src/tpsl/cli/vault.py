@@ -295,7 +295,9 @@ def verify(
     ] = None,
     handed: Annotated[
         Path | None,
-        typer.Option(help="A folder of `hand-over`: does it hold what was released, and nothing else?", metavar="FOLDER"),
+        typer.Option(
+            help="A folder of `hand-over`: does it hold what was released, and nothing else?", metavar="FOLDER"
+        ),
     ] = None,
     json: JsonFlag = False,
 ) -> None:

@@ -19,9 +19,11 @@ from tpsl.tables.locations import StoredFile
 BLOCK_ROWS = 1 << 16
 """Records that are decoded at a time, unless their texts are long."""
 MOST_TEXT_BYTES = 1 << 26
-"""What the texts of a block have at most, if it has more than one record."""
-MOST_PAGE_BYTES = 1 << 28
-"""What the largest pages of the columns that are read have together: PyArrow unpacks one page of each at a time."""
+"""What the texts of a block have at most, or twice the largest pages if that is more: they take that memory anyway."""
+MOST_PAGE_BYTES = 1 << 27
+"""What large pages have together: PyArrow unpacks one of each column at a time."""
+LARGE_PAGE_BYTES = 1 << 23
+"""A page with more is large; writers end them at 1 MiB or so."""
 MOST_DICTIONARY_BYTES = 1 << 26
 MOST_LISTED = 1 << 26
 """Numbers in the lists of one row group: a single record may have them all."""
@@ -38,8 +40,8 @@ _TEXTS = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 def rows_at_once(file: StoredFile, content: Any, columns: list[str]) -> list[int]:
     """Return, for each row group of an open `ParquetFile`, how many records of these columns are decoded at a time.
 
-    Guarantee: the texts of that many consecutive records, whichever they are, have `MOST_TEXT_BYTES` at most. Pages
-    and lists that are larger than the bounds are a `DataError`.
+    Guarantee: the texts of that many consecutive records, whichever they are, have at most `MOST_TEXT_BYTES`, or twice
+    the largest pages of their columns. Pages and lists that are larger than the bounds are a `DataError`.
     """
     leaves = [number for number in range(len(content.schema)) if _is_of(content.schema.column(number).path, columns)]
     with file.open() as raw:
@@ -51,7 +53,7 @@ def _is_of(path: str, columns: list[str]) -> bool:
 
 
 def _rows(name: str, raw: Any, content: Any, group: int, leaves: list[int]) -> int:
-    texts, unpacked = [], 0
+    texts, large = [], 0
     for leaf in leaves:
         described, found = content.schema.column(leaf), _Column()
         for page in _pages(raw, content.metadata.row_group(group).column(leaf), name):
@@ -59,14 +61,17 @@ def _rows(name: str, raw: Any, content: Any, group: int, leaves: list[int]) -> i
         is_text = described.physical_type in _TEXTS
         if described.max_repetition_level and (is_text or found.values > MOST_LISTED):
             raise DataError(f"{name}: lists are read of numbers, and of {MOST_LISTED:,} in a row group at most")
-        unpacked += found.dictionary + found.largest
+        large += sum(size for size in (found.dictionary, found.largest) if size > LARGE_PAGE_BYTES)
         if is_text:
             found.longest = max(found.longest, described.length)  # that of texts of one length, else 0
             texts.append(found)
-    if unpacked > MOST_PAGE_BYTES:
-        raise DataError(f"{name}: its pages unpack to {unpacked:,} bytes at once, more than {MOST_PAGE_BYTES:,}")
-    rows = BLOCK_ROWS
-    while rows > 1 and sum(column.most_bytes(rows) for column in texts) > MOST_TEXT_BYTES:
+    if large > MOST_PAGE_BYTES:
+        raise DataError(
+            f"{name}: its pages unpack to {large:,} bytes at once, more than {MOST_PAGE_BYTES:,}; "
+            "write it with smaller pages or row groups"
+        )
+    rows, most = BLOCK_ROWS, max(MOST_TEXT_BYTES, 2 * sum(column.largest for column in texts))
+    while rows > 1 and sum(column.most_bytes(rows) for column in texts) > most:
         rows //= 2
     return rows
 

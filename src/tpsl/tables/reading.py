@@ -158,7 +158,10 @@ def column_names(location: Location, dialect: Dialect = PLAIN) -> list[str]:
             with _parquet(first) as content:
                 return list(content.schema_arrow.names)
         with LineStream(first) as stream:
-            return list(dialect.names) if dialect.names is not None else _header(stream.peek(BLOCK_BYTES), dialect)
+            text = stream.peek(BLOCK_BYTES)
+            if not text:
+                stream.finish()
+            return list(dialect.names) if dialect.names is not None else _header(text, dialect)
 
 
 def read_blocks(
