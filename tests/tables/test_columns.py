@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from tpsl.tables.columns import Place, numbers
+from tpsl.tables.columns import Place, numbers, record_ids
 from tpsl.tables.errors import DataError
 from tpsl.tables.reading import Dialect
 
@@ -30,3 +30,10 @@ def test_a_number_that_could_be_two_is_refused(delimiter: str, texts: list[str],
         numbers(pa.array(texts), Place("t.csv", "size", dialect=Dialect(delimiter)))
     if advice.startswith("beside"):
         assert numbers(pa.array(texts[1:]), Place("t.csv", "size", dialect=Dialect(delimiter))).tolist() == [1.234]
+
+
+def test_an_id_has_at_most_1024_bytes() -> None:
+    longest = "ä" * 512
+    assert record_ids(pa.array(["a", longest]), Place("records.csv", "id")).to_pylist() == ["a", longest]
+    with pytest.raises(DataError, match=r"records\.csv: column 'user', row 2: the unit has more than 1,024 bytes"):
+        record_ids(pa.array(["a", longest + "a"]), Place("records.csv", "user"), "unit")

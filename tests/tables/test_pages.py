@@ -67,7 +67,7 @@ def test_a_large_page_is_read_in_few_blocks(tmp_path: Path) -> None:
     assert at_once(file, "text") == [BLOCK_ROWS]
     table = pa.table({"text": ["x" * 10_000] * 14_000})
     pq.write_table(table, file, compression="zstd", use_dictionary=False, data_page_size=1 << 30)
-    with pytest.raises(DataError, match="its pages unpack to 140,056,0.. bytes at once, more than 134,217,728"):
+    with pytest.raises(DataError, match=r"its pages unpack to 140,056,0.. bytes at once, more than 134,217,728"):
         at_once(file, "text")
 
 

@@ -54,10 +54,10 @@ def audit(
     """Does a job keep the ε that it claims? Exit status 1 if any part of the audit finds that it does not.
 
     For the label party. Canaries: records with fair-coin labels, which an attack on the transcript guesses; its success
-    says how large ε must at least be. Releases: made-up labels go through the vault many times, no noise may repeat, and
-    what is handed over is what was released. Statistic, if the job has one: a feature party that chooses its vectors as
-    it likes guesses fair coins. Replay: true labels are flipped before the data are read, noisy ones are kept, and no
-    byte that is sent may change. Vault, for a run folder: the noise that was really released is tested. For a run
+    says how large ε must at least be. Releases: made-up labels go through the vault many times, no noise may repeat,
+    and what is handed over is what was released. Statistic, if the job has one: a feature party that chooses its
+    vectors as it likes guesses fair coins. Replay: true labels are flipped before the data are read, noisy ones are
+    kept, and no byte that is sent may change. Vault, for a run folder: the noise that was really released is tested. For a run
     folder as it is, what was found is kept in its label party's folder, for `tpsl report`. A sound job is accused four
     times in a million audits.
     """

@@ -30,8 +30,8 @@ from tpsl.data.relabelling import Relabelling, as_text
 from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.columns import Place, class_numbers, first_true, not_before, parsed_or_null, record_ids, shown, times
-from tpsl.tables.locations import Location, files_of
 from tpsl.tables.foreign import read_foreign
+from tpsl.tables.locations import Location, files_of
 from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, read_blocks, rows_in_parquet
 
 Typed = Mapping[str, Any]  # column -> `pa.Array` as its kind reads it

@@ -69,8 +69,8 @@ def read_handed_over(path: Path, classes: int, authority: Path | None = None) ->
     """Return handed-over labels, a file or its folder, if they are those that the card beside them speaks of.
 
     Everything in both is the other side's word. Checked are the card (`tpsl.handover.card`), that the file is the one
-    that was signed, that it holds ids and outcomes and nothing else, types, numbers of records, that every outcome is one
-    of the mechanism and every id there once; all of it in memory that the size of the file bounds.
+    that was signed, that it holds ids and outcomes and nothing else, types, numbers of records, that every outcome is
+    one of the mechanism and every id there once; all of it in memory that the size of the file bounds.
     """
     path = path / LABELS if path.is_dir() else path
     card = read_card(path.parent / CARD, classes, authority)

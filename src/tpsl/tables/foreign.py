@@ -1,7 +1,7 @@
 """Tables that another party has made: handed-over labels, lists of records, scores.
 
-Everything in them is the other side's word, also how large they are. `read_blocks` bounds the memory of one block, which
-is enough for who works block by block. What is kept of a foreign table is bounded here.
+Everything in them is the other side's word, also how large they are. `read_blocks` bounds the memory of one block.
+What is kept of all blocks of another party's table is bounded here.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """The pages of a Parquet file: how many of its records are decoded at once, so that memory stays bounded.
 
-A few bytes of Parquet can stand for gigabytes: a page that compresses well, a dictionary with one long text and a run of
-a million references to it, a text that shares its beginning with the one before. The sizes in the footer are what the
-writer says; PyArrow takes memory for what the headers of the pages say, so these are read here, before it does.
+A few bytes of Parquet can stand for gigabytes: a page that compresses well, a dictionary with one long text and a run
+of a million references to it, a text that shares its beginning with the one before. The sizes in the footer are what
+the writer says; PyArrow takes memory for what the headers of the pages say, so these are read here, before it does.
 """
 
 import struct

@@ -24,8 +24,8 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?")
 def ids_as_text(ids: Any, *, what: str = "id", first_row: int = 1, source: str = "the input") -> Texts:
     """The canonical texts of `ids` (array, list, pandas or Arrow column), in order.
 
-    Raises `VaultError` for a missing, empty or long id, naming `source` and the row (counted from `first_row`), and for types
-    that have no unambiguous spelling (floats, booleans, bytes).
+    Raises `VaultError` for a missing, empty or long id, naming `source` and the row (counted from `first_row`), and for
+    types that have no unambiguous spelling (floats, booleans, bytes).
     """
     column = _arrow(ids)
     if isinstance(column, list):
