@@ -20,6 +20,8 @@ from tpsl.audit import audit, repeat_releases, repeated_releases, replay
 from tpsl.data import synthetic
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
+from tpsl.handover.checking import handed_problems
+from tpsl.handover.giving import hand_over
 from tpsl.mechanisms import RandomizedResponse, randomized_response, seeded_words
 from tpsl.party.label_party import LabelParty
 from tpsl.training.after_training import AfterTraining
@@ -28,6 +30,7 @@ from tpsl.training.one_process import train
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages import evaluate, wide
 from tpsl.vault import Vault
+from tpsl.vault.planned import Planned
 
 TABLE = Path(__file__).parents[2] / "docs" / "audit.md"
 PARTS = ("canaries", "releases", "replay", "verify")
@@ -165,6 +168,16 @@ def verdict(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> None:
     monkeypatch.setattr(evaluate, "noisy_validation", by_true_labels)
 
 
+def handed_over(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> None:
+    exact = Vault.released
+
+    def true_labels(self: Any, *mechanism: Any, **named: Any) -> Any:
+        for ids, outcomes in exact(self, *mechanism, **named):
+            yield ids, self.true_labels_for_evaluation(ids)[None].astype(outcomes.dtype)
+
+    monkeypatch.setattr(Vault, "released", true_labels)
+
+
 def job_of(classes: int = 2, wide: bool = False, **training: Any) -> Job:
     from tpsl.training.job import make_job
 
@@ -195,6 +208,7 @@ VARIANTS: dict[str, tuple[Job, Fault]] = {
     "true labels in the order of a batch": (PLAIN, batch_order),
     "true labels in `estimates`": (WIDE, estimates),
     "true labels in `Verdict`": (STOPPING, verdict),
+    "true labels in the handed-over file": (PLAIN, handed_over),
     "sound code": (PLAIN, lambda monkeypatch, truth: None),
 }
 
@@ -218,7 +232,8 @@ def is_accused(part: str, job: Job, folder: Path) -> bool:
         return not replay(job, folder / "replay").passed
     train(job, folder / "run", vault=folder / "vault")
     with Vault.open(folder / "vault") as vault:
-        return vault.verify() != []
+        hand_over(vault, Planned(job.mechanism, job.privacy.draws), folder / "handed")
+        return vault.verify() + handed_problems(vault, folder / "handed") != []
 
 
 def test_the_table_has_a_row_for_each_variant() -> None:

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from tpsl.handover.labels_file import file_digest
 from tpsl.vault import Vault
 
 JOB = {
@@ -150,3 +152,32 @@ def test_aligned_records_have_other_ids_at_the_feature_party(tpsl: Any, office: 
     refused = tpsl("learn", "job.yaml", "--labels", "given", "--out", "run").error()
     assert "labels.parquet: has no label of 480 of the 480 training records" in refused
     assert refused.endswith("with training.exchange: labels, then noisy labels cross in the common order")
+
+
+def test_what_was_handed_over_is_compared_with_the_vault(tpsl: Any, office: Path) -> None:
+    tpsl("vault", "hand-over", "vault", "--epsilon", 1, "--out", "given", "--json").json()
+    sound = tpsl("vault", "verify", "vault", "--handed", "given")
+    assert sound.status == 0 and sound.facts()["handed over"].startswith("given holds noisy labels")
+    with Vault.open("vault") as vault:
+        ids = pq.read_table("given/labels.parquet")["id"]
+        truth = pa.array(vault.true_labels_for_evaluation(ids), pa.uint8())
+    pq.write_table(pa.table({"id": ids, "outcome": truth}), "given/labels.parquet")
+    card = json.loads(Path("given/card.json").read_text())
+    card["content"]["labels_digest"] = file_digest(Path("given/labels.parquet"))
+    Path("given/card.json").write_text(json.dumps(card))
+    found = tpsl("vault", "verify", "vault", "--handed", "given", "--json")
+    content = json.loads(found.stdout)
+    assert (found.status, content["sound"]) == (1, False)
+    (problem,) = content["problems"]
+    assert "of 600 records are not those that the vault has released" in problem
+    tpsl("train", "job.yaml", "--vault", "vault", "--out", "run", "--json").json()
+    audited = tpsl("audit", "run", "--only", "vault", "--handed", "given", "--json")
+    assert (audited.status, json.loads(audited.stdout)["accusations"]) == (1, [f"vault: {problem}"])
+    assert tpsl("audit", "run", "--only", "vault", "--json").status == 0
+    assert "no such vault is examined" in tpsl("audit", "job.yaml", "--handed", "given").stderr
+
+
+def test_a_list_of_more_records_than_the_vault_has_is_refused(tpsl: Any, office: Path) -> None:
+    (office / "list.csv").write_text("id\n" + "".join(f"{number}\n" for number in range(601)))
+    refused = tpsl("vault", "hand-over", "vault", "--epsilon", 1, "--out", "given", "--records", "list.csv")
+    assert refused.status == 1 and "lists more records than the 600 of the vault" in " ".join(refused.stderr.split())

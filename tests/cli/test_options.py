@@ -27,6 +27,7 @@ SHARED = {
     "--epsilon": (NUMBER, "ε of a release"),
     "--for": (TEXT, "whose page it is"),
     "--from": (TEXT, "earlier run that training starts from"),
+    "--handed": (TEXT, "folder of a hand-over"),
     "--head": (TEXT, "private or local"),
     "--help": (FLAG, "help"),
     "--http": (NUMBER, "port for this side's own applications"),

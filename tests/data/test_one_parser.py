@@ -58,12 +58,10 @@ KIND_OF = {"german": "number", "english": "number", "zones": "date"}
 @contextmanager
 def blocks_of(rows: int) -> Iterator[None]:
     """Have files read in blocks of very few records."""
-    bytes_before, rows_before = reading.BLOCK_BYTES, reading.BLOCK_ROWS
-    reading.BLOCK_BYTES, reading.BLOCK_ROWS = 1 << 10, rows
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "BLOCK_BYTES", 1 << 10)
+        patch.setattr(pages, "BLOCK_ROWS", rows)
         yield
-    finally:
-        reading.BLOCK_BYTES, reading.BLOCK_ROWS = bytes_before, rows_before
 
 
 def written(folder: Path, values: Sequence[str], cuts: Sequence[int], form: str, delimiter: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -39,7 +40,10 @@ class Opened:
             await asyncio.sleep(0.01)
         answer = b""
         while answer.count(b"HTTP/1.1") < answers:
-            answer += await asyncio.wait_for(reader.read(65536), 60)
+            piece = await asyncio.wait_for(reader.read(65536), 60)
+            if not piece:
+                raise ConnectionResetError("no answer")
+            answer += piece
         writer.close()
         return answer.decode()
 
@@ -137,14 +141,58 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with opened() as door:
             held = [await asyncio.open_connection("127.0.0.1", door.port) for _ in range(2)]
-            await happens(lambda: door.door.connections == 2)
+            for _, writer in held:
+                writer.write(POST.format(4, "slow").encode())
+            await happens(lambda: door.waiting == 2)
             reader, _ = await asyncio.open_connection("127.0.0.1", door.port)
             with pytest.raises(ConnectionResetError):
                 assert await asyncio.wait_for(reader.read(), 60) == b""
                 raise ConnectionResetError
+            assert door.waiting == 2, "what is being answered gives way to nobody"
             held[0][1].close()
             await happens(lambda: door.door.connections == 1)
             assert "200 OK" in await door.talk(POST.format(2, "ok"))
+
+    asyncio.run(main())
+
+
+def test_the_client_that_is_awaited_longest_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_door, "MOST_CONNECTIONS", 3)
+
+    async def main() -> None:
+        async with opened() as door:
+            answered, begun, idle = [await asyncio.open_connection("127.0.0.1", door.port) for _ in range(3)]
+            answered[1].write(POST.format(4, "slow").encode())
+            await happens(lambda: door.waiting == 1)
+            begun[1].write(b"P")
+            idle[1].write(POST.format(2, "ok").encode())
+            assert b"200 OK" in await asyncio.wait_for(idle[0].readuntil(b"ok"), 60)
+            newest = []
+            for gone in (begun, idle):
+                newest.append(await asyncio.open_connection("127.0.0.1", door.port))
+                with pytest.raises(ConnectionResetError):
+                    assert await asyncio.wait_for(gone[0].read(), 60) == b""
+                    raise ConnectionResetError
+                assert (door.door.connections, door.waiting) == (3, 1)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("sends", [b"", b"POST /echo HTTP/1.1\r\nHost: loc"], ids=["nothing", "half a request"])
+def test_hundreds_of_slow_clients_keep_nobody_out(sends: bytes) -> None:
+    async def main() -> None:
+        async with opened() as door:
+            slow = []
+            for _ in range(900):
+                slow.append(await asyncio.open_connection("127.0.0.1", door.port))
+                slow[-1][1].write(sends)
+            await happens(lambda: door.door.connections == http_door.MOST_CONNECTIONS)
+            for _ in range(5):
+                before = time.monotonic()
+                assert "200 OK" in await asyncio.wait_for(door.talk(POST.format(2, "ok")), 2)
+                assert time.monotonic() - before < 2
+            for _, writer in slow:
+                writer.transport.abort()
 
     asyncio.run(main())
 
@@ -172,7 +220,9 @@ def test_answers_that_nobody_reads_do_not_pile_up() -> None:
 
 def test_clients_that_dawdle_are_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither one that sends a request byte by byte nor one that does not read its answer holds a connection."""
-    monkeypatch.setattr(http_door, "_IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(http_door, "_REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(http_door, "_IDLE_SECONDS", 0.4)
+    monkeypatch.setattr(http_door, "_SWEEP_SECONDS", 0.1)
 
     async def main() -> None:
         async with opened() as door:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tpsl.tables import DataError
-from tpsl.tables.columns import Place, class_numbers, numbers, texts, times
+from tpsl.tables.columns import Place, class_numbers, numbers, record_ids, texts, times
 from tpsl.tables.spelling import Spelling
 from tpsl.vault import VaultError
 from tpsl.vault.canonical import labels_as_integers
@@ -79,3 +79,10 @@ def test_what_is_no_label_to_training_is_none_to_a_vault(label: Any) -> None:
         class_numbers(pa.array([label]), PLACE, ("0", "1"))
     with pytest.raises(VaultError):
         labels_as_integers(pa.array([label]), 2)
+
+
+def test_an_id_has_at_most_1024_bytes() -> None:
+    longest = "ä" * 512
+    assert record_ids(pa.array(["a", longest]), Place("records.csv", "id")).to_pylist() == ["a", longest]
+    with pytest.raises(DataError, match=r"records\.csv: column 'user', row 2: the unit has more than 1,024 bytes"):
+        record_ids(pa.array(["a", longest + "a"]), Place("records.csv", "user"), "unit")

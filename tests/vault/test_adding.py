@@ -22,11 +22,15 @@ def test_what_arrives_later_is_appended_and_counted(vault: Vault, labels: np.nda
     assert vault.verify() == []
 
 
-def test_adding_nothing_new_leaves_no_trace(vault: Vault, labels: np.ndarray) -> None:
-    head = vault.ledger().head
-    assert vault.add([(np.arange(1000), labels, None)]) == Added(0, 1000, 0, 0)
-    assert vault.add([]) == Added(0, 0, 0, 0)
-    assert vault.ledger().head == head
+def test_adding_nothing_new_is_an_entry_all_the_same(vault: Vault, labels: np.ndarray) -> None:
+    heads = [vault.head()]
+    for batches, unchanged in (([(np.arange(1000), labels, None)], 1000), ([], 0)):
+        assert vault.add(batches) == Added(0, unchanged, 0, 0)
+        entry = vault.ledger().entries[-1]
+        assert (entry.kind, entry.details["records"], entry.details["labels_changed"]) == ("added", 0, 0)
+        heads.append(vault.head())
+    assert len(set(heads)) == 3
+    assert vault.verify() == []
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,8 @@ def test_ids_keep_their_spelling() -> None:
         (["a", None], "row 12: the id is missing"),
         (np.array(["a", np.nan], object), "row 12: the id"),
         (["a", ""], "row 12: the id is empty"),
+        (["a" * 1024, "ä" * 513], "row 12: the id has more than 1,024 bytes"),
+        ([10**1023, "b" * 1025], "row 12: the id has more than 1,024 bytes"),
         (["a", "b\0"], "row 12: the id 'b\\\\x00' contains a zero"),
         (np.array(["a", "b\0c"]), "row 12: the id 'b\\\\x00c' contains a zero"),
         (["a", "\ud800"], "row 12: the id .* is not valid Unicode"),

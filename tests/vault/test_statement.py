@@ -65,6 +65,27 @@ def test_labels_and_their_corrections_leave_no_trace_in_a_statement(tmp_path: Pa
     assert stated[0]["private"] is False
 
 
+def test_a_statement_does_not_tell_an_add_that_corrects_from_one_that_changes_nothing(tmp_path: Path) -> None:
+    stated, sizes = [], []
+    for name, second in (("corrected", 1), ("as it was", 0)):
+        with Vault.create(tmp_path / name, batches=[(range(30), [0] * 30, None)]) as vault:
+            vault.release(laplace(1.0))
+            before = vault.head()
+            assert vault.add([(range(30), [0, second] + [0] * 28, None)]).changed == second
+            facts = vault.statement()
+            assert facts.pop("ledger_head") != before, "others see one more entry, whatever it changed"
+            (body,) = vault._connection.execute("SELECT body FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
+        nonce = json.loads(body)["nonce"]
+        assert len(set(nonce)) > 4 and len(nonce) == 32, "128 random bits: nobody can try out what the head stands for"
+        sizes.append(len(body))
+        for row in facts["releases"]:
+            row.pop("first"), row.pop("last")
+        stated.append(facts)
+    assert stated[0] == stated[1]
+    assert stated[0]["ledger_entries"] == 4
+    assert sizes[0] == sizes[1]
+
+
 def test_membership_leaves_no_trace_in_a_statement(tmp_path: Path) -> None:
     """Records of an alignment: whether the label party knows whom two are about changes a unit, not the statement."""
     stated = []

@@ -50,8 +50,8 @@ class VaultAgainstModel(RuleBasedStateMachine):
         assert added.changed == len(changed)
         assert added.unchanged == len(known - changed)
         assert added.changed_after_release == sum(id in self.released for id in changed)
-        self.entries += bool(added.new or added.changed)
         self.labels |= given
+        self.entries += bool(self.labels)
 
     @rule(what=series, ids=st.one_of(st.none(), some_ids), compose=st.booleans())
     def release(self, what: Series, ids: list[int] | None, compose: bool) -> None:

@@ -2,7 +2,8 @@
 
 One release says little about a single record, and nothing about the key that its noise came from. Many releases of the
 same labels do: a record without noise never varies, and a key that is used twice gives the same noise twice. The labels
-are made up, so no budget is spent; the code that draws, stores and reads the noise is the vault's own.
+are made up, so no budget is spent; the code that draws, stores and reads the noise is the vault's own. One release is
+handed over too, and the files are compared with the vault.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import numpy.typing as npt
 
 from tpsl.audit.folder import new_folder
 from tpsl.audit.levels import RELEASES
+from tpsl.handover.checking import handed_problems
+from tpsl.handover.giving import hand_over
 from tpsl.mechanisms import Mechanism, secure_words
 from tpsl.progress import Progress, no_progress
 from tpsl.vault import Vault
@@ -32,6 +35,7 @@ from tpsl.vault.outcome_tests import (
     at_least,
     surprise,
 )
+from tpsl.vault.planned import Planned
 
 _FEWEST, _MOST = 64, 512
 """Releases: enough of them that noise which never varies is rare, but not more than this."""
@@ -66,7 +70,7 @@ def repeat_releases(
     """Release made-up labels again and again, in copies of one vault in a new folder, and test what comes out.
 
     Guarantee: a mechanism that draws independent noise from its table is accused with probability at most
-    `levels.RELEASES`.
+    `levels.RELEASES`; what is handed over is compared exactly.
     """
     new_folder(folder)
     expected = Expected(mechanism)
@@ -76,17 +80,22 @@ def repeat_releases(
     original = folder / "original"
     Vault.create(original, classes=mechanism.classes, batches=[(ids, labels, None)]).close()
 
+    handed: list[str] = []
+
     def drawn() -> Iterator[npt.NDArray[Any]]:
         for number in range(releases):
             copy = Path(shutil.copytree(original, folder / "copy"))
             with Vault.open(copy) as vault:
                 vault.release(mechanism, draws=draws)
+                if number == 0:
+                    hand_over(vault, Planned(mechanism, draws), folder / "handed")
+                    handed.extend(handed_problems(vault, folder / "handed"))
                 yield from vault.noisy_labels(mechanism, ids, draws=draws).draws
             shutil.rmtree(copy)
             progress(number + 1, releases, f"releasing {records:,} made-up labels")
 
     tested, constant = examine_draws(expected, labels, drawn(), f"{releases} releases of {records:,} made-up labels")
-    found = tuple(accusations(tested, RELEASES))
+    found = (*handed, *accusations(tested, RELEASES))
     return ReleasesResult(not found, releases, records, draws, str(mechanism), constant, found)
 
 

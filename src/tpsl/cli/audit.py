@@ -39,6 +39,10 @@ def audit(
     confidence: Annotated[
         float, typer.Option(help="Confidence of the lower bound that is shown. Accusations are surer than this.")
     ] = 0.95,
+    handed: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="A folder of `vault hand-over`, to compare with the run's vault."),
+    ] = None,
     local: LocalsOption = None,
     out: Annotated[
         Path | None, typer.Option(help="Keep the audit's runs in this new folder. Default: they are deleted.")
@@ -48,12 +52,12 @@ def audit(
     """Does a job keep the ε that it claims? Exit status 1 if any part of the audit finds that it does not.
 
     For the label party. Canaries: records with fair-coin labels, which an attack on the transcript guesses; its success
-    says how large ε must at least be. Releases: made-up labels go through the vault many times, and no noise may
-    repeat. Statistic, if the job has one: a feature party that chooses its vectors as it likes guesses fair coins.
-    Replay: true labels are flipped before the data are read, noisy ones are kept, and no byte that is sent may
-    change. Vault, for a run folder: the noise that was really released is tested. For a run folder as it is, what was
-    found is kept in its label party's folder, for `tpsl report`. A sound job is accused four times in a million
-    audits.
+    says how large ε must at least be. Releases: made-up labels go through the vault many times, no noise may repeat,
+    and what is handed over is what was released. Statistic, if the job has one: a feature party that chooses its
+    vectors as it likes guesses fair coins. Replay: true labels are flipped before the data are read, noisy ones are
+    kept, and no byte that is sent may change. Vault, for a run folder: the noise that was really released is tested.
+    For a run folder as it is, what was found is kept in its label party's folder, for `tpsl report`. A sound job is
+    accused four times in a million audits.
     """
     from tpsl import audit as auditing
     from tpsl.training.job import load_job
@@ -70,6 +74,7 @@ def audit(
             out or Path(stack.enter_context(TemporaryDirectory(prefix="tpsl-audit-", ignore_cleanup_errors=True))),
             only=cast("list[audits.Part]", only or list(_PARTS)),
             run=run,
+            handed=handed,
             canaries=canaries,
             confidence=confidence,
             own=parties.own,

@@ -75,8 +75,8 @@ def hand_over(
     from tpsl.vault import Vault
     from tpsl.vault.planned import Planned
 
-    ids = None if records is None else ids_of_table(location_of(records), id)
     with Vault.open(vault) as opened:
+        ids = None if records is None else ids_of_table(location_of(records), id, len(opened))
         report = release_all(opened, context, ids)
         card = write(opened, Planned(report.mechanism, report.draws, report.seed), out, certs, ids, label)
     if ids is None:

@@ -283,14 +283,22 @@ def verify(
         str | None,
         typer.Option("--hash", help="A hash of the ledger that was noted earlier: is the history up to it the same?"),
     ] = None,
+    handed: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder of `hand-over`: does it hold what was released, and nothing else?", metavar="FOLDER"
+        ),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Recompute everything the ledger claims and test the noise; exit status 1 if anything does not hold."""
+    from tpsl.handover.checking import handed_problems
     from tpsl.vault import Vault
 
     with Vault.open(vault) as opened, progress_bar("verifying") as progress:
         since = opened.entries_since(head.strip().lower()) if head is not None else None
         problems = opened.verify(progress=progress)
+        problems += [] if handed is None else handed_problems(opened, handed)
         remarks = [] if problems else opened.remarks()
         unseen = [] if problems else opened.cannot_see()
     if head is not None and since is None:
@@ -305,16 +313,18 @@ def verify(
     else:
         for sentence in (*remarks, *unseen):
             notice(sentence)
-        answer(False, {}, _sound(vault, since))
+        answer(False, {}, _sound(vault, since, handed))
     if problems:
         raise typer.Exit(1)
 
 
-def _sound(vault: Path, since: int | None) -> Report:
+def _sound(vault: Path, since: int | None, handed: Path | None) -> Report:
     facts: Facts = {"checked": "chain, records, releases and tables agree, and the noise is that of the tables"}
     if since is not None:
         added = "1 ledger entry was" if since == 1 else f"{since:,} ledger entries were"
         facts["hash"] = f"{added} added since it was noted" if since else "that of the newest ledger entry"
+    if handed is not None:
+        facts["handed over"] = f"{handed} holds noisy labels as they were released, and nothing else"
     steps = {"state what was released": f"tpsl vault statement {vault} --certs certs/label"}
     return Report(f"{vault}: sound", facts, steps)
 

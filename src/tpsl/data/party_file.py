@@ -37,6 +37,7 @@ from tpsl.tables.columns import (
     require_recent,
     times,
 )
+from tpsl.tables.foreign import read_foreign
 from tpsl.tables.locations import Location, files_of
 from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, one_array, read_blocks, rows_in_parquet
 from tpsl.tables.spelling import Spelling
@@ -81,6 +82,8 @@ class PartyFile:
     missing: tuple[str, ...] = ("",)
     dialect: Dialect = PLAIN
     rows: int | None = None
+    foreign: bool = False
+    """Whether another party has made the file."""
     decimal: str = "."
     """The decimal sign in texts, unless semicolons separate the values: then it is a comma."""
     styles: Mapping[str, str] = field(default_factory=dict)
@@ -114,9 +117,11 @@ class PartyFile:
     def blocks(self, columns: list[str], progress: Progress = no_progress) -> Iterator[Block]:
         """Yield these columns block by block, with other labels if a relabelling says so."""
         labels = self.labels
-        for block in read_blocks(
-            self.path, list(dict.fromkeys(columns)), self.dialect, rows=self.rows, progress=progress
-        ):
+        wanted = list(dict.fromkeys(columns))
+        if self.foreign:
+            yield from read_foreign(self.path, wanted, self.dialect, progress=progress)
+            return
+        for block in read_blocks(self.path, wanted, self.dialect, rows=self.rows, progress=progress):
             if labels is not None and labels.relabelling is not None and labels.column in block.columns:
                 before = self.class_numbers(block)
                 after = labels.relabelling(before, len(labels.classes), block.first - 1)

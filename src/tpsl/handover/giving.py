@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from tpsl.handover.card import CARD, LABELS, Card, write_card
 from tpsl.handover.labels_file import file_digest, write_labels
+from tpsl.tables.foreign import read_foreign
 from tpsl.tables.locations import Location
-from tpsl.tables.reading import dialect_of, read_blocks
+from tpsl.tables.reading import dialect_of
 from tpsl.vault import Vault, VaultError
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.planned import Planned
@@ -46,10 +47,12 @@ def hand_over(
     return card
 
 
-def ids_of_table(path: Location, column: str) -> list[str]:
-    """Return the ids in a CSV or Parquet table, as the vault writes them."""
+def ids_of_table(path: Location, column: str, most: int) -> list[str]:
+    """Return the ids in a CSV or Parquet table, as the vault writes them; more than `most` are a `VaultError`."""
     found: list[str] = []
-    for block in read_blocks(path, [column], dialect_of(path)):
+    for block in read_foreign(path, [column], dialect_of(path)):
+        if len(found) + block.rows > most:
+            raise VaultError(f"{path}: lists more records than the {most:,} of the vault")
         found += ids_as_text(block.columns[column], first_row=block.first - block.before, source=block.file).to_list()
     return found
 

@@ -19,7 +19,9 @@ import pyarrow.compute as pc
 
 from tpsl.handover.card import CARD, LABELS, Card, CardError, read_card
 from tpsl.mechanisms import Mechanism
-from tpsl.tables.reading import new_parquet, read_blocks
+from tpsl.tables.foreign import foreign_schema, read_foreign
+from tpsl.tables.pages import MOST_LISTED
+from tpsl.tables.reading import new_parquet
 from tpsl.vault import NoisyLabels, VaultError
 from tpsl.vault.received import received_labels
 from tpsl.vault.texts import TextDigest, Texts
@@ -53,10 +55,11 @@ def write_labels(
 ) -> tuple[int, str]:
     """Write (ids, outcomes `[draws, records, …]`) in blocks; return the number of records and the digest of ids."""
     records, digest, schema = 0, TextDigest(), _schema(mechanism, draws)
+    most = MOST_LISTED // mechanism.classes  # of lists of outcomes, a row group that readers take
     with new_parquet(path, schema) as writer:
         for ids, outcomes in blocks:
             columns = [pa.array(ids, pa.string()), *(_column(mechanism, draw) for draw in outcomes)]
-            writer.write_table(pa.table(columns, schema=schema), row_group_size=len(ids))
+            writer.write_table(pa.table(columns, schema=schema), row_group_size=min(len(ids), most))
             records += len(ids)
             digest.update(Texts.of(ids))
     return records, digest.hexdigest()
@@ -66,7 +69,8 @@ def read_handed_over(path: Path, classes: int, authority: Path | None = None) ->
     """Return handed-over labels, a file or its folder, if they are those that the card beside them speaks of.
 
     Everything in both is the other side's word. Checked are the card (`tpsl.handover.card`), that the file is the one
-    that was signed, types, numbers of records, that every outcome is one of the mechanism and every id there once.
+    that was signed, that it holds ids and outcomes and nothing else, types, numbers of records, that every outcome is
+    one of the mechanism and every id there once; all of it in memory that the size of the file bounds.
     """
     path = path / LABELS if path.is_dir() else path
     card = read_card(path.parent / CARD, classes, authority)
@@ -91,7 +95,7 @@ def _read(path: Path, card: Card) -> tuple[Any, list[npt.NDArray[Any]]]:
     """Return the ids and the outcomes of each draw."""
     schema, digest, ids = _schema(card.mechanism, card.draws), TextDigest(), []
     draws: list[list[npt.NDArray[Any]]] = [[] for _ in range(card.draws)]
-    for block in read_blocks(path, schema.names):
+    for block in read_foreign(path, schema.names):
         for name, kind in zip(schema.names, schema.types, strict=True):
             column = block.columns[name]
             if column.type != kind or column.null_count:
@@ -102,6 +106,8 @@ def _read(path: Path, card: Card) -> tuple[Any, list[npt.NDArray[Any]]]:
             found.append(_outcomes(card.mechanism, block.columns[name]))
         if sum(map(len, ids)) > card.records:
             break
+    if not foreign_schema(path).equals(schema, check_metadata=True):
+        raise CardError(f"{path}: holds more than the columns {', '.join(schema.names)}")
     every = pa.concat_arrays(ids)
     if len(every) != card.records or digest.hexdigest() != card.ids_digest:
         raise CardError(f"{path}: has other records than {CARD} beside it states")
@@ -113,7 +119,7 @@ def _read(path: Path, card: Card) -> tuple[Any, list[npt.NDArray[Any]]]:
 def _schema(mechanism: Mechanism, draws: int) -> Any:
     kind = pa.from_numpy_dtype(mechanism.outcome_dtype)
     if mechanism.outcome_shape:
-        kind = pa.list_(kind, mechanism.classes)
+        kind = pa.list_(pa.field("element", kind), mechanism.classes)
     outcomes = [(_OUTCOME if draw == 1 else f"{_OUTCOME}_{draw}", kind) for draw in range(1, draws + 1)]
     return pa.schema([(_ID, pa.string()), *outcomes])
 

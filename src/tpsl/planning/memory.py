@@ -25,7 +25,7 @@ from tpsl.data.out_of_core import LARGE_BYTES
 from tpsl.party.wide import fitted_records
 from tpsl.planning.counts import Counts
 from tpsl.planning.rehearsal import Rehearsal
-from tpsl.tables.reading import BLOCK_ROWS
+from tpsl.tables.pages import BLOCK_ROWS
 from tpsl.training.job import Job
 from tpsl.transport.peers import LABEL_PARTY
 

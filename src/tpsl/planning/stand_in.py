@@ -20,7 +20,8 @@ from tpsl.data.dataset import load_feature_party, load_label_party
 from tpsl.progress import Progress, no_progress
 from tpsl.tables import DataError
 from tpsl.tables.locations import Location, files_of, is_there
-from tpsl.tables.reading import BLOCK_ROWS, dialect_of, is_parquet, new_table, read_blocks, rows_in_parquet
+from tpsl.tables.pages import BLOCK_ROWS
+from tpsl.tables.reading import dialect_of, is_parquet, new_table, read_blocks, rows_in_parquet
 from tpsl.training.job import Job
 from tpsl.training.local import Local, own_data
 from tpsl.transport.peers import LABEL_PARTY

@@ -125,7 +125,8 @@ def _read_file(run: RunFolder, party: str, path: Location, progress: Progress) -
     """Return ids and features of all records of a file; the features of many records lie on disk."""
     own_ids = _id_column(run.job().data, party, path)
     if not _has_features(run, party):
-        known = PartyFile(path, {}, own_ids, dialect=dialect_of(path)).read(label=False, progress=progress)
+        file = PartyFile(path, {}, own_ids, dialect=dialect_of(path), foreign=True)  # a list of ids may be the others'
+        known = file.read(label=False, progress=progress)
         return known.ids.cast(pa.large_string()), None
     encoder = run.encoder(party)
     categorical = RowStack(np.int32, len(encoder.categories))

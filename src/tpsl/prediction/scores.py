@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyarrow.parquet import read_schema
 
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import RowStack, release_pages
@@ -20,7 +19,8 @@ from tpsl.data.rawtable import sorted_by_id
 from tpsl.prediction.halves import PredictionError, Probabilities
 from tpsl.prediction.records import NewRecords
 from tpsl.tables.columns import Place, numbers, record_ids
-from tpsl.tables.reading import dialect_of, is_parquet, new_table, read_blocks
+from tpsl.tables.foreign import foreign_schema, read_foreign
+from tpsl.tables.reading import dialect_of, is_parquet, new_table
 from tpsl.tables.spelling import Spelling
 from tpsl.training.run_folder import NOT_PRIVATE
 
@@ -82,12 +82,12 @@ def read_scores(path: Path, class_names: tuple[str, ...]) -> tuple[Any, Probabil
     Each id stands there once. Scores of a local head are refused: this is for what may be told to others.
     """
     columns, dialect, parts = _columns(class_names), dialect_of(path), []
-    for block in read_blocks(path, ["id", *columns], dialect):
+    for block in read_foreign(path, ["id", *columns], dialect):
         scores = [
             numbers(block.columns[name], Place.of(block, name, dialect), Spelling(frozenset())) for name in columns
         ]
         parts.append((record_ids(block.columns["id"], Place.of(block, "id", dialect)), np.stack(scores, axis=1)))
-    if NOT_PRIVATE in path.name or (is_parquet(path.name) and read_schema(path).metadata == _MARK):
+    if NOT_PRIVATE in path.name or (is_parquet(path.name) and foreign_schema(path).metadata == _MARK):
         raise PredictionError(f"{path}: has scores of a local head, NOT PRIVATE: nothing computed from them may leave")
     ids, found = pa.concat_arrays([part for part, _ in parts]), np.concatenate([part for _, part in parts])
     sorted_by_id(str(path), ids, dialect)

@@ -3,7 +3,9 @@
 It listens at 127.0.0.1 only and answers only under the name of this machine. A request has a Content-Length, a body of
 at most `MOST_BODY_BYTES`, and as content type JSON, which no page of another site can send unasked. A connection has
 one request under way at a time; while that is answered, or its answer is not read, no more than one further request is
-read. A client has a minute to send a request and another to read the answer.
+read. A client has ten seconds to send a request, from its first byte to its last, and a minute to read the answer or to
+begin the next. When there are as many connections as may be, that of the client that is awaited longest gives way to a
+new one, so that clients that send slowly, or nothing, keep no one out.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ MOST_UNDER_WAY = 512
 """Requests that are being answered at once; one beyond them is refused with 503."""
 
 _MOST_HEAD_BYTES = 16 << 10
-_IDLE_SECONDS = 60.0
+_REQUEST_SECONDS, _IDLE_SECONDS = 10.0, 60.0
+_SWEEP_SECONDS = 1.0
 _LINGER_SECONDS = 0.25
 _RETRY_AFTER_SECONDS = 1
 _JSON, _TEXT = "application/json", "text/plain; version=0.0.4; charset=utf-8"
@@ -109,10 +112,18 @@ class HttpDoor:
         return len(self._connections)
 
     def admit(self, connection: _Connection) -> bool:
-        """Take a connection on, unless there are too many."""
+        """Take a connection on; if there are too many, in place of the one whose client is awaited longest.
+
+        False if all of them are being answered.
+        """
         if len(self._connections) >= MOST_CONNECTIONS:
             self._metrics.refused(Reason.BUSY)
-            return False
+            awaited = [other for other in self._connections if other.awaited_since is not None]
+            if not awaited:
+                return False
+            longest = min(awaited, key=lambda other: other.awaited_since or 0.0)
+            self._connections.discard(longest)
+            longest.abort()
         self._connections.add(connection)
         return True
 
@@ -162,9 +173,9 @@ class HttpDoor:
 
     async def _close_idle_connections(self) -> None:
         while True:
-            await asyncio.sleep(_IDLE_SECONDS / 4)
+            await asyncio.sleep(_SWEEP_SECONDS)
             for connection in list(self._connections):
-                connection.close_if_idle(_IDLE_SECONDS)
+                connection.close_if_late()
 
 
 class _Connection(asyncio.Protocol):
@@ -209,14 +220,26 @@ class _Connection(asyncio.Protocol):
         if self._answering is None:
             self._go_on()
 
-    def close_if_idle(self, for_seconds: float = 0.0) -> None:
-        """Close the connection if its client has been awaited for this long; what it does not read then is lost."""
-        if self._answering is not None or time.monotonic() - self._waits_since < for_seconds:
-            return
-        if not self._transport.is_closing():
+    @property
+    def awaited_since(self) -> float | None:
+        """Since when the client is awaited; None while its request is answered."""
+        return self._waits_since if self._answering is None else None
+
+    def close_if_idle(self) -> None:
+        """Close the connection if its client is awaited, once it has read what was written."""
+        if self._answering is None and not self._transport.is_closing():
             self._transport.close()
-        elif for_seconds:
+
+    def close_if_late(self) -> None:
+        """Close the connection if its client was awaited for too long; what it has not read a moment later is lost."""
+        is_asking = self._is_read and (self._head is not None or bool(self._received))
+        allowed = _REQUEST_SECONDS if is_asking else _IDLE_SECONDS
+        if self._answering is not None or time.monotonic() - self._waits_since < allowed:
+            return
+        if self._transport.is_closing():
             self._transport.abort()
+        else:
+            self._transport.close()
 
     def abort(self) -> None:
         """End the connection now."""

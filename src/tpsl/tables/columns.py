@@ -26,6 +26,8 @@ from tpsl.tables.spelling import LOCAL_TIME, PLAIN_NUMBER, WHITE_SPACE, ZONED_TI
 
 NO_LABEL = -1
 """Stands for a label that is not known yet."""
+MOST_ID_BYTES = 1024
+"""What the id of a record or unit has at most, as UTF-8."""
 
 Times = npt.NDArray[np.int64] | npt.NDArray[np.float64] | npt.NDArray[np.datetime64]
 
@@ -61,7 +63,7 @@ class Place:
 
 
 def record_ids(column: Any, place: Place, what: str = "id") -> Any:
-    """Return ids as text: the integer 123 is `"123"`, the text `"007"` stays; a missing or empty id is an error.
+    """Return ids as text: the integer 123 is `"123"`, the text `"007"` stays; a missing, empty or long id is an error.
 
     `what` is what they name: records, or units (whom a record is about).
     """
@@ -72,6 +74,9 @@ def record_ids(column: Any, place: Place, what: str = "id") -> Any:
     absent = pc.fill_null(pc.equal(ids, ""), True)
     if pc.any(absent).as_py():
         raise place.fault(first_true(absent), f"the {what} is missing")
+    too_long = pc.greater(pc.binary_length(ids), MOST_ID_BYTES)
+    if pc.any(too_long).as_py():
+        raise place.fault(first_true(too_long), f"the {what} has more than {MOST_ID_BYTES:,} bytes")
     return ids
 
 

@@ -23,9 +23,9 @@ _DAMAGED = (pa.ArrowException, OSError)
 class LineStream(io.RawIOBase):
     """The text of a file; `read` returns whole lines, and only the last line of the file may lack its end.
 
-    The ending tells how the file is compressed: `.gz` or `.zst`. Where a compressed file is damaged or cut off, the
-    text ends with the last whole line before that place; `finish` then raises. With `strict_lines` an empty line, and a
-    carriage return inside a line, are errors that name the line.
+    The ending tells how the file is compressed: `.gz` or `.zst`. Where a compressed file is damaged or cut off, or a
+    line is longer than what is read at a time, the text ends with the last whole line before that place; `finish` then
+    raises. With `strict_lines` an empty line, and a carriage return inside a line, are errors that name the line.
     """
 
     def __init__(self, file: StoredFile, strict_lines: bool = False) -> None:
@@ -73,7 +73,8 @@ class LineStream(io.RawIOBase):
         text = b"".join(pieces)
         cut = len(text) if self._ended and self._failure is None else text.rfind(b"\n") + 1
         if not cut and not self._ended:
-            raise DataError(f"{self.name}: a line is longer than {len(text)} bytes, so this is not a table")
+            self._failure = DataError(f"{self.name}: a line is longer than {len(text)} bytes, so this is not a table")
+            self._ended = True
         self._rest = b"" if self._ended else text[cut:]
         if self._strict:
             self._check_lines(text[:cut])
@@ -83,7 +84,9 @@ class LineStream(io.RawIOBase):
         return text[:cut]
 
     def finish(self) -> None:
-        """Raise if the text ended because the file is damaged."""
+        """Raise if the text ended because the file is damaged, or a line has no end."""
+        if isinstance(self._failure, DataError):
+            raise self._failure
         if self._failure is not None:
             reason = " ".join(str(self._failure).split()) or type(self._failure).__name__
             raise DataError(

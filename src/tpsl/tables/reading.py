@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,14 +22,14 @@ from tpsl.progress import Progress, no_progress
 from tpsl.tables import DataError
 from tpsl.tables.lines import COMPRESSIONS, LineStream
 from tpsl.tables.locations import Location, StoredFile, files_of, is_there
+from tpsl.tables.pages import BLOCK_ROWS, rows_at_once
 
 Item = TypeVar("Item")
 _Piece = tuple[Any, int, int | None]
 """A `pa.Table`; bytes of the file that were read; the record whose line has no end."""
 
 BLOCK_BYTES = 1 << 22
-BLOCK_ROWS = 1 << 16
-"""How much is read at a time: bytes of text, or records of a Parquet file. PyArrow reads up to 32 blocks ahead."""
+"""Bytes of text that are read at a time. PyArrow reads up to 32 blocks ahead."""
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 _SPREADSHEET_ENDINGS = (".xlsx", ".xls", ".ods", ".numbers")
@@ -160,7 +160,10 @@ def column_names(location: Location, dialect: Dialect = PLAIN) -> list[str]:
             with _parquet(first) as content:
                 return list(content.schema_arrow.names)
         with LineStream(first) as stream:
-            return list(dialect.names) if dialect.names is not None else _header(stream.peek(BLOCK_BYTES), dialect)
+            text = stream.peek(BLOCK_BYTES)
+            if not text:
+                stream.finish()
+            return list(dialect.names) if dialect.names is not None else _header(text, dialect)
 
 
 def read_blocks(
@@ -257,9 +260,14 @@ def _parquet_blocks(file: StoredFile, columns: list[str]) -> Iterator[_Piece]:
     with _parquet(file) as content:
         names, done = list(content.schema_arrow.names), 0
         _all_present(file.name, columns, names)
-        for batch in content.iter_batches(BLOCK_ROWS, columns=columns or names[:1]):
-            done += batch.num_rows
-            yield pa.Table.from_batches([batch]), file.size * done // content.metadata.num_rows, None
+        columns, groups = columns or names[:1], range(content.metadata.num_row_groups)
+        # What lies elsewhere is the party's own; the pages of such files would be asked for one by one.
+        at_once = rows_at_once(file, content, columns) if file.is_local else [BLOCK_ROWS] * len(groups)
+        for rows, alike in groupby(groups, at_once.__getitem__):
+            for batch in content.iter_batches(rows, row_groups=list(alike), columns=columns):
+                done += batch.num_rows
+                position = min(file.size, file.size * done // max(1, content.metadata.num_rows))
+                yield pa.Table.from_batches([batch]), position, None
 
 
 def _text_blocks(file: StoredFile, columns: list[str], dialect: Dialect, rows: int | None) -> Iterator[_Piece]:

@@ -116,7 +116,11 @@ class _Adding:
         blocks.append(self._connection, self._classes, rows)
 
     def finish(self) -> Added:
-        """Complete the index, write the ledger entry and return the counts."""
+        """Complete the index, write the ledger entry and return the counts.
+
+        A vault with records gets an entry whatever the rows changed: the head of the ledger, which others see, must not
+        tell whether a label was corrected. The random number in each entry hides its counts.
+        """
         new, changed = self._new_ids.count, len(self._changed)
         twice = id_index.enter(self._connection, self._new_ids, self._folder) if new else None
         if twice is not None:
@@ -125,7 +129,7 @@ class _Adding:
             int((covered_by(masks(self._connection, chunk)) & mask).sum()) for chunk, mask in self._changed.masks()
         )
         added = Added(new, len(self._seen) - changed, changed, after_release)
-        if new or changed:
+        if new or self._known:
             details = {
                 "records": new,
                 "ids_digest": self._ids.hexdigest(),

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.tables.columns import is_text
+from tpsl.tables.columns import MOST_ID_BYTES, is_text
 from tpsl.tables.spelling import TRUTH, label_text
 from tpsl.vault.errors import VaultError
 from tpsl.vault.texts import Texts
@@ -22,14 +22,14 @@ from tpsl.vault.texts import Texts
 def ids_as_text(ids: Any, *, what: str = "id", first_row: int = 1, source: str = "the input") -> Texts:
     """The canonical texts of `ids` (array, list, pandas or Arrow column), in order.
 
-    Raises `VaultError` for a missing or empty id, naming `source` and the row (counted from `first_row`), and for types
-    that have no unambiguous spelling (floats, booleans, bytes).
+    Raises `VaultError` for a missing, empty or long id, naming `source` and the row (counted from `first_row`), and for
+    types that have no unambiguous spelling (floats, booleans, bytes).
     """
     column = _arrow(ids)
     if isinstance(column, list):
         spelled = [_one_text(value, what, first_row + i, source) for i, value in enumerate(column)]
         _check_texts(spelled, what, first_row, source)
-        return Texts.of(spelled)
+        return _short(Texts.of(spelled), what, first_row, source)
     if not (pa.types.is_integer(column.type) or is_text(column.type) or pa.types.is_null(column.type)):
         raise VaultError(f"{source}: the {what} column has type {column.type}; a text or integer type is needed")
     if column.null_count:
@@ -42,6 +42,15 @@ def ids_as_text(ids: Any, *, what: str = "id", first_row: int = 1, source: str =
     texts = Texts.of(column)
     if not texts.are_sound():
         _check_texts(column.to_pylist(), what, first_row, source)
+    return _short(texts, what, first_row, source)
+
+
+def _short(texts: Texts, what: str, first_row: int, source: str) -> Texts:
+    """Return the texts; one of more than `MOST_ID_BYTES` is a `VaultError`."""
+    if len(texts) and texts.lengths()[1] > MOST_ID_BYTES:
+        lengths = (len(text.encode()) for text in texts.to_list())
+        row = next(row for row, length in enumerate(lengths, first_row) if length > MOST_ID_BYTES)
+        raise VaultError(f"{source}, row {row}: the {what} has more than {MOST_ID_BYTES:,} bytes")
     return texts
 
 

@@ -3,8 +3,8 @@
 A statement never contains a label, an outcome, a count that depends on labels, or the seed of noise. Its digest of ids
 lets someone who knows all ids of the vault check that these are the records; someone who knows all but a few could
 try candidates for those. What a unit has spent is not stated where alignments have made the records and these have
-units: those are of the people whom the label party knows, and whom it knows may be the label. A correction of labels
-is an entry of the ledger, so that two statements show whether there was one between them; not of how many.
+units: those are of the people whom the label party knows, and whom it knows may be the label. Every `add` is an entry
+of the ledger, whether it corrected labels or not: two statements show how many there were between them, and no more.
 """
 
 import sqlite3
