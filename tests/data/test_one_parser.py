@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from tpsl.data.encoder import EncoderState, IndexedCategories, learn
 from tpsl.data.features import Features
 from tpsl.data.party_file import PartyFile, encode_file
-from tpsl.tables import DataError, reading
+from tpsl.tables import DataError, pages, reading
 from tpsl.tables.reading import dialect_of
 
 MISSING = ("", "NA")
