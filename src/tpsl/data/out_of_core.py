@@ -166,11 +166,10 @@ class SpillFile:
         except OSError as error:
             raise _not_writable(folder, error) from error
 
-    def write(self, *pieces: Any) -> None:
-        """Append pieces; a full disk is an error that says how much did not fit."""
-        with naming_what_does_not_fit(cache_folder(), sum(memoryview(piece).nbytes for piece in pieces)):
-            for piece in pieces:
-                self._file.write(piece)
+    def write(self, content: Any) -> None:
+        """Append bytes; a full disk is an error that says how much did not fit."""
+        with naming_what_does_not_fit(cache_folder(), memoryview(content).nbytes):
+            self._file.write(content)
 
     def allocated(self, size: int) -> mmap.mmap:
         """Return this many bytes to be filled; on a full disk they would fail later, as a bus error."""

@@ -1,31 +1,30 @@
 """One party's file, of any size: what its columns mean, and reading it into a raw table.
 
-What is large does not stay in memory: ids, labels and units go into files without a name. Of the columns that features
-are made of, those of text files and of object storage are written to a Parquet file in the cache first, and those of
-Parquet files on this machine stay where they are: each is read when it is needed.
+What is large does not stay in memory: ids, labels, times and units go into spill files. Of the columns that features
+are made of, those of text files and of object storage go into a spill file too, and those of Parquet files on this
+machine stay where they are: each is read when it is needed.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from os import cpu_count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet
+import pyarrow.ipc
 
 from tpsl.data import out_of_core
 from tpsl.data.encoder import EncoderState
 from tpsl.data.features import Features
-from tpsl.data.out_of_core import COLUMNS, Draft, RowStack, TextStack, empty
+from tpsl.data.out_of_core import COLUMNS, RowStack, SpillFile, TextStack, empty, release_pages
 from tpsl.data.rawtable import KINDS, Fields, InPieces, RawTable, category_fields, number_fields
 from tpsl.data.sides import Relabelling, as_text
-from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.progress import Progress, no_progress
 from tpsl.tables import DataError
 from tpsl.tables.columns import (
@@ -46,8 +45,8 @@ Typed = Mapping[str, Any]  # column -> `pa.Array` as its kind reads it
 
 _DATED, _TIMED = "\0date", "\0time"
 """The times of records, which may be a column of features besides, in other words."""
-_GROUP_BYTES = 1 << 26
 _PIECE_ROWS = 1 << 20
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 _NUMBERED_AT_ONCE = 1 << 16
 
 
@@ -97,7 +96,7 @@ class PartyFile:
         streamed = {} if large or not features else self.columns
         record_columns = [name for name in (self.id, self.time, self.unit) if name is not None]
         label_columns = [self.labels.column] if label and self.labels is not None else []
-        typed, records = _Collected(self), _Records(self, label)
+        typed, records = _Collected(), _Records(self, label)
         for block in self.blocks([*record_columns, *label_columns, *streamed], progress):
             records.add(block)
             typed.add(side_by_side(partial(self.typed, block), streamed))
@@ -289,85 +288,65 @@ class TimeStack:
 
 
 class _Collected:
-    """Typed columns, block by block: in memory, or in a Parquet file of the cache once they are large."""
+    """Typed columns, block by block: in memory, or in a spill file once they are large."""
 
-    def __init__(self, file: PartyFile) -> None:
-        self._file = file
-        self._spool: _Spool | None = None
-        self._waiting: list[Any] = []
+    def __init__(self) -> None:
+        self._waiting: list[dict[str, Any]] = []
         self._bytes = 0
+        self._spilled: _Spilled | None = None
 
     def add(self, columns: dict[str, Any]) -> None:
         """Take in the next records."""
-        if not columns:
-            return
-        self._waiting.append(pa.table(columns))
-        self._bytes += self._waiting[-1].nbytes
-        if self._bytes > (out_of_core.LARGE_BYTES if self._spool is None else _GROUP_BYTES):
-            self._spool = self._spool or _Spool(self._waiting[0].schema)
-            self._write(self._spool)
+        self._waiting.append(columns)
+        self._bytes += sum(values.nbytes for values in columns.values())
+        if self._spilled is None and self._bytes > out_of_core.LARGE_BYTES:
+            self._spilled = _Spilled(list(columns))
+        if self._spilled is not None:
+            for block in self._waiting:
+                self._spilled.add(block)
+            self._waiting = []
 
     def finish(self) -> Typed:
         """Return the columns."""
-        if self._spool is None:
-            whole = pa.concat_tables(self._waiting) if self._waiting else pa.table({})
-            return {name: one_array(whole[name]) for name in whole.column_names}
-        self._write(self._spool)
-        path = self._spool.finish()
-        written = replace(self._file, path=path, dialect=PLAIN, missing=(), rows=None, labels=None, styles={})
-        return _Stored(written, self._spool)
-
-    def _write(self, spool: "_Spool") -> None:
-        if self._waiting:
-            spool.write(pa.concat_tables(self._waiting).unify_dictionaries())
-        self._waiting, self._bytes = [], 0
+        if self._spilled is not None:
+            return self._spilled
+        return {name: one_array([block[name] for block in self._waiting]) for name in self._waiting[0]}
 
 
-class _Spool:
-    """A Parquet file in the cache, which goes when nobody needs it any more."""
-
-    def __init__(self, schema: Any) -> None:
-        self._draft = Draft()
-        self._path = self._draft.path / "columns.parquet"
-        self._file = open_private(self._path, "wb")
-        texts = [column.name for column in schema if pa.types.is_dictionary(column.type)]
-        self._writer = pyarrow.parquet.ParquetWriter(self._file, schema, compression="lz4", use_dictionary=texts)
-
-    def write(self, table: Any) -> None:
-        """Append a group of rows."""
-        with naming_what_does_not_fit(self._path):
-            self._writer.write_table(table, row_group_size=len(table))
-
-    def finish(self) -> Path:
-        """Complete the file and return its path."""
-        with naming_what_does_not_fit(self._path):
-            self._writer.close()
-            self._file.close()
-        return self._path
-
-
-class _Stored(InPieces):
-    """Columns of Parquet files; each is read, piece by piece, when it is asked for, and not kept."""
-
-    def __init__(self, file: PartyFile, spool: _Spool | None = None) -> None:
-        self._file, self._spool, self._identity = file, spool, file.identity()
+class _OnDisk(InPieces):
+    """Columns on disk; each is read, piece by piece, when it is asked for, and not kept."""
 
     def __getitem__(self, name: str) -> Any:
         return one_array(list(self.pieces(name)))
 
     def pieces(self, name: str) -> Iterator[Any]:
         """Yield a column, piece by piece; a vocabulary is looked up once for each, so they are long."""
-        self._require_unchanged()
-        blocks, rows = list[Any](), 0
-        for block in self._file.blocks([name]):
-            blocks.append(self._file.typed(block, name))
-            rows += block.rows
+        waiting, rows = list[Any](), 0
+        for block in self.blocks(name):
+            waiting.append(block)
+            rows += len(block)
             if rows >= _PIECE_ROWS:
-                yield one_array(blocks)
-                blocks, rows = [], 0
+                yield one_array(waiting)
+                waiting, rows = [], 0
+        if waiting:
+            yield one_array(waiting)
+
+    @abstractmethod
+    def blocks(self, name: str) -> Iterator[Any]:
+        """Yield a column in blocks of any size."""
+
+
+class _Stored(_OnDisk):
+    """Columns of a party's own Parquet files."""
+
+    def __init__(self, file: PartyFile) -> None:
+        self._file, self._identity = file, file.identity()
+
+    def blocks(self, name: str) -> Iterator[Any]:
+        """Yield a column in blocks; a file that has changed in the meantime is an error."""
         self._require_unchanged()
-        if blocks:
-            yield one_array(blocks)
+        yield from (self._file.typed(block, name) for block in self._file.blocks([name]))
+        self._require_unchanged()
 
     def _require_unchanged(self) -> None:
         if self._file.identity() != self._identity:
@@ -378,6 +357,42 @@ class _Stored(InPieces):
 
     def __len__(self) -> int:
         return len(self._file.columns)
+
+
+class _Spilled(_OnDisk):
+    """Typed columns in a spill file: of each block one Arrow stream after the other, one for each column."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._spill, self._size = SpillFile(), 0
+        self._places: dict[str, list[slice]] = {name: [] for name in names}
+
+    def add(self, columns: dict[str, Any]) -> None:
+        """Write a block."""
+        for name, values in columns.items():
+            batch, stream = pa.record_batch({name: values}), pa.BufferOutputStream()
+            with pa.ipc.new_stream(stream, batch.schema, options=_COMPRESSED) as writer:
+                writer.write_batch(batch)
+            content = stream.getvalue()
+            self._spill.write(content)
+            self._places[name].append(slice(self._size, self._size + len(content)))
+            self._size += len(content)
+
+    @cached_property
+    def _content(self) -> npt.NDArray[np.uint8]:
+        return np.frombuffer(self._spill.mapped(), np.uint8)
+
+    def blocks(self, name: str) -> Iterator[Any]:
+        """Yield a column in blocks."""
+        for place in self._places[name]:
+            (batch,) = pa.ipc.open_stream(pa.py_buffer(self._content[place]))
+            yield batch.column(0)
+            release_pages(self._content)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def numbered_ids(first: int, stop: int) -> Any:
