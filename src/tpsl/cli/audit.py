@@ -57,9 +57,9 @@ def audit(
     says how large ε must at least be. Releases: made-up labels go through the vault many times, no noise may repeat,
     and what is handed over is what was released. Statistic, if the job has one: a feature party that chooses its
     vectors as it likes guesses fair coins. Replay: true labels are flipped before the data are read, noisy ones are
-    kept, and no byte that is sent may change. Vault, for a run folder: the noise that was really released is tested. For a run
-    folder as it is, what was found is kept in its label party's folder, for `tpsl report`. A sound job is accused four
-    times in a million audits.
+    kept, and no byte that is sent may change. Vault, for a run folder: the noise that was really released is tested.
+    For a run folder as it is, what was found is kept in its label party's folder, for `tpsl report`. A sound job is
+    accused four times in a million audits.
     """
     from tpsl import audit as auditing
     from tpsl.training.job import load_job
