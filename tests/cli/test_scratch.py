@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import tpsl as package
+from tpsl.report.hero import hero
 from tpsl.report.watching import WatchedFolder
 from tpsl.training.job import load_job
 from tpsl.training.run_folder import RunFolder
@@ -35,6 +36,9 @@ def test_the_cost_of_noise_is_measured_and_no_total_knows_of_it(tpsl: Any, table
     assert (first["total_epsilon"], no_noise["total_epsilon"]) == (2.0, None)
     views = {view["name"]: view for view in WatchedFolder(tmp_path / "runs").snapshot().views}
     assert {name: view["scratch"] for name, view in views.items()} == {"first": False, "plain": True, "twenty": True}
+    for name, view in views.items():
+        promise = hero(view, list(views.values()))["cards"][0]
+        assert any("scratch run" in note["text"] for note in promise["notes"]) == (name != "first")
     (vault,) = tpsl("vault", "ledger", "--json").json()["vaults"]
     assert vault["epsilon_per_record"] == 2.0
     assert tpsl("train", table_job, "--seed", 1, "--out", "runs/second", "--json").json()["total_epsilon"] == 2.0

@@ -309,6 +309,8 @@ def _promise_card(view: RunView) -> Card:
         notes.append(_fact(share_text(view)))
     if not over:
         notes.append(_fact(_whose_epsilon(view)))
+    if view["scratch"]:
+        notes.append(_fact("a scratch run: it counts in no total, and nothing of it may leave"))
     number = _fact(f"ε = {text}", "total_epsilon", _total_epsilon(view))
     return Card(of="promise", title=title, number=number, notes=notes)
 
