@@ -16,6 +16,7 @@ import time
 import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -96,10 +97,14 @@ def keep(place: Path, write: Callable[[Path], None]) -> None:
 
 def _remove_old_versions(place: Path, draft: Path) -> None:
     """Move what is not to be kept into a draft, which is about to be removed; processes that have it mapped keep it."""
-    used = {version: version.stat().st_mtime for version in place.parent.glob(f"{place.name.partition('-')[0]}-*")}
+    used = {}
+    for version in place.parent.glob(f"{place.name.partition('-')[0]}-*"):
+        with suppress(FileNotFoundError):  # another process is faster
+            used[version] = version.stat().st_mtime
     for version in sorted(used, key=lambda version: -used[version])[_VERSIONS:]:
         if used[version] < time.time() - _IN_USE_SECONDS:
-            version.rename(draft / version.name)
+            with suppress(FileNotFoundError):
+                version.rename(draft / version.name)
 
 
 class Draft:
