@@ -99,3 +99,8 @@ def test_a_label_party_without_features_brings_ids_alone(shops: Any, tmp_path: P
     assert records.common_ids.to_pylist() == ["a", "b"]
     assert records.numbered().common_ids.to_pylist() == ["000000000001", "000000000002"]
     assert records.numbered().order.tolist() == [0, 1]
+    # The list may be the feature party's: few bytes that stand for 10 million ids of 100 bytes are refused.
+    same = pa.DictionaryArray.from_arrays(pa.array(np.zeros(10_000_000, np.int32)), pa.array(["a" * 100]))
+    pyarrow.parquet.write_table(pa.table({"id": same}), tmp_path / "new.parquet", store_schema=False)
+    with pytest.raises(DataError, match=r"new\.parquet: has .* bytes and unpacks to more than 134,217,728"):
+        read_records(RunFolder(tmp_path / "run"), "label", str(tmp_path / "new.parquet"))
