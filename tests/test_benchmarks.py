@@ -83,7 +83,7 @@ def test_the_short_form_runs(name: str, fork: Callable[..., Any], quick_programs
 def make_bench(environment: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """`make bench` with another environment, which is ready."""
     (environment / ".ready").touch()
-    command = ["make", *options, f"VENV={environment}", "bench"]
+    command = ["make", "--no-print-directory", *options, f"VENV={environment}", "bench"]
     return subprocess.run(command, cwd=BENCHMARKS.parent, capture_output=True, text=True)
 
 
