@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -57,3 +59,29 @@ def test_lines_that_are_no_records_are_named_where_every_line_is_one(tmp_path: P
         assert stream.read(100) == text
     with LineStream(stored(tmp_path / "text"), strict_lines=True) as stream, pytest.raises(DataError, match=fault):
         stream.read(100)
+
+
+GIVEN_UP = """
+import sys
+from pathlib import Path
+from tpsl.tables import DataError
+from tpsl.tables.reading import dialect_of, read_blocks
+path = Path(sys.argv[1])
+try:
+    for _ in read_blocks(path, ["id", "x"], dialect_of(path)):
+        pass
+except DataError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_a_program_that_gives_up_a_large_table_ends(tmp_path: Path) -> None:
+    rows = [f"{row},{row}" for row in range(2_000_000)]
+    rows[500] += ",1,2"
+    (tmp_path / "a.csv").write_text("\n".join(["id,x", *rows]))
+    for _ in range(6):
+        done = subprocess.run(
+            [sys.executable, "-c", GIVEN_UP, tmp_path / "a.csv"], capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+        assert "row 501: 4 columns instead of 2" in done.stderr

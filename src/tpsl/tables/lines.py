@@ -2,6 +2,7 @@
 
 import io
 import re
+import threading
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ COMPRESSIONS = ("", *_CODECS)
 _NOT_READ = (".tar.gz", ".tgz", ".tar", ".zip", ".bz2")
 _FAULT = re.compile(rb"\r(?!\n)|(?:\A|(?<=\n))\r?\n")
 _DAMAGED = (pa.ArrowException, OSError)
+_MOMENT = 0.2
+"""Seconds; if so much was read ahead that nobody reads at the moment, they are waited for in vain."""
 
 
 class LineStream(io.RawIOBase):
@@ -39,6 +42,8 @@ class LineStream(io.RawIOBase):
         self._rest = self._ahead = b""
         self._ended = False
         self._failure: Exception | None = None
+        self._owner, self._is_read_ahead = threading.get_ident(), False
+        self._lock, self._closing, self._drained = threading.Lock(), False, threading.Event()
         codec = _CODECS.get(file.name[file.name.rfind(".") :].lower())
         self._text: Any = self._file if codec is None else pa.CompressedInputStream(self._file, codec)
 
@@ -57,7 +62,15 @@ class LineStream(io.RawIOBase):
         return self._ahead
 
     def read(self, size: int = -1) -> bytes:
-        """Return at most `size` bytes of whole lines; none at the end."""
+        """Return at most `size` bytes of whole lines; none at the end, and when the stream is being closed."""
+        with self._lock:
+            self._is_read_ahead |= threading.get_ident() != self._owner
+            if self._closing:
+                self._drained.set()
+                return b""
+            return self._read(size)
+
+    def _read(self, size: int) -> bytes:
         if self._ahead:
             ahead, self._ahead = self._ahead, b""
             return ahead
@@ -94,8 +107,17 @@ class LineStream(io.RawIOBase):
             ) from self._failure
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file, when no thread reads ahead any more.
+
+        PyArrow reads blocks ahead in threads of its own. One that is still reading when the program ends, because the
+        table was given up after an error, would abort the program or hang it: so it is told that the text is at its
+        end, and has a moment to take notice.
+        """
+        self._closing = True
+        if self._is_read_ahead and not self._ended:
+            self._drained.wait(_MOMENT)
+        with self._lock:
+            self._file.close()
         super().close()
 
     def _check_lines(self, text: bytes) -> None:
