@@ -139,7 +139,7 @@ def _together(job: JobDraft, name: Path) -> dict[str, str]:
     """Return the commands with which one process is all parties."""
     align = {"find common records": f"tpsl align {name} --together"} if job.aligned else {}
     return align | {
-        "train, in one process": f"tpsl train {name} --record-transcript --out runs/first",
+        "train, in one process": f"tpsl train {name} --out runs/first",
         "attack it yourself": "tpsl attack runs/first",
         "make the page": "tpsl report runs/first",
     }

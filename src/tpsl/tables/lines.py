@@ -109,7 +109,7 @@ class LineStream(io.RawIOBase):
     def close(self) -> None:
         """Close the file, when no thread reads ahead any more.
 
-        PyArrow reads blocks ahead in threads of its own. One that is still reading when the program ends, because the
+        PyArrow reads blocks ahead in background threads. One that is still reading when the program ends, because the
         table was given up after an error, would abort the program or hang it: so it is told that the text is at its
         end, and has a moment to take notice.
         """
