@@ -180,7 +180,7 @@ def test_numpy_scalars_are_the_values_they_hold() -> None:
         ("count", True, "True is of type bool, which is not a type of whole numbers"),
         ("hexadecimal", "xyz", "'xyz' is not a category of eight hexadecimal digits"),
         ("integer", "2147483648", "'2147483648' is not a whole number of up to 32 bits"),
-        ("hour", "14102199", "'14102199' is not an hour as YYMMDDHH"),
+        ("hour", "14102199", "'14102199' cannot be read as a time"),
         ("date", "2024-02-30", "'2024-02-30' cannot be read as a time (an ISO 8601 date or timestamp)"),
         ("date", "20240229", "'20240229' cannot be read as a time"),
         ("date", "2024-02-29T24:00:00", "cannot be read as a time"),

@@ -19,7 +19,7 @@ from tpsl.handover.card import CARD, LABELS, Card, write_card
 from tpsl.handover.labels_file import file_digest
 from tpsl.mechanisms import randomized_response
 from tpsl.tables import DataError
-from tpsl.tables.foreign import MOST_EXPANSION, read_foreign
+from tpsl.tables.reading import MOST_EXPANSION, read_foreign
 from tpsl.vault import LedgerTotal
 
 MOST_MEBIBYTES = 1024

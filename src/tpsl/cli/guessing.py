@@ -21,16 +21,14 @@ from tpsl.tables import DataError
 from tpsl.tables.columns import (
     Place,
     first_true,
-    is_text,
     label_texts,
     parsed_or_null,
     plain,
     reordered,
-    value_type,
     with_points,
 )
 from tpsl.tables.locations import Location
-from tpsl.tables.reading import Dialect, column_names, dialect_of, one_array, read_blocks
+from tpsl.tables.reading import Dialect, column_names, dialect_of, is_text, one_array, read_blocks, value_type
 from tpsl.tables.spelling import DAY_FIRST, MONTH_FIRST, SHORT_YEAR, shown
 
 SAMPLE_ROWS = 100_000
@@ -137,7 +135,7 @@ def _guess_text(name: str, values: Any, sample: Sample) -> ColumnGuess:
     if len(known.texts) < 2:
         return _unless_useless(replace(found, kind="category"))
     if not (known.have_leading_zeros or looks_like_id(name) or _CODE_NAME.search(name.lower())):
-        odd = known.unreadable(with_points(known.texts, sample.dialect), pa.float64())
+        odd = known.unreadable(with_points(known.texts, "," if sample.dialect.decimal_comma else ".")[0], pa.float64())
         if odd is not None:
             return _with_odd_texts(replace(found, kind="number"), odd)
     return _guess_date(found, known) or _guess_category(found, known)

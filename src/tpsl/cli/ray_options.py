@@ -77,14 +77,11 @@ def trains_on_ray(context: typer.Context, side: Side) -> bool:
     share = ray_workers(context)
     if share is None:
         return False
-    from tpsl.on_ray.feature_reading import prepare_features
     from tpsl.on_ray.train_job import TrainJob, is_worker
-    from tpsl.transport.peers import LABEL_PARTY
 
     if is_worker():
         return False
     restarts = context.meta[_META]["ray_restarts"]
-    prepare = partial(prepare_features, share=share, job=side.job, party=side.party, local=side.local)
     job = TrainJob(
         _run_here,
         tuple(sys.argv[1:]),
@@ -92,7 +89,6 @@ def trains_on_ray(context: typer.Context, side: Side) -> bool:
         _RESTARTS if restarts is None else restarts,
         side.out,
         side.local.device,
-        None if side.party == LABEL_PARTY else prepare,
     )
     with stoppable("the same command goes on where it stopped", log_json=bool(context.params.get("log_json"))):
         printed = job.result()

@@ -36,9 +36,8 @@ from tpsl.tables.columns import (
     require_recent,
     times,
 )
-from tpsl.tables.foreign import read_foreign
 from tpsl.tables.locations import Location, files_of
-from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, one_array, read_blocks, rows_in_parquet
+from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, one_array, read_blocks, read_foreign, rows_in_parquet
 from tpsl.tables.spelling import Spelling
 
 Typed = Mapping[str, Any]  # column -> `pa.Array` as its kind reads it

@@ -14,7 +14,7 @@ Kinds of columns say how the values of each are read, and which fields of catego
 | `count` | whole numbers of up to 64 bits | | sign(x)·log(1 + abs(x)) |
 | `hexadecimal` | eight hexadecimal digits | the digits, as lower-case text | |
 | `integer` | whole numbers of up to 32 bits | the number as text | |
-| `hour` | YYMMDDHH | hour of day, weekday | |
+| `hour` | the same, also as YYMMDDHH | hour of day, weekday | |
 
 The first five are those of users' tables, the others those of click logs. What a kind makes of a value never changes:
 saved encoders name kinds (`tpsl.data.encoder`). A new rule is a new kind. A kind reads whole columns (`Kind.read`) and
@@ -40,14 +40,13 @@ from tpsl.tables.columns import (
     Place,
     dates,
     hexadecimal_texts,
-    hours,
     integer_texts,
     numbers,
     texts,
     whole_numbers,
 )
 from tpsl.tables.reading import PLAIN, Dialect
-from tpsl.tables.spelling import DAY_FIRST, MONTH_FIRST, Spelling
+from tpsl.tables.spelling import DAY_FIRST, HOURS, MONTH_FIRST, Spelling
 
 Order = npt.NDArray[np.int64]
 Facts = dict[str, float | int | str]
@@ -223,7 +222,7 @@ _READERS: Mapping[str, Callable[[Any, Place, Spelling], Any]] = {
     "count": whole_numbers,
     "hexadecimal": hexadecimal_texts,
     "integer": integer_texts,
-    "hour": hours,
+    "hour": partial(dates, order=HOURS),
 }
 KINDS = {name: Kind(_READERS[name], row) for name, row in ROW_KINDS.items()}
 

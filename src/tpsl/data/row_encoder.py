@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.tables import spelling
-from tpsl.tables.spelling import DAY_FIRST, LARGEST, MONTH_FIRST, Spelling
+from tpsl.tables.spelling import DAY_FIRST, HOURS, LARGEST, MONTH_FIRST, Spelling
 
 VERSION = 1
 UNSEEN, MISSING, FIRST_VALUE = 0, 1, 2
@@ -149,7 +149,7 @@ ROW_KINDS = {
     "count": RowKind(spelling.whole_number, {}, {"": signed_logarithm}),
     "hexadecimal": RowKind(spelling.hexadecimal, _TEXT),
     "integer": RowKind(spelling.integer, _TEXT),
-    "hour": RowKind(spelling.hour, _CLOCK, {}, True),
+    "hour": RowKind(partial(spelling.moment, order=HOURS), _CLOCK, {}, True),
 }
 
 

@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from tpsl.handover.card import CARD, LABELS, Card, write_card
 from tpsl.handover.labels_file import file_digest, write_labels
-from tpsl.tables.foreign import read_foreign
 from tpsl.tables.locations import Location
-from tpsl.tables.reading import dialect_of
+from tpsl.tables.reading import dialect_of, read_foreign
 from tpsl.vault import Vault, VaultError
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.planned import Planned

@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 
 from tpsl.handover.card import CARD, LABELS, Card, CardError, read_card
 from tpsl.mechanisms import Mechanism
-from tpsl.tables.foreign import foreign_schema, read_foreign
 from tpsl.tables.pages import MOST_LISTED
-from tpsl.tables.reading import new_parquet
+from tpsl.tables.reading import foreign_schema, new_parquet, read_foreign
 from tpsl.vault import NoisyLabels, VaultError
 from tpsl.vault.received import received_labels
 from tpsl.vault.texts import TextDigest, Texts

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from tpsl.files import make_private_folder, open_private
@@ -38,8 +37,6 @@ class TrainJob:
     run: Path
     """The folder of the run, on a file system that all machines of the cluster see."""
     device: str
-    before: Callable[[ModuleType], None] | None = None
-    """What is done on the cluster before the workers are started; it is given the module `ray`."""
 
     def result(self) -> str:
         """Run the job to its end; return what its first worker has printed as the result."""
@@ -50,8 +47,6 @@ class TrainJob:
 
             if (shortage := self.share.shortage_in(ray, self._workers)) is not None:
                 _pass_on(f"{shortage}\n")
-            if self.before is not None:
-                self.before(ray)
             given = {
                 "surroundings": Surroundings.of_this_process(),
                 "folder": folder,

@@ -19,8 +19,7 @@ from tpsl.data.rawtable import sorted_by_id
 from tpsl.prediction.halves import PredictionError, Probabilities
 from tpsl.prediction.records import NewRecords
 from tpsl.tables.columns import Place, numbers, record_ids
-from tpsl.tables.foreign import foreign_schema, read_foreign
-from tpsl.tables.reading import dialect_of, is_parquet, new_table
+from tpsl.tables.reading import dialect_of, foreign_schema, is_parquet, new_table, read_foreign
 from tpsl.tables.spelling import Spelling
 from tpsl.training.run_folder import NOT_PRIVATE
 

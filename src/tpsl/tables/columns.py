@@ -8,33 +8,31 @@ PyArrow reads texts of the plain form; all others are read one distinct value at
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
-from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.tables import DataError
+from tpsl.tables import ArrowArray, ArrowObject, DataError
 from tpsl.tables import spelling as spell
-from tpsl.tables.reading import PLAIN, Block, Dialect
+from tpsl.tables.reading import MOST_ID_BYTES as MOST_ID_BYTES
+from tpsl.tables.reading import PLAIN, Block, Dialect, value_type
+from tpsl.tables.reading import is_text as is_text
 from tpsl.tables.spelling import LOCAL_TIME, PLAIN_NUMBER, WHITE_SPACE, ZONED_TIME, DateOrder, Spelling, shown
 
 NO_LABEL = -1
 """Stands for a label that is not known yet."""
-MOST_ID_BYTES = 1024
-"""What the id of a record or unit has at most, as UTF-8."""
 
 Times = npt.NDArray[np.int64] | npt.NDArray[np.float64] | npt.NDArray[np.datetime64]
 
 # A label column with more different fractions than this is taken for measurements.
 _FRACTIONS = 20
-_SAME_CATEGORY = r"^(?i:true|false)$|^-?(0|[1-9][0-9]*)\.0$"
-_WHOLE = r"^[+-]?[0-9]{1,18}$"
+_WHOLE, _WHOLE_TIME = re.compile("^-?[0-9]{1,18}$"), re.compile("^[+-]?[0-9]{1,18}$")
 
 
 @dataclass(frozen=True)
@@ -57,20 +55,17 @@ class Place:
         fault = self.dialect.fault(self.first + at, self.unfinished, sentence)
         return DataError(f"{self.file}: column {self.column!r}, {fault}")
 
-    def wrong_type(self, kind: Any, sentence: str) -> DataError:
+    def wrong_type(self, kind: ArrowObject, sentence: str) -> DataError:
         """Return the error of a column whose type cannot serve."""
         return DataError(f"{self.file}: column {self.column!r} is of type {kind}, {sentence}")
 
 
-def record_ids(column: Any, place: Place, what: str = "id") -> Any:
+def record_ids(column: ArrowArray, place: Place, what: str = "id") -> ArrowArray:
     """Return ids as text: the integer 123 is `"123"`, the text `"007"` stays; a missing, empty or long id is an error.
 
     `what` is what they name: records, or units (whom a record is about).
     """
-    kind = value_type(column)
-    if not (pa.types.is_integer(kind) or is_text(kind)):
-        raise place.wrong_type(kind, f"and {what}s must be integers or text")
-    ids = _as_text(column, place)
+    ids = _id_texts(column, place, what)
     absent = pc.fill_null(pc.equal(ids, ""), True)
     if pc.any(absent).as_py():
         raise place.fault(first_true(absent), f"the {what} is missing")
@@ -80,25 +75,26 @@ def record_ids(column: Any, place: Place, what: str = "id") -> Any:
     return ids
 
 
-def key_texts(column: Any, place: Place, missing: Sequence[str] = ()) -> Any:
+def key_texts(column: ArrowArray, place: Place, missing: Sequence[str] = ()) -> ArrowArray:
     """Return keys as text, as `record_ids` does; null, the empty text and those in `missing` are null."""
+    return without(("", *missing), _id_texts(column, place, "key"))
+
+
+def _id_texts(column: ArrowArray, place: Place, what: str) -> ArrowArray:
     kind = value_type(column)
     if not (pa.types.is_integer(kind) or is_text(kind)):
-        raise place.wrong_type(kind, "and keys must be integers or text")
-    return without(("", *missing), _as_text(column, place))
+        raise place.wrong_type(kind, f"and {what}s must be integers or text")
+    return _as_text(column, place)
 
 
-def texts(column: Any, place: Place, spelling: Spelling) -> Any:
+def texts(column: ArrowArray, place: Place, spelling: Spelling) -> ArrowArray:
     """Return categories as a dictionary array of text; null is missing."""
     kind = value_type(column)
     encoded = column if pa.types.is_dictionary(column.type) else _encoded(column, place)
     if is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         values = without(spelling.missing, _as_text(encoded.dictionary, place))
-        if is_text(kind) and pc.any(pc.match_substring_regex(values, _SAME_CATEGORY)).as_py():
-            values = pc.replace_substring_regex(values, r"^-0\.0$", "0")
-            values = pc.replace_substring_regex(values, r"^(-?(?:0|[1-9][0-9]*))\.0$", r"\1")
-            values = pc.replace_substring_regex(values, "^(?i:true)$", "true")
-            values = pc.replace_substring_regex(values, "^(?i:false)$", "false")
+        if is_text(kind):
+            values = _canonical(values)
     else:
         values = _by_value(encoded.dictionary, place, partial(spell.category, spelling=spelling), pa.string())
     if values.null_count or values.type != encoded.dictionary.type or not values.equals(encoded.dictionary):
@@ -106,7 +102,13 @@ def texts(column: Any, place: Place, spelling: Spelling) -> Any:
     return encoded
 
 
-def numbers(column: Any, place: Place, spelling: Spelling) -> npt.NDArray[np.float64]:
+def _canonical(texts: ArrowArray) -> ArrowArray:
+    respelled = pc.match_substring_regex(texts, spell.SAME_CATEGORY.pattern).fill_null(False)
+    canonical = [spell.canonical_text(text) for text in texts.filter(respelled).to_pylist()]
+    return pc.replace_with_mask(texts, respelled, pa.array(canonical, pa.string())) if canonical else texts
+
+
+def numbers(column: ArrowArray, place: Place, spelling: Spelling) -> npt.NDArray[np.float64]:
     """Return numbers within float32, or NaN (missing); text that is no number, or a larger number, is an error."""
     kind = value_type(column)
     if is_text(kind):
@@ -118,7 +120,7 @@ def numbers(column: Any, place: Place, spelling: Spelling) -> npt.NDArray[np.flo
         parsed = plain(column).cast(pa.float64(), safe=False)
     else:
         raise place.wrong_type(kind, "which is not numeric")
-    values = cast(npt.NDArray[np.float64], parsed.fill_null(np.nan).to_numpy(zero_copy_only=False))
+    values = np.asarray(parsed.fill_null(np.nan), np.float64)
     too_large = np.abs(values) > spell.LARGEST
     if too_large.any():
         at = int(np.argmax(too_large))
@@ -129,42 +131,40 @@ def numbers(column: Any, place: Place, spelling: Spelling) -> npt.NDArray[np.flo
 _NUMERIC = pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal
 
 
-def _plain_numbers(known: Any, spelling: Spelling) -> Any | None:
+def _plain_numbers(known: ArrowArray, spelling: Spelling) -> ArrowArray | None:
     """Return texts as numbers where all of them are of the plain form, and written in one style; None if not."""
-    style, between = "", "." if spelling.decimal == "," else ","
-    if pc.any(pc.match_substring(known, between)).as_py():
-        grouped = pc.match_substring_regex(known, spell.THOUSANDS[spelling.decimal])
-        if spelling.decimal == ",":
-            points = pc.any(pc.match_substring_regex(known, spell.POINTS_ONLY)).as_py()
-            style = "grouped" if pc.any(grouped).as_py() else "points" if points else ""
-            if (points and style == "grouped") or (style and spelling.style not in ("", style)):
-                return None
-        known = pc.if_else(grouped, pc.replace_substring(known, between, ""), known)
-    if spelling.decimal == ",":
-        known = pc.replace_substring(known, ",", ".")
-    parsed = _cast(known, PLAIN_NUMBER, pa.float64())
+    written, style = with_points(known, spelling.decimal)
+    if written.null_count > known.null_count or (style and spelling.style not in ("", style)):
+        return None
+    parsed = _cast(written, PLAIN_NUMBER, pa.float64())
     if parsed is not None and style:
         spelling.see(style)
     return parsed
 
 
-def with_points(numbers: Any, dialect: Dialect) -> Any:
-    """Return texts of numbers with a decimal point and nothing between thousands; null where one could mean two."""
-    between, decimal = (".", ",") if dialect.decimal_comma else (",", ".")
-    grouped = pc.match_substring_regex(numbers, spell.THOUSANDS[decimal])
-    if dialect.decimal_comma and pc.any(grouped).as_py():
-        unclear = pc.match_substring_regex(numbers, spell.POINTS_ONLY)
-        numbers = pc.if_else(unclear, pa.scalar(None, pa.string()), numbers)
-    numbers = pc.if_else(grouped, pc.replace_substring(numbers, between, ""), numbers)
-    return pc.replace_substring(numbers, ",", ".") if dialect.decimal_comma else numbers
+def with_points(numbers: ArrowArray, decimal: str) -> tuple[ArrowArray, str]:
+    """Return texts of numbers with a decimal point and nothing between thousands, and the style that they show.
+
+    Where a decimal comma and thousands show that a point is none, one that could be either makes a null.
+    """
+    style, between = "", "." if decimal == "," else ","
+    if pc.any(pc.match_substring(numbers, between)).as_py():
+        grouped = pc.match_substring_regex(numbers, spell.THOUSANDS[decimal].pattern)
+        if decimal == ",":
+            unclear = pc.match_substring_regex(numbers, spell.POINTS_ONLY.pattern)
+            style = "grouped" if pc.any(grouped).as_py() else "points" if pc.any(unclear).as_py() else ""
+            if style == "grouped":
+                numbers = pc.if_else(unclear, pa.scalar(None, pa.string()), numbers)
+        numbers = pc.if_else(grouped, pc.replace_substring(numbers, between, ""), numbers)
+    return pc.replace_substring(numbers, ",", ".") if decimal == "," else numbers, style
 
 
-def whole_numbers(column: Any, place: Place, spelling: Spelling) -> Any:
+def whole_numbers(column: ArrowArray, place: Place, spelling: Spelling) -> ArrowArray:
     """Return whole numbers of up to 64 bits as an Arrow array, null where one is missing; anything else is an error."""
     kind = value_type(column)
     if is_text(kind):
         known = _stripped(column, place, spelling)
-        parsed = _cast(known, _WHOLE.replace("+", ""), pa.int64())
+        parsed = _cast(known, _WHOLE, pa.int64())
         if parsed is None:
             parsed = _by_value(known, place, partial(spell.whole_number, spelling=spelling), pa.int64())
         return parsed
@@ -173,31 +173,26 @@ def whole_numbers(column: Any, place: Place, spelling: Spelling) -> Any:
     return plain(column).cast(pa.int64())
 
 
-def hexadecimal_texts(column: Any, place: Place, spelling: Spelling) -> Any:
+def hexadecimal_texts(column: ArrowArray, place: Place, spelling: Spelling) -> ArrowArray:
     """Return categories of eight hexadecimal digits, in lower case."""
     return _in_one_form(texts(column, place, spelling), place, spell.hexadecimal, "^[0-9a-f]{8}$")
 
 
-def integer_texts(column: Any, place: Place, spelling: Spelling) -> Any:
+def integer_texts(column: ArrowArray, place: Place, spelling: Spelling) -> ArrowArray:
     """Return categories that are whole numbers of up to 32 bits, as text."""
     return _in_one_form(texts(column, place, spelling), place, spell.integer, "^(0|-?[1-9][0-9]{0,8})$")
 
 
-def _in_one_form(encoded: Any, place: Place, read: Callable[[Any, Spelling], str | None], pattern: str) -> Any:
+def _in_one_form(
+    encoded: ArrowArray, place: Place, read: Callable[[object, Spelling], str | None], pattern: str
+) -> ArrowArray:
     if pc.all(pc.match_substring_regex(encoded.dictionary, pattern)).as_py():
         return encoded
     return _by_value(plain(encoded), place, lambda text: read(text, Spelling()), pa.string()).dictionary_encode()
 
 
-def hours(column: Any, place: Place, spelling: Spelling) -> Any:
-    """Return when hours written as YYMMDDHH begin, in microseconds."""
-    if not is_text(value_type(column)):
-        return dates(column, place, spelling)
-    return _by_value(_as_text(column, place), place, partial(spell.hour, spelling=spelling), pa.timestamp("us"))
-
-
 def class_numbers(
-    column: Any, place: Place, class_values: tuple[str, ...], *, late: bool = False
+    column: ArrowArray, place: Place, class_values: tuple[str, ...], *, late: bool = False
 ) -> npt.NDArray[np.int64]:
     """Return each label's class, its position in `class_values`; any other value is an error.
 
@@ -206,24 +201,18 @@ def class_numbers(
     classes apart. Where 0 and 1 are classes, true and false stand for them: 1, 1.0, +1, `"1"`, `"true"` and true are
     the same label.
     """
-    encoded = column if pa.types.is_dictionary(column.type) else _encoded(column, place)
-    values = encoded.dictionary.to_pylist()
-    classes, classes_of = [], _ClassNames(class_values)
-    for value in values:
-        try:
-            classes.append(classes_of(value))
-        except ValueError as error:
-            raise place.wrong_type(column.type, "which cannot be read as text") from error
-    missing = pa.array([found == NO_LABEL for found in classes], pa.bool_()).take(encoded.indices).fill_null(True)
-    found = pa.array(classes, pa.int64()).take(encoded.indices)
-    unknown = pc.and_not(pc.is_null(found), missing) if late else pc.or_(pc.is_null(found), missing)
-    if pc.any(unknown).as_py():
-        at = first_true(unknown)
-        raise place.fault(at, _label_complaint(column[at].as_py(), values, class_values))
-    return cast(npt.NDArray[np.int64], found.fill_null(NO_LABEL).to_numpy(zero_copy_only=False).astype(np.int64))
+    number_of = _ClassNames(class_values)
+
+    def read(value: object) -> int:
+        found = number_of(value)
+        if found is None or (found == NO_LABEL and not late):
+            raise ValueError(_label_complaint(value, column.unique().to_pylist(), class_values))
+        return found
+
+    return np.asarray(_by_value(column, place, read, pa.int64()), np.int64)
 
 
-def label_texts(column: Any, place: Place) -> Any:
+def label_texts(column: ArrowArray, place: Place) -> ArrowArray:
     """Return labels as they are compared: as text, a whole number without a fraction; null is missing."""
     return _by_value(column, place, spell.label_text, pa.string())
 
@@ -238,7 +227,7 @@ class _ClassNames:
         if {"0", "1"} <= self._exact.keys():
             self._lower = {"true": self._exact["1"], "false": self._exact["0"]} | self._lower
 
-    def __call__(self, value: Any) -> int | None:
+    def __call__(self, value: object) -> int | None:
         """Return the class, `NO_LABEL` for a missing label, None for one that names no class."""
         if isinstance(value, str) and value in self._exact:
             return self._exact[value]
@@ -248,7 +237,7 @@ class _ClassNames:
         return self._exact.get(text, self._lower.get(text.lower()))
 
 
-def _label_complaint(value: Any, values: Sequence[Any], class_values: tuple[str, ...]) -> str:
+def _label_complaint(value: object, values: Sequence[object], class_values: tuple[str, ...]) -> str:
     if value is None or value == "":
         return f"the label is missing; labels are {_listed(class_values)} (remove the row if there is none)"
     fractions = sum(_is_fraction(other) for other in values)
@@ -263,14 +252,14 @@ def _label_complaint(value: Any, values: Sequence[Any], class_values: tuple[str,
     )
 
 
-def _is_fraction(value: Any) -> bool:
+def _is_fraction(value: object) -> bool:
     try:
-        return float(value) % 1 != 0
-    except (TypeError, ValueError):
+        return float(str(value)) % 1 != 0
+    except ValueError:
         return False
 
 
-def dates(column: Any, place: Place, spelling: Spelling, order: DateOrder = ()) -> Any:
+def dates(column: ArrowArray, place: Place, spelling: Spelling, order: DateOrder = ()) -> ArrowArray:
     """Return dates and timestamps, or texts of them, as microseconds of UTC; null is missing.
 
     A time without a zone is taken as it stands. Texts are ISO 8601, or in the given order.
@@ -290,14 +279,14 @@ def dates(column: Any, place: Place, spelling: Spelling, order: DateOrder = ()) 
     return _in_utc(plain(column))
 
 
-def reordered(texts: Any, order: DateOrder) -> Any:
+def reordered(texts: ArrowArray, order: DateOrder) -> ArrowArray:
     """Return dates that are written in this order as ISO 8601 has them; what is no such date stays as it is."""
     for pattern, replacement in order:
         texts = pc.replace_substring_regex(texts, pattern, replacement)
     return texts
 
 
-def _plain_moments(known: Any, spelling: Spelling) -> Any | None:
+def _plain_moments(known: ArrowArray, spelling: Spelling) -> ArrowArray | None:
     """Return texts as microseconds of UTC where all of them are ISO 8601 in one style; None if not."""
     for style, pattern, zone in (("local", LOCAL_TIME, None), ("zoned", ZONED_TIME, "UTC")):
         parsed = _cast(known, pattern, pa.timestamp("us", tz=zone)) if spelling.style in ("", style) else None
@@ -308,7 +297,7 @@ def _plain_moments(known: Any, spelling: Spelling) -> Any | None:
     return None
 
 
-def times(column: Any, place: Place, spelling: Spelling) -> Times:
+def times(column: ArrowArray, place: Place, spelling: Spelling) -> Times:
     """Return moments that can be compared with each other: numbers as they are, dates and timestamps in UTC.
 
     Numbers are int64 where all are whole, else float64; moments have microseconds, or nanoseconds where the column has
@@ -333,8 +322,8 @@ def times(column: Any, place: Place, spelling: Spelling) -> Times:
     raise place.wrong_type(kind, "and times must be numbers, dates, timestamps or text")
 
 
-def _times_in_text(column: Any, place: Place, spelling: Spelling) -> Times:
-    numbers = _cast(column, _WHOLE, pa.int64())
+def _times_in_text(column: ArrowArray, place: Place, spelling: Spelling) -> Times:
+    numbers = _cast(column, _WHOLE_TIME, pa.int64())
     numbers = _cast(column, PLAIN_NUMBER, pa.float64()) if numbers is None else numbers
     if numbers is not None:
         _see("numeric", column, place, spelling)
@@ -354,12 +343,11 @@ def recent_times(moments: Times, place: Place, spelling: Spelling, since: str) -
     try:
         if spelling.style == "numeric":
             return np.asarray(moments.astype(np.float64) >= float(since))
-        start = datetime.fromisoformat(since)
+        start = spell.moment(since, Spelling())
     except ValueError:
         kind = "numbers" if spelling.style == "numeric" else "dates"
         raise DataError(f"{place.file}: column {place.column!r} has {kind}, and {since!r} is none") from None
-    in_utc = start if start.tzinfo is None else start.astimezone(UTC).replace(tzinfo=None)
-    return np.asarray(moments >= np.datetime64(in_utc, "us"))
+    return np.asarray(moments >= np.datetime64(start, "us"))
 
 
 def require_recent(recent: npt.NDArray[np.bool_], place: Place, since: str) -> npt.NDArray[np.bool_]:
@@ -369,13 +357,13 @@ def require_recent(recent: npt.NDArray[np.bool_], place: Place, since: str) -> n
     return recent
 
 
-def _in_utc(moments: Any) -> Any:
+def _in_utc(moments: ArrowArray) -> ArrowArray:
     """Return dates or timestamps as microseconds of UTC; a time without a zone is taken as it stands."""
     in_microseconds = moments.cast(pa.timestamp("us", tz=getattr(moments.type, "tz", None)), safe=False)
     return in_microseconds.cast(pa.timestamp("us"), safe=False)
 
 
-def _see(style: str, column: Any, place: Place, spelling: Spelling) -> None:
+def _see(style: str, column: ArrowArray, place: Place, spelling: Spelling) -> None:
     """Note how a column is written that has one style throughout."""
     try:
         spelling.see(style)
@@ -384,14 +372,14 @@ def _see(style: str, column: Any, place: Place, spelling: Spelling) -> None:
         raise place.fault(at, f"{shown(str(column[at].as_py()))} cannot be read as a time: {error}") from None
 
 
-def _stripped(column: Any, place: Place, spelling: Spelling) -> Any:
+def _stripped(column: ArrowArray, place: Place, spelling: Spelling) -> ArrowArray:
     """Return a column of text without white space around the texts; null where one is missing."""
     return without(spelling.missing, pc.utf8_trim(_as_text(column, place), characters=WHITE_SPACE))
 
 
-def _cast(known: Any, pattern: str, kind: Any) -> Any | None:
+def _cast(known: ArrowArray, pattern: re.Pattern[str], kind: ArrowObject) -> ArrowArray | None:
     """Return texts as a type, if all that are not null are of a form that PyArrow and Python read alike."""
-    if not pc.all(pc.match_substring_regex(known, pattern).fill_null(True)).as_py():
+    if not pc.all(pc.match_substring_regex(known, pattern.pattern).fill_null(True)).as_py():
         return None
     try:
         return known.cast(kind)
@@ -399,13 +387,13 @@ def _cast(known: Any, pattern: str, kind: Any) -> Any | None:
         return None
 
 
-def _by_value(column: Any, place: Place, read: Callable[[Any], Any], kind: Any) -> Any:
+def _by_value(column: ArrowArray, place: Place, read: Callable[[object], object], kind: ArrowObject) -> ArrowArray:
     """Return a column as `read` reads each of its distinct values; the first row that cannot be read is an error.
 
-    Distinct values come in the order of their first rows: [b, a, b] is the dictionary [b, a] with the indices
-    [0, 1, 0], so the first value that fails is that of the first row that does.
+    Distinct values come in the order of their first rows, null among them: [b, a, b] is the dictionary [b, a] with the
+    indices [0, 1, 0], so the first value that fails is that of the first row that does.
     """
-    encoded = _encoded(column, place)
+    encoded = _encoded(column, place, "encode")
     found = []
     for code, value in enumerate(encoded.dictionary.to_pylist()):
         try:
@@ -415,14 +403,14 @@ def _by_value(column: Any, place: Place, read: Callable[[Any], Any], kind: Any) 
     return pa.array(found, kind).take(encoded.indices)
 
 
-def _encoded(column: Any, place: Place) -> Any:
+def _encoded(column: ArrowArray, place: Place, nulls: str = "mask") -> ArrowArray:
     try:
-        return plain(column).dictionary_encode()
+        return plain(column).dictionary_encode(nulls)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise place.wrong_type(column.type, "which cannot be read as text") from error
 
 
-def parsed_or_null(column: Any, kind: Any) -> Any:
+def parsed_or_null(column: ArrowArray, kind: ArrowObject) -> ArrowArray:
     """Cast text to `kind`; what cannot be cast becomes null."""
     try:
         return column.cast(kind)
@@ -432,48 +420,39 @@ def parsed_or_null(column: Any, kind: Any) -> Any:
         return pa.array([_parsed_one(value, kind) for value in encoded.dictionary], kind).take(encoded.indices)
 
 
-def _parsed_one(value: Any, kind: Any) -> Any:
+def _parsed_one(value: ArrowObject, kind: ArrowObject) -> ArrowObject:
     try:
         return value.cast(kind).as_py()
     except pa.ArrowInvalid:
         return None
 
 
-def _as_text(column: Any, place: Place) -> Any:
+def _as_text(column: ArrowArray, place: Place) -> ArrowArray:
     try:
         return plain(column).cast(pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise place.wrong_type(column.type, "which cannot be read as text") from error
 
 
-def plain(column: Any) -> Any:
+def plain(column: ArrowArray) -> ArrowArray:
     """Return a column's values themselves, where it holds a dictionary of them."""
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def without(missing: Sequence[str] | frozenset[str], column: Any) -> Any:
+def without(missing: Sequence[str] | frozenset[str], column: ArrowArray) -> ArrowArray:
     """Return a column of text in which those that stand for a missing value are null."""
     absent = pc.is_in(column, value_set=pa.array(sorted(missing), pa.string()))
     return pc.if_else(absent, pa.scalar(None, pa.string()), column) if pc.any(absent).as_py() else column
 
 
-def _array(column: Any) -> npt.NDArray[Any]:
-    return cast(npt.NDArray[Any], column.to_numpy(zero_copy_only=False))
+def _array(column: ArrowArray) -> Times:
+    found: Times = column.to_numpy(zero_copy_only=False)
+    return found
 
 
-def first_true(mask: Any) -> int:
+def first_true(mask: ArrowArray) -> int:
     """Return the position of the first value that is true."""
     return int(pc.index(mask, True).as_py())
-
-
-def value_type(column: Any) -> Any:
-    """Return the type of a column's values, also where it holds a dictionary of them."""
-    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-
-
-def is_text(kind: Any) -> bool:
-    """Return whether a type is one of those of text."""
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _listed(values: tuple[str, ...]) -> str:
@@ -490,7 +469,7 @@ class TextsDigest:
         self._purpose = purpose
         self._lengths, self._texts = hashlib.sha256(), hashlib.sha256()
 
-    def update(self, texts: Any) -> None:
+    def update(self, texts: ArrowArray) -> None:
         """Take in the next texts, an Arrow array or chunked array; one that is missing counts as empty."""
         for start in range(0, len(texts), _TEXTS_AT_ONCE):
             part = texts.slice(start, _TEXTS_AT_ONCE)

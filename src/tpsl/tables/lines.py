@@ -3,7 +3,6 @@
 import io
 import re
 import threading
-from typing import Any
 
 import pyarrow as pa
 
@@ -18,7 +17,6 @@ _CODECS = {".gz": "gzip", ".zst": "zstd"}
 COMPRESSIONS = ("", *_CODECS)
 _NOT_READ = (".tar.gz", ".tgz", ".tar", ".zip", ".bz2")
 _FAULT = re.compile(rb"\r(?!\n)|(?:\A|(?<=\n))\r?\n")
-_DAMAGED = (pa.ArrowException, OSError)
 _MOMENT = 0.2
 """Seconds; if so much was read ahead that nobody reads at the moment, they are waited for in vain."""
 
@@ -45,7 +43,7 @@ class LineStream(io.RawIOBase):
         self._owner, self._is_read_ahead = threading.get_ident(), False
         self._lock, self._closing, self._drained = threading.Lock(), False, threading.Event()
         codec = _CODECS.get(file.name[file.name.rfind(".") :].lower())
-        self._text: Any = self._file if codec is None else pa.CompressedInputStream(self._file, codec)
+        self._text = self._file if codec is None else pa.CompressedInputStream(self._file, codec)
 
     @property
     def position(self) -> int:
@@ -57,8 +55,10 @@ class LineStream(io.RawIOBase):
         return True
 
     def peek(self, size: int) -> bytes:
-        """Return what the next `read` will return."""
+        """Return what the next `read` will return; raise if that is nothing because the file is damaged."""
         self._ahead = self.read(size)
+        if not self._ahead:
+            self.finish()
         return self._ahead
 
     def read(self, size: int = -1) -> bytes:
@@ -79,7 +79,7 @@ class LineStream(io.RawIOBase):
         while space > 0 and not self._ended:
             try:
                 pieces.append(self._text.read(min(space, PIECE_BYTES)))
-            except _DAMAGED as error:
+            except (pa.ArrowException, OSError) as error:
                 self._failure = error
             self._ended = self._failure is not None or not pieces[-1]
             space -= len(pieces[-1])

@@ -8,21 +8,18 @@ URL a question mark is no part of a pattern: parameters come after it, as in `s3
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
 
-from tpsl.tables import DataError
+from tpsl.tables import ArrowObject, DataError
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/+(?=[^/])")  # pathlib makes one slash of two
 _PASSWORD = re.compile(r"(?<=://)[^/@]*:(?![0-9]+/).*(?=@)")  # keys hold any sign; a number is a port
-_WILD = re.compile(r"\*|\?|\[[^]]+\]")
+_WILD = re.compile(r"[*?[]")
+_HIDDEN = re.compile("/[._]")
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,9 +51,9 @@ class StoredFile:
     modified: int
     is_local: bool
     _path: str = field(repr=False)
-    _filesystem: Any = field(repr=False, compare=False)
+    _filesystem: ArrowObject = field(repr=False, compare=False)
 
-    def open(self) -> Any:
+    def open(self) -> ArrowObject:
         """Open the file to be read at any position."""
         return self._filesystem.open_input_file(self._path)
 
@@ -77,10 +74,7 @@ def location_of(text: str | Path, folder: Path | None = None) -> Location:
 
 def is_there(location: Location) -> bool:
     """Return whether there is a file at a location, or a folder, even an empty one."""
-    try:
-        return _is_folder(location) or bool(_found(location))
-    except FileNotFoundError:
-        return False
+    return _is_folder(location) or any(info.is_file for info in _found(location)[1])
 
 
 def files_of(location: Location) -> list[StoredFile]:
@@ -88,10 +82,21 @@ def files_of(location: Location) -> list[StoredFile]:
 
     Those of a folder are all in it and below it, but for names that begin with a dot or an underscore.
     """
-    try:
-        found = _found(location)
-    except FileNotFoundError:
-        found = []
+    filesystem, infos = _found(location)
+    is_local = isinstance(location, Path)
+    scheme = "" if isinstance(location, Path) else f"{location.text.partition(':')[0]}://"
+    found = [
+        StoredFile(
+            info.path if is_local else scheme + info.path.lstrip("/"),
+            info.size,
+            info.mtime_ns or 0,
+            is_local,
+            info.path,
+            filesystem,
+        )
+        for info in infos
+        if info.is_file
+    ]
     if not found:
         raise DataError(why_there_is_none(location))
     return found
@@ -101,11 +106,7 @@ def why_there_is_none(location: Location) -> str:
     """Return a sentence on a location without files: what is there instead."""
     if _is_folder(location):
         return f"{location}: the folder has no files"
-    try:
-        with _reachable(location):
-            folders = sorted(info.path for info in _matching(*_opened(location)) if not info.is_file)
-    except FileNotFoundError:
-        folders = []
+    folders = [info.path for info in _found(location)[1]]
     if not folders:
         return f"{location}: there is no such file"
     count = "a folder" if len(folders) == 1 else f"{len(folders):,} folders, the first of them"
@@ -116,44 +117,45 @@ def _is_folder(location: Location) -> bool:
     return isinstance(location, Path) and location.is_dir()
 
 
-def _found(location: Location) -> list[StoredFile]:
-    with _reachable(location):
-        filesystem, path = _opened(location)
+def _found(location: Location) -> tuple[ArrowObject, list[ArrowObject]]:
+    """Return the file system of a location, and a `FileInfo` of each file there, or of all that a pattern matches."""
+    from pyarrow import fs
+
+    filesystem, path = _opened(location)
+    try:
         (there,) = filesystem.get_file_info([path])
         if there.is_file:
             infos = [there]
-        elif there.type.name == "Directory":
-            listed = _listed(filesystem, path, recursive=True)
-            infos = [info for info in listed if info.is_file and not _is_hidden(info.path, path)]
+        elif there.type == fs.FileType.Directory:
+            listed = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
+            below = len(path.rstrip("/"))
+            infos = [info for info in listed if info.is_file and not _HIDDEN.search(info.path, below)]
         else:
-            infos = [info for info in _matching(filesystem, path) if info.is_file]
-    is_local = isinstance(location, Path)
-    prefix = "" if isinstance(location, Path) else f"{location.text.partition(':')[0]}://"
-    return [
-        StoredFile(
-            info.path if is_local else prefix + info.path.lstrip("/"),
-            info.size,
-            info.mtime_ns or 0,
-            is_local,
-            info.path,
-            filesystem,
-        )
-        for info in sorted(infos, key=lambda info: str(info.path))
-    ]
+            infos = _matching(filesystem, path)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{location}: cannot be reached ({reason})") from error
+    return filesystem, sorted(infos, key=lambda info: str(info.path))
 
 
-def _matching(filesystem: Any, path: str) -> list[Any]:
+def _matching(filesystem: ArrowObject, path: str) -> list[ArrowObject]:
     """Return the files and folders that a pattern matches; none if it is no pattern."""
+    from fsspec.utils import glob_translate  # type: ignore[import-untyped]
+    from pyarrow import fs
+
     wild = _WILD.search(path)
     if wild is None:
         return []
-    above, pattern = path[: wild.start()].rpartition("/")[0], path.split("/")
-    listed = _listed(filesystem, above or ".", recursive="/" in path[wild.start() :])
-    prefix = "" if above else "./"
-    return [info for info in listed if _fits(info.path.removeprefix(prefix).split("/"), pattern)]
+    folder = path[: wild.start()].rpartition("/")[0]
+    if not folder:  # Arrow calls the files of the current folder ./a.csv
+        folder, path = ".", f"./{path}"
+    deep = "/" in path[len(folder) + 1 :]
+    fits = re.compile(glob_translate(path)).match
+    listed = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True, recursive=deep))
+    return [info for info in listed if fits(info.path)]
 
 
-def _opened(location: Location) -> tuple[Any, str]:
+def _opened(location: Location) -> tuple[ArrowObject, str]:
     """Return the file system of a location, and its path there."""
     from pyarrow import fs
 
@@ -172,34 +174,3 @@ def _opened(location: Location) -> tuple[Any, str]:
         except (ImportError, ValueError) as error:
             raise DataError(f"{location}: neither PyArrow nor fsspec can open it ({error})") from unknown
         return fs.PyFileSystem(fs.FSSpecHandler(found)), path
-
-
-def _listed(filesystem: Any, folder: str, recursive: bool) -> list[Any]:
-    from pyarrow import fs
-
-    found: list[Any] = filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True, recursive=recursive))
-    return found
-
-
-def _is_hidden(path: str, folder: str) -> bool:
-    return any(part.startswith((".", "_")) for part in path[len(folder) :].split("/"))
-
-
-def _fits(path: list[str], pattern: list[str]) -> bool:
-    """Return whether the parts of a path are those of a pattern; `**` stands for any number of them."""
-    if not path or not pattern:
-        return not path and pattern in ([], ["**"])
-    if pattern[0] == "**":
-        return _fits(path, pattern[1:]) or _fits(path[1:], pattern)
-    return fnmatchcase(path[0], pattern[0]) and _fits(path[1:], pattern[1:])
-
-
-@contextmanager
-def _reachable(location: Location) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except (OSError, pa.ArrowException) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{location}: cannot be reached ({reason})") from error

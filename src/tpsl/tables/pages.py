@@ -6,14 +6,12 @@ the writer says; PyArrow takes memory for what the headers of the pages say, so 
 """
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from tpsl.tables import DataError
+from tpsl.tables import ArrowObject, DataError
 from tpsl.tables.locations import StoredFile
 
 BLOCK_ROWS = 1 << 16
@@ -28,16 +26,30 @@ MOST_DICTIONARY_BYTES = 1 << 26
 MOST_LISTED = 1 << 26
 """Numbers in the lists of one row group: a single record may have them all."""
 
+MOST_FOOTER_BYTES = 1 << 23
+"""The description of another party's file, which is in memory before anything else of it; it grows with its columns."""
+
 _HEADER_BYTES, _LARGEST_HEADER = 1 << 10, 1 << 20
-_DICTIONARY_PAGE = 2
-_DICTIONARY_FIELD = 7
-_DATA_FIELDS = {0: (5, 2), 3: (8, 4)}
-"""By the kind of a page of data: the field of the header about its values, and the field of that with the encoding."""
+_Fields = dict[tuple[int, ...], int]
+"""The integers of a page header by their numbers in it: (5, 1) is the first field of the structure in the fifth."""
+_KIND, _UNPACKED, _PACKED = (1,), (2,), (3,)
+_DICTIONARY_PAGE, _DICTIONARY_VALUES = 2, (7, 1)
+_DATA_PAGES = {0: ((5, 1), (5, 2)), 3: ((8, 1), (8, 4))}
+"""By the kind of a page of data: the fields with the number of its values and with their encoding."""
 _PLAIN, _BY_DICTIONARY, _DELTA_LENGTHS = 0, (2, 8), 6
 _TEXTS = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 
 
-def rows_at_once(file: StoredFile, content: Any, columns: list[str]) -> list[int]:
+def require_small_footer(file: StoredFile) -> None:
+    """Refuse a Parquet file with a large description; the four bytes before the last four say how large it is."""
+    with file.open() as content:
+        content.seek(max(0, file.size - 8))
+        size = int.from_bytes(content.read(4), "little")
+    if size > MOST_FOOTER_BYTES:
+        raise DataError(f"{file.name}: its description has {size:,} bytes, more than {MOST_FOOTER_BYTES:,}")
+
+
+def rows_at_once(file: StoredFile, content: ArrowObject, columns: list[str]) -> list[int]:
     """Return, for each row group of an open `ParquetFile`, how many records of these columns are decoded at a time.
 
     Guarantee: the texts of that many consecutive records, whichever they are, have at most `MOST_TEXT_BYTES`, or twice
@@ -52,12 +64,13 @@ def _is_of(path: str, columns: list[str]) -> bool:
     return any(path == name or path.startswith(f"{name}.") for name in columns)
 
 
-def _rows(name: str, raw: Any, content: Any, group: int, leaves: list[int]) -> int:
+def _rows(name: str, raw: ArrowObject, content: ArrowObject, group: int, leaves: list[int]) -> int:
     texts, large = [], 0
     for leaf in leaves:
-        described, found = content.schema.column(leaf), _Column()
-        for page in _pages(raw, content.metadata.row_group(group).column(leaf), name):
-            found.take(page)
+        described, found = (
+            content.schema.column(leaf),
+            _column(raw, content.metadata.row_group(group).column(leaf), name),
+        )
         is_text = described.physical_type in _TEXTS
         if described.max_repetition_level and (is_text or found.values > MOST_LISTED):
             raise DataError(f"{name}: lists are read of numbers, and of {MOST_LISTED:,} in a row group at most")
@@ -76,20 +89,9 @@ def _rows(name: str, raw: Any, content: Any, group: int, leaves: list[int]) -> i
     return rows
 
 
-@dataclass(frozen=True)
-class _Page:
-    """What the header of a page says, and of a dictionary the longest of its texts."""
-
-    kind: int
-    unpacked: int
-    values: int = 0
-    encoding: int = _PLAIN
-    longest: int = 0
-
-
 @dataclass
 class _Column:
-    """The pages of one column in one row group."""
+    """The pages of one column in one row group, by what their headers say."""
 
     values: int = 0
     dictionary: int = 0
@@ -101,16 +103,13 @@ class _Column:
     _written: list[tuple[int, int]] = field(default_factory=list)
     """Of each page of data: its values, and the bytes of those that are written out."""
 
-    def take(self, page: _Page) -> None:
-        """Take in the next page."""
-        if page.kind == _DICTIONARY_PAGE:
-            self.dictionary, self.longest = max(self.dictionary, page.unpacked), max(self.longest, page.longest)
-            return
-        self.largest, self.values = max(self.largest, page.unpacked), self.values + page.values
-        written_out = page.encoding in (_PLAIN, _DELTA_LENGTHS)
-        self._written.append((page.values, page.unpacked if written_out else 0))
-        if not written_out and page.encoding not in _BY_DICTIONARY:
-            self.longest = max(self.longest, page.unpacked)  # a text may repeat the one before, and add to it
+    def add(self, unpacked: int, values: int, encoding: int) -> None:
+        """Take in the next page of data."""
+        self.largest, self.values = max(self.largest, unpacked), self.values + values
+        written_out = encoding in (_PLAIN, _DELTA_LENGTHS)
+        self._written.append((values, unpacked if written_out else 0))
+        if not written_out and encoding not in _BY_DICTIONARY:
+            self.longest = max(self.longest, unpacked)  # a text may repeat the one before, and add to it
 
     def most_bytes(self, rows: int) -> int:
         """Return the most bytes that this number of consecutive values can have.
@@ -125,51 +124,48 @@ class _Column:
         return int((sums[last + 1] - sums[:-1]).max()) + rows * self.longest
 
 
-def _pages(raw: Any, chunk: Any, name: str) -> Iterator[_Page]:
-    """Yield the pages of a column chunk, up to where PyArrow reads them."""
+def _column(raw: ArrowObject, chunk: ArrowObject, name: str) -> _Column:
+    """Return what the pages of a column chunk are, up to where PyArrow reads them."""
     begins = [at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at is not None and at > 0]
-    at, seen = min(begins, default=0), 0
+    at, found = min(begins, default=0), _Column()
     end = at + chunk.total_compressed_size
-    while seen < chunk.num_values and at < end:
+    while found.values < chunk.num_values and at < end:
         header, length = _header(raw, at, name)
         try:
-            page, packed = _described(header), header[3]
-            if min(packed, page.unpacked, page.values) < 0:
+            kind, unpacked, packed = header[_KIND], header[_UNPACKED], header[_PACKED]
+            values, encoding = (header[which] for which in _DATA_PAGES[kind]) if kind in _DATA_PAGES else (0, _PLAIN)
+            if min(packed, unpacked, values) < 0:
                 raise ValueError("a size below 0")
-            if page.kind == _DICTIONARY_PAGE and chunk.physical_type == "BYTE_ARRAY":
-                if page.unpacked > MOST_DICTIONARY_BYTES:
-                    raise DataError(f"{name}: a dictionary unpacks to more than {MOST_DICTIONARY_BYTES:,} bytes")
-                raw.seek(at + length)
-                page = replace(page, longest=_longest(raw.read(packed), header, chunk.compression))
-        except (KeyError, TypeError, ValueError, OSError, struct.error) as error:
+            if kind != _DICTIONARY_PAGE:
+                found.add(unpacked, values, encoding)
+            else:
+                found.dictionary = max(found.dictionary, unpacked)
+                if chunk.physical_type == "BYTE_ARRAY":
+                    raw.seek(at + length)
+                    found.longest = max(found.longest, _longest(raw, header, chunk.compression, name))
+        except (KeyError, ValueError, OSError, struct.error) as error:
             if isinstance(error, DataError):
                 raise
             raise DataError(f"{name}: cannot be read, it is damaged (a page of {chunk.path_in_schema})") from error
-        yield page
-        seen += page.values
         at += length + packed
+    return found
 
 
-def _described(header: dict[int, Any]) -> _Page:
-    kind, unpacked = header[1], header[2]
-    if kind not in _DATA_FIELDS:
-        return _Page(kind, unpacked)
-    about, encoding = _DATA_FIELDS[kind]
-    return _Page(kind, unpacked, header[about][1], header[about][encoding])
-
-
-def _longest(packed: bytes, header: dict[int, Any], compression: str) -> int:
+def _longest(raw: ArrowObject, header: _Fields, compression: str, name: str) -> int:
     """Return the bytes of the longest text in a dictionary: its texts stand one after the other, each with its length.
 
     A `ValueError` if it has not as many as the header says.
     """
-    unpacked, count, texts = header[2], header[_DICTIONARY_FIELD][1], packed
+    unpacked = header[_UNPACKED]
+    if unpacked > MOST_DICTIONARY_BYTES:
+        raise DataError(f"{name}: a dictionary unpacks to more than {MOST_DICTIONARY_BYTES:,} bytes")
+    texts = raw.read(header[_PACKED])
     if compression != "UNCOMPRESSED":
         codec = "lz4_raw" if compression == "LZ4" else compression.lower()
         try:
-            texts = pa.decompress(packed, unpacked, codec=codec, asbytes=True)
+            texts = pa.decompress(texts, unpacked, codec=codec, asbytes=True)
         except OSError:  # an older form of LZ4, or damaged, which reading will say: one text may be all of it
-            return int(unpacked)
+            return unpacked
     at = longest = found = 0
     end, read = len(texts), struct.Struct("<I").unpack_from
     while at < end:
@@ -178,18 +174,19 @@ def _longest(packed: bytes, header: dict[int, Any], compression: str) -> int:
             longest = length
         at += 4 + length
         found += 1
-    if found != count:
-        raise ValueError(f"{found} texts instead of {count}")
+    if found != header[_DICTIONARY_VALUES]:
+        raise ValueError(f"{found} texts instead of {header[_DICTIONARY_VALUES]}")
     return longest
 
 
-def _header(raw: Any, at: int, name: str) -> tuple[dict[int, Any], int]:
-    """Return the fields of the page header at a position, by number, and its length."""
+def _header(raw: ArrowObject, at: int, name: str) -> tuple[_Fields, int]:
+    """Return the fields of the page header at a position, and its length."""
     size = _HEADER_BYTES
     while size <= _LARGEST_HEADER:
         raw.seek(at)
+        found: _Fields = {}
         try:
-            return _struct(raw.read(size), 0)
+            return found, _read_structure(raw.read(size), 0, found)
         except IndexError:  # statistics with long texts
             size *= 16
         except ValueError:
@@ -197,13 +194,12 @@ def _header(raw: Any, at: int, name: str) -> tuple[dict[int, Any], int]:
     raise DataError(f"{name}: cannot be read, it is damaged (there is no page at byte {at:,})")
 
 
-def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """Return the fields of a structure of Thrift's compact protocol that matter here, and where it ends.
+def _read_structure(data: bytes, at: int, found: _Fields, within: tuple[int, ...] = ()) -> int:
+    """Note the integers in a structure of Thrift's compact protocol; return where it ends.
 
     A field begins with a byte: how far its number is from the one before, and its type. An `IndexError` means that the
     data end too early.
     """
-    found: dict[int, Any] = {}
     number = 0
     while data[at]:
         step, kind, at = data[at] >> 4, data[at] & 15, at + 1
@@ -212,9 +208,9 @@ def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
         else:
             number, at = _integer(data, at)
         if kind in (4, 5, 6):
-            found[number], at = _integer(data, at)
-        elif kind == 12 and depth < 2:
-            found[number], at = _struct(data, at, depth + 1)
+            found[*within, number], at = _integer(data, at)
+        elif kind == 12 and len(within) < 2:
+            at = _read_structure(data, at, found, (*within, number))
         elif kind == 8:
             length, at = _unsigned(data, at)
             at += length
@@ -222,7 +218,7 @@ def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
             at += 1 if kind == 3 else 8
         elif kind not in (1, 2):  # true and false have no bytes
             raise ValueError(f"no page header has a field of type {kind}")
-    return found, at + 1
+    return at + 1
 
 
 def _integer(data: bytes, at: int) -> tuple[int, int]:

@@ -21,53 +21,55 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 
 LARGEST = float(np.finfo(np.float32).max)
-PLAIN_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-THOUSANDS = {".": r"^[+-]?[0-9]{1,3}(,[0-9]{3})+\.[0-9]+$", ",": r"^[+-]?[0-9]{1,3}(\.[0-9]{3})+,[0-9]+$"}
+PLAIN_NUMBER = re.compile(r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$")
+THOUSANDS = {
+    ".": re.compile(r"^[+-]?[0-9]{1,3}(,[0-9]{3})+\.[0-9]+$"),
+    ",": re.compile(r"^[+-]?[0-9]{1,3}(\.[0-9]{3})+,[0-9]+$"),
+}
 """By decimal sign: only what stands before a decimal sign is sure to be thousands."""
-POINTS_ONLY = r"^[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+$"
+POINTS_ONLY = re.compile(r"^[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+$")
 TRUTH = {"true": 1.0, "false": 0.0}
 _DAY, _CLOCK = r"[0-9]{4}-[0-9]{2}-[0-9]{2}", r"[ T]([01][0-9]|2[0-3])(:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?"
-LOCAL_TIME = f"^{_DAY}({_CLOCK})?$"
-ZONED_TIME = f"^{_DAY}{_CLOCK}(Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)$"
+LOCAL_TIME = re.compile(f"^{_DAY}({_CLOCK})?$")
+ZONED_TIME = re.compile(f"^{_DAY}{_CLOCK}(Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)$")
+SAME_CATEGORY = re.compile(r"^([Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]|-?(0|[1-9][0-9]*)\.0)$")
+"""Texts that `canonical_text` may change. Letters by name: regular expressions differ in which fold to an s."""
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 """What is stripped from numbers, dates and labels."""
-_WHOLE_TEXT = re.compile(r"-?(0|[1-9][0-9]*)\.0")
 _WHOLE_LABEL = re.compile(r"[+-]?[0-9]+(\.0*)?")
 _LARGEST_WHOLE = 1e15
 _LONGEST_SHOWN = 40
-_PLAIN_NUMBER, _POINTS_ONLY = re.compile(PLAIN_NUMBER), re.compile(POINTS_ONLY)
-_THOUSANDS = {decimal: re.compile(pattern) for decimal, pattern in THOUSANDS.items()}
-_LOCAL_TIME, _ZONED_TIME = re.compile(LOCAL_TIME), re.compile(ZONED_TIME)
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _ADVICE = "if it stands for a missing value, list it in `missing`"
 
 DateOrder = Sequence[tuple[str, str]]
-_TWO_DIGITS = (r"^([0-9]{4})-([0-9])-", r"\1-0\2-"), (r"^([0-9]{4}-[0-9]{2})-([0-9])( |T|$)", r"\1-0\2\3")
-_DAY_MONTH_YEAR = r"^([0-9]{1,2})[./-]([0-9]{1,2})[./-]([0-9]{4})"
-SHORT_YEAR = r"^([0-9]{1,2})[./]([0-9]{1,2})[./]([0-9]{2})( |T|$)"
-"""A date whose year has two digits; not with hyphens, as 25-12-31 is more likely to begin with the year."""
-_SHORT_1900S = SHORT_YEAR.replace("[0-9]{2}", "69|[7-9][0-9]")
-DAY_FIRST: DateOrder = (
-    (_SHORT_1900S, r"19\3-\2-\1\4"),
-    (SHORT_YEAR, r"20\3-\2-\1\4"),
-    (_DAY_MONTH_YEAR, r"\3-\2-\1"),
-    *_TWO_DIGITS,
-)
-MONTH_FIRST: DateOrder = (
-    (_SHORT_1900S, r"19\3-\1-\2\4"),
-    (SHORT_YEAR, r"20\3-\1-\2\4"),
-    (_DAY_MONTH_YEAR, r"\3-\1-\2"),
-    *_TWO_DIGITS,
-)
-"""What turns dates such as 31.12.2025 or 12/31/2025 into ISO 8601: patterns in their order, and their replacements.
+"""What turns dates of another form into ISO 8601: patterns in their order, and their replacements.
 
 A year of two digits is one from 1969 to 2068, as POSIX reads them (`%y` of `strptime`).
 """
+SHORT_YEAR = r"^([0-9]{1,2})[./]([0-9]{1,2})[./]([0-9]{2})( |T|$)"
+"""A date whose year has two digits; not with hyphens, as 25-12-31 is more likely to begin with the year."""
+
+
+def _year_last(day_and_month: str) -> DateOrder:
+    return (
+        (SHORT_YEAR.replace("[0-9]{2}", "69|[7-9][0-9]"), rf"19\3-{day_and_month}\4"),
+        (SHORT_YEAR, rf"20\3-{day_and_month}\4"),
+        (r"^([0-9]{1,2})[./-]([0-9]{1,2})[./-]([0-9]{4})", rf"\3-{day_and_month}"),
+        (r"^([0-9]{4})-([0-9])-", r"\1-0\2-"),
+        (r"^([0-9]{4}-[0-9]{2})-([0-9])( |T|$)", r"\1-0\2\3"),
+    )
+
+
+DAY_FIRST, MONTH_FIRST = _year_last(r"\2-\1"), _year_last(r"\1-\2")
+"""31.12.2025 and 12/31/2025."""
+_HOUR = r"([0-9]{2})([0-9]{2})([0-9]{2})$"
+HOURS: DateOrder = (rf"^(69|[7-9][0-9]){_HOUR}", r"19\1-\2-\3T\4"), (rf"^([0-9]{{2}}){_HOUR}", r"20\1-\2-\3T\4")
+"""YYMMDDHH."""
 
 STYLES = {
     "grouped": "numbers such as 1.234,56, beside which it could mean either: write it without points, or with decimals",
@@ -99,7 +101,7 @@ class Spelling:
         self.style = style
 
 
-def category(value: Any, spelling: Spelling) -> str | None:
+def category(value: object, spelling: Spelling) -> str | None:
     """Return a category as text, None if it is missing."""
     text = value if type(value) is str else _as_text(value)
     return None if text is None or text in spelling.missing else canonical_text(text)
@@ -107,37 +109,29 @@ def category(value: Any, spelling: Spelling) -> str | None:
 
 def canonical_text(text: str) -> str:
     """Return the one spelling of texts that mean the same category: truth values, and 1.0 for 1."""
-    if text[-1:] not in ("e", "E", "0"):
+    if text[-1:] not in ("e", "E", "0") or not SAME_CATEGORY.match(text):
         return text
-    lower = text.lower()
-    if lower in TRUTH:
-        return lower
-    if text.endswith(".0") and _WHOLE_TEXT.fullmatch(text):
-        return "0" if text == "-0.0" else text[:-2]
-    return text
+    return text.lower() if text[-1] != "0" else "0" if text == "-0.0" else text[:-2]
 
 
-def number(value: Any, spelling: Spelling) -> float | None:
+def number(value: object, spelling: Spelling) -> float | None:
     """Return a number within float32; None or NaN if it is missing."""
+    value = _known(value, spelling)
+    if value is None:
+        return None
     if isinstance(value, str):
-        text = value.strip(WHITE_SPACE)
-        if text in spelling.missing:
-            return None
-        found = _number_in(text, spelling)
-    else:
-        value = _python(value)
-        if value is None:
-            return None
-        if not isinstance(value, int | float | Decimal):
-            raise ValueError(f"{shown(value)} is of type {type(value).__name__}, which is not numeric")
+        found = _number_in(value, spelling)
+    elif isinstance(value, int | float | Decimal):
         found = float(value) if not isinstance(value, int) or abs(value) < 2**128 else math.inf
+    else:
+        raise ValueError(f"{shown(value)} is of type {type(value).__name__}, which is not numeric")
     if abs(found) > LARGEST:
         raise ValueError(f"the number {found} is too large for float32")
     return found
 
 
 def _number_in(text: str, spelling: Spelling) -> float:
-    if spelling.decimal == "." and _PLAIN_NUMBER.match(text):
+    if spelling.decimal == "." and PLAIN_NUMBER.match(text):
         return float(text)
     lower = text.lower()
     if lower in TRUTH:
@@ -145,15 +139,15 @@ def _number_in(text: str, spelling: Spelling) -> float:
     if lower in ("nan", "inf", "-inf", "+inf"):
         return float(lower)
     plain, style = text, ""
-    if _THOUSANDS[spelling.decimal].match(text):
+    if THOUSANDS[spelling.decimal].match(text):
         plain, style = text.replace("." if spelling.decimal == "," else ",", ""), "grouped"
-    elif _POINTS_ONLY.match(text):
+    elif POINTS_ONLY.match(text):
         style = "points"
     if spelling.decimal == ",":
         plain = plain.replace(",", ".")
         if style:
             _see(style, text, spelling)
-    if not _PLAIN_NUMBER.match(plain):
+    if not PLAIN_NUMBER.match(plain):
         comma = "numbers have a decimal point, or a comma where semicolons separate the columns"
         raise ValueError(f"{shown(text)} is not a number ({comma if _DECIMAL_COMMA.fullmatch(text) else _ADVICE})")
     return float(plain)
@@ -166,16 +160,13 @@ def _see(style: str, text: str, spelling: Spelling) -> None:
         raise ValueError(f"{shown(text)} is written differently: {error}") from None
 
 
-def whole_number(value: Any, spelling: Spelling) -> int | None:
+def whole_number(value: object, spelling: Spelling) -> int | None:
     """Return a whole number of up to 64 bits, None if it is missing."""
-    if isinstance(value, str):
-        text = value.strip(WHITE_SPACE)
-        if text in spelling.missing:
-            return None
-        return _integer_in(text, 64, f"{shown(text)} is not a whole number of up to 64 bits ({_ADVICE})")
-    value = _python(value)
+    value = _known(value, spelling)
     if value is None:
         return None
+    if isinstance(value, str):
+        return _integer_in(value, 64, f"{shown(value)} is not a whole number of up to 64 bits ({_ADVICE})")
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{shown(value)} is of type {type(value).__name__}, which is not a type of whole numbers")
     if not -(2**63) <= value < 2**63:
@@ -183,18 +174,17 @@ def whole_number(value: Any, spelling: Spelling) -> int | None:
     return value
 
 
-def hexadecimal(value: Any, spelling: Spelling) -> str | None:
+def hexadecimal(value: object, spelling: Spelling) -> str | None:
     """Return a category of eight hexadecimal digits in lower case, None if it is missing."""
     text = category(value, spelling)
     if text is None:
         return None
-    digits = text.strip(WHITE_SPACE)
-    if len(digits) != 8 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
+    if not re.fullmatch("[0-9a-fA-F]{8}", text.strip(WHITE_SPACE)):
         raise ValueError(f"{shown(text)} is not a category of eight hexadecimal digits")
-    return digits.lower()
+    return text.strip(WHITE_SPACE).lower()
 
 
-def integer(value: Any, spelling: Spelling) -> str | None:
+def integer(value: object, spelling: Spelling) -> str | None:
     """Return a category that is a whole number of up to 32 bits as text, None if it is missing."""
     text = category(value, spelling)
     if text is None:
@@ -202,31 +192,28 @@ def integer(value: Any, spelling: Spelling) -> str | None:
     return str(_integer_in(text.strip(WHITE_SPACE), 32, f"{shown(text)} is not a whole number of up to 32 bits"))
 
 
-def moment(value: Any, spelling: Spelling, order: DateOrder = ()) -> datetime | None:
+def moment(value: object, spelling: Spelling, order: DateOrder = ()) -> datetime | None:
     """Return a date or timestamp in UTC, None if it is missing; a time without a zone is taken as it stands."""
+    value = _known(value, spelling)
     if isinstance(value, str):
-        text = value.strip(WHITE_SPACE)
-        if text in spelling.missing:
-            return None
-        for pattern, replacement in order:
-            text = re.sub(pattern, replacement, text)
-        return _moment_in(text, spelling)
-    value = _python(value)
+        return _moment_in(value, spelling, order)
     if value is None:
         return None
-    if isinstance(value, datetime):
-        spelling.see("local" if value.tzinfo is None else "zoned")
-        return _in_utc(value)
-    if isinstance(value, date):
-        spelling.see("local")
-        return datetime(value.year, value.month, value.day)
-    raise ValueError(f"{shown(value)} is of type {type(value).__name__}, and dates must be dates, timestamps or text")
+    if not isinstance(value, date):
+        fault = "and dates must be dates, timestamps or text"
+        raise ValueError(f"{shown(value)} is of type {type(value).__name__}, {fault}")
+    found = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
+    spelling.see("local" if found.tzinfo is None else "zoned")
+    return _in_utc(found)
 
 
-def _moment_in(text: str, spelling: Spelling) -> datetime:
-    style = "local" if _LOCAL_TIME.match(text) else "zoned" if _ZONED_TIME.match(text) else None
+def _moment_in(text: str, spelling: Spelling, order: DateOrder = ()) -> datetime:
+    written = text
+    for pattern, replacement in order:
+        written = re.sub(pattern, replacement, written)
+    style = "local" if LOCAL_TIME.match(written) else "zoned" if ZONED_TIME.match(written) else None
     try:
-        found = _in_utc(datetime.fromisoformat(text if style else "-"))
+        found = _in_utc(datetime.fromisoformat(written if style else "-"))
     except (ValueError, OverflowError):
         raise ValueError(f"{shown(text)} cannot be read as a time (an ISO 8601 date or timestamp)") from None
     _see(style or "local", text, spelling)
@@ -235,24 +222,13 @@ def _moment_in(text: str, spelling: Spelling) -> datetime:
 
 def time(text: str, spelling: Spelling) -> datetime | None:
     """Return the time of a record in a column of dates; None for a number, beside which dates are errors."""
-    if _PLAIN_NUMBER.match(text):
+    if PLAIN_NUMBER.match(text):
         _see("numeric", text, spelling)
         return None
     return _moment_in(text, spelling)
 
 
-def hour(value: Any, spelling: Spelling) -> datetime | None:
-    """Return when an hour written as YYMMDDHH begins; it cannot be missing as text."""
-    if not isinstance(value, str):
-        return moment(value, spelling)
-    text = value.strip(WHITE_SPACE)
-    try:
-        return datetime.strptime(text if len(text) == 8 else "-", "%y%m%d%H")
-    except ValueError:
-        raise ValueError(f"{shown(value)} is not an hour as YYMMDDHH") from None
-
-
-def label_text(value: Any) -> str | None:
+def label_text(value: object) -> str | None:
     """Return a label as it is compared with the names of classes, None if it is missing: a whole number is `1`."""
     text = value.strip(WHITE_SPACE) if isinstance(value, str) else _as_text(value)
     if not text:
@@ -260,32 +236,35 @@ def label_text(value: Any) -> str | None:
     return str(int(text.partition(".")[0])) if _WHOLE_LABEL.fullmatch(text) else text
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Return a value as an error shows it: quoted, and the end of a long one is left out."""
     text = value if not isinstance(value, str) or len(value) <= _LONGEST_SHOWN else value[: _LONGEST_SHOWN - 3] + "..."
     return repr(text)
 
 
-def _as_text(value: Any) -> str | None:
+def _as_text(value: object) -> str | None:
     """Return the text of a value that is none, None if it is missing."""
     value = _python(value)
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float):
-        whole = value == math.floor(value) and abs(value) < _LARGEST_WHOLE if math.isfinite(value) else False
-        return str(int(value)) if whole else repr(value)
-    if isinstance(value, int | Decimal):
+    if isinstance(value, float) and math.isfinite(value) and value == math.floor(value) and abs(value) < _LARGEST_WHOLE:
+        return str(int(value))
+    if isinstance(value, int | float | Decimal | date):
         return str(value)
-    if isinstance(value, datetime):
-        return str(value)
-    if isinstance(value, date):
-        return value.isoformat()
     raise ValueError(f"{shown(value)} is of type {type(value).__name__}, which cannot be read as text")
 
 
-def _python(value: Any) -> Any:
+def _known(value: object, spelling: Spelling) -> object:
+    """Return the Python value of a number or date, a text without white space around it; None if it is missing."""
+    if isinstance(value, str):
+        text = value.strip(WHITE_SPACE)
+        return None if text in spelling.missing else text
+    return _python(value)
+
+
+def _python(value: object) -> object:
     """Return the Python value of a NumPy scalar, and None for every form of missing: NaN, NaT and NA."""
     if isinstance(value, np.generic):
         value = float(str(value)) if isinstance(value, np.float16 | np.float32) else value.item()
