@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from tpsl.tables import DataError
-from tpsl.tables.columns import Place, class_numbers, numbers, record_ids, texts, times
-from tpsl.tables.spelling import Spelling
+from tpsl.tables.columns import NO_LABEL, Place, class_numbers, numbers, record_ids, texts, times
+from tpsl.tables.spelling import Spelling, category
 from tpsl.vault import VaultError
 from tpsl.vault.canonical import labels_as_integers
 
@@ -65,6 +65,19 @@ def test_truth_values_are_one_category_however_they_are_written(column: list[Any
 @pytest.mark.parametrize("column", [["1", None, "2.5"], ["1.0", "", "2.5"], [1.0, float("nan"), 2.5]])
 def test_whole_numbers_and_missing_values_are_the_same_category_in_text_and_numbers(column: list[Any]) -> None:
     assert texts(pa.array(column), PLACE, Spelling()).to_pylist() == ["1", None, "2.5"]
+
+
+@pytest.mark.parametrize("text", ["FAL\u017fE", "-0.0", "007.0", "1" * 5000 + ".0", "-12.0", "1.00", "tRUE", " true"])
+def test_a_category_is_the_same_in_a_column_and_alone(text: str) -> None:
+    """ſ is an s to regular expressions that ignore case."""
+    assert texts(pa.array([text]), PLACE, Spelling()).to_pylist() == [category(text, Spelling())]
+
+
+def test_the_first_label_at_fault_is_named_also_where_it_is_missing() -> None:
+    for labels, row in ((["no", None, "perhaps"], 2), (["no", "perhaps", None], 2), ([None, "no"], 1)):
+        with pytest.raises(DataError, match=f"column 'size', row {row}: "):
+            class_numbers(pa.array(labels), PLACE, ("no", "yes"))
+    assert class_numbers(pa.array([1, None, 0]), PLACE, ("0", "1"), late=True).tolist() == [1, NO_LABEL, 0]
 
 
 @pytest.mark.parametrize("label", ["1", "+1", "1.0", " 1 ", "true", "TRUE", 1, 1.0, True])

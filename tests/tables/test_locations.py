@@ -54,7 +54,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
             fsspec.filesystem("memory").pipe({f"/{tmp_path.name}/{name}": data for name, data in content.items()})
             return f"memory://{tmp_path.name}"
         for name, data in content.items():
-            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_bytes(data)
         return str(tmp_path)
 
@@ -158,6 +158,15 @@ def test_a_pattern_may_be_of_files_in_the_current_folder(tmp_path: Path, monkeyp
 def test_a_pattern_that_means_nothing_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"part-\[9-0\]\.csv: there is no such file"):
         files_of(tmp_path / "part-[9-0].csv")
+    with pytest.raises(DataError, match=r"part-\*\*9\.csv: cannot be reached \(.*'\*\*' can only be"):
+        files_of(tmp_path / "part-**9.csv")
+
+
+def test_hidden_names_count_below_the_folder_that_is_named(place: Any) -> None:
+    folder = place(dict.fromkeys((".cache/_x/a.csv", ".cache/_x/_b.csv", ".cache/_x/deep/.c.csv"), b"id\n1\n"))
+    for text in (f"{folder}/.cache/_x", f"{folder}/.cache/_x/"):
+        assert [Path(file.name).name for file in files_of(location_of(text))] == ["a.csv"]
+    assert [Path(file.name).name for file in files_of(location_of(f"{folder}/.cache/_x/*"))] == ["_b.csv", "a.csv"]
 
 
 def test_storage_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

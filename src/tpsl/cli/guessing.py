@@ -23,12 +23,12 @@ from tpsl.tables.columns import (
     first_true,
     label_texts,
     parsed_or_null,
-    plain,
     reordered,
+    value_type,
     with_points,
 )
 from tpsl.tables.locations import Location
-from tpsl.tables.reading import Dialect, column_names, dialect_of, is_text, one_array, read_blocks, value_type
+from tpsl.tables.reading import Dialect, column_names, dialect_of, is_text, one_array, plain, read_blocks
 from tpsl.tables.spelling import DAY_FIRST, MONTH_FIRST, SHORT_YEAR, shown
 
 SAMPLE_ROWS = 100_000

@@ -34,15 +34,14 @@ import pyarrow.compute as pc
 
 from tpsl.data.out_of_core import chosen, counting, is_ascending, parts, sorted_positions, taken
 from tpsl.data.row_encoder import ROW_KINDS, RowKind
-from tpsl.tables import DataError
+from tpsl.tables import DataError, spelling
 from tpsl.tables.columns import NO_LABEL as NO_LABEL
 from tpsl.tables.columns import (
     Place,
     dates,
-    hexadecimal_texts,
-    integer_texts,
     numbers,
     texts,
+    texts_of_form,
     whole_numbers,
 )
 from tpsl.tables.reading import PLAIN, Dialect
@@ -220,8 +219,8 @@ _READERS: Mapping[str, Callable[[Any, Place, Spelling], Any]] = {
     "day_first_date": partial(dates, order=DAY_FIRST),
     "month_first_date": partial(dates, order=MONTH_FIRST),
     "count": whole_numbers,
-    "hexadecimal": hexadecimal_texts,
-    "integer": integer_texts,
+    "hexadecimal": partial(texts_of_form, read=spelling.hexadecimal, form="^[0-9a-f]{8}$"),
+    "integer": partial(texts_of_form, read=spelling.integer, form="^(0|-?[1-9][0-9]{0,8})$"),
     "hour": partial(dates, order=HOURS),
 }
 KINDS = {name: Kind(_READERS[name], row) for name, row in ROW_KINDS.items()}

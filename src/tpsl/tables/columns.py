@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from tpsl.tables import ArrowArray, ArrowObject, DataError
 from tpsl.tables import spelling as spell
 from tpsl.tables.reading import MOST_ID_BYTES as MOST_ID_BYTES
-from tpsl.tables.reading import PLAIN, Block, Dialect, value_type
+from tpsl.tables.reading import PLAIN, Block, Dialect, plain
 from tpsl.tables.reading import is_text as is_text
 from tpsl.tables.spelling import LOCAL_TIME, PLAIN_NUMBER, WHITE_SPACE, ZONED_TIME, DateOrder, Spelling, shown
 
@@ -173,20 +173,12 @@ def whole_numbers(column: ArrowArray, place: Place, spelling: Spelling) -> Arrow
     return plain(column).cast(pa.int64())
 
 
-def hexadecimal_texts(column: ArrowArray, place: Place, spelling: Spelling) -> ArrowArray:
-    """Return categories of eight hexadecimal digits, in lower case."""
-    return _in_one_form(texts(column, place, spelling), place, spell.hexadecimal, "^[0-9a-f]{8}$")
-
-
-def integer_texts(column: ArrowArray, place: Place, spelling: Spelling) -> ArrowArray:
-    """Return categories that are whole numbers of up to 32 bits, as text."""
-    return _in_one_form(texts(column, place, spelling), place, spell.integer, "^(0|-?[1-9][0-9]{0,8})$")
-
-
-def _in_one_form(
-    encoded: ArrowArray, place: Place, read: Callable[[object, Spelling], str | None], pattern: str
+def texts_of_form(
+    column: ArrowArray, place: Place, spelling: Spelling, read: Callable[[object, Spelling], str | None], form: str
 ) -> ArrowArray:
-    if pc.all(pc.match_substring_regex(encoded.dictionary, pattern)).as_py():
+    """Return categories as `read` has them, which leaves texts of the given form as they are."""
+    encoded = texts(column, place, spelling)
+    if pc.all(pc.match_substring_regex(encoded.dictionary, form)).as_py():
         return encoded
     return _by_value(plain(encoded), place, lambda text: read(text, Spelling()), pa.string()).dictionary_encode()
 
@@ -434,9 +426,9 @@ def _as_text(column: ArrowArray, place: Place) -> ArrowArray:
         raise place.wrong_type(column.type, "which cannot be read as text") from error
 
 
-def plain(column: ArrowArray) -> ArrowArray:
-    """Return a column's values themselves, where it holds a dictionary of them."""
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+def value_type(column: ArrowArray) -> ArrowObject:
+    """Return the type of a column's values, also where it holds a dictionary of them."""
+    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
 
 
 def without(missing: Sequence[str] | frozenset[str], column: ArrowArray) -> ArrowArray:

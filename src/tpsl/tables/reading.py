@@ -247,15 +247,14 @@ def foreign_schema(path: Path) -> ArrowObject:
 
 
 def _short(column: ArrowArray, place: str) -> ArrowArray:
-    """Return a column, its texts themselves where it has a dictionary of them; long ones are a `DataError`."""
-    if not is_text(value_type(column)):
-        return column
-    encoded = pa.types.is_dictionary(column.type)
-    texts = (column.dictionary if encoded else column).cast(pa.string())
-    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    """Return a column, its values themselves where it has a dictionary of them; long texts are a `DataError`."""
+    values = plain(column)
+    if not is_text(values.type):
+        return values
+    longest = pc.max(pc.binary_length(values)).as_py() or 0
     if longest > MOST_ID_BYTES:
         raise DataError(f"{place} has a text of {longest:,} bytes, and {MOST_ID_BYTES:,} are allowed")
-    return texts.take(column.indices) if encoded else texts
+    return values.cast(pa.string())
 
 
 def _read_ahead(items: Iterator[Item]) -> Iterator[Item]:
@@ -303,9 +302,9 @@ def one_array(values: ArrowArray | list[ArrowArray]) -> ArrowArray:
     return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
 
 
-def value_type(column: ArrowArray) -> ArrowObject:
-    """Return the type of a column's values, also where it holds a dictionary of them."""
-    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+def plain(column: ArrowArray) -> ArrowArray:
+    """Return a column's values themselves, where it holds a dictionary of them."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def is_text(kind: ArrowObject) -> bool:
