@@ -193,10 +193,15 @@ def class_numbers(
     classes apart. Where 0 and 1 are classes, true and false stand for them: 1, 1.0, +1, `"1"`, `"true"` and true are
     the same label.
     """
-    number_of = _ClassNames(class_values)
+    exact = {name: number for number, name in enumerate(class_values)}
+    lower = {name.lower(): number for name, number in exact.items()}
+    lower = lower if len(lower) == len(exact) else {}
+    if {"0", "1"} <= exact.keys():
+        lower = {"true": exact["1"], "false": exact["0"]} | lower
 
     def read(value: object) -> int:
-        found = number_of(value)
+        text = value if isinstance(value, str) and value in exact else spell.label_text(value)
+        found = NO_LABEL if text is None else exact.get(text, lower.get(text.lower()))
         if found is None or (found == NO_LABEL and not late):
             raise ValueError(_label_complaint(value, column.unique().to_pylist(), class_values))
         return found
@@ -207,26 +212,6 @@ def class_numbers(
 def label_texts(column: ArrowArray, place: Place) -> ArrowArray:
     """Return labels as they are compared: as text, a whole number without a fraction; null is missing."""
     return _by_value(column, place, spell.label_text, pa.string())
-
-
-class _ClassNames:
-    """Finds the class that a label names."""
-
-    def __init__(self, class_values: tuple[str, ...]) -> None:
-        self._exact = {name: number for number, name in enumerate(class_values)}
-        lower = {name.lower(): number for number, name in enumerate(class_values)}
-        self._lower = lower if len(lower) == len(class_values) else {}
-        if {"0", "1"} <= self._exact.keys():
-            self._lower = {"true": self._exact["1"], "false": self._exact["0"]} | self._lower
-
-    def __call__(self, value: object) -> int | None:
-        """Return the class, `NO_LABEL` for a missing label, None for one that names no class."""
-        if isinstance(value, str) and value in self._exact:
-            return self._exact[value]
-        text = spell.label_text(value)
-        if text is None:
-            return NO_LABEL
-        return self._exact.get(text, self._lower.get(text.lower()))
 
 
 def _label_complaint(value: object, values: Sequence[object], class_values: tuple[str, ...]) -> str:

@@ -6,6 +6,7 @@ the writer says; PyArrow takes memory for what the headers of the pages say, so 
 """
 
 import struct
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -130,8 +131,8 @@ def _column(raw: ArrowObject, chunk: ArrowObject, name: str) -> _Column:
     at, found = min(begins, default=0), _Column()
     end = at + chunk.total_compressed_size
     while found.values < chunk.num_values and at < end:
-        header, length = _header(raw, at, name)
         try:
+            header, length = _header(raw, at)
             kind, unpacked, packed = header[_KIND], header[_UNPACKED], header[_PACKED]
             values, encoding = (header[which] for which in _DATA_PAGES[kind]) if kind in _DATA_PAGES else (0, _PLAIN)
             if min(packed, unpacked, values) < 0:
@@ -179,19 +180,14 @@ def _longest(raw: ArrowObject, header: _Fields, compression: str, name: str) -> 
     return longest
 
 
-def _header(raw: ArrowObject, at: int, name: str) -> tuple[_Fields, int]:
-    """Return the fields of the page header at a position, and its length."""
-    size = _HEADER_BYTES
-    while size <= _LARGEST_HEADER:
+def _header(raw: ArrowObject, at: int) -> tuple[_Fields, int]:
+    """Return the fields of the page header at a position, and its length; a `ValueError` if there is none."""
+    for size in (_HEADER_BYTES, _LARGEST_HEADER):  # statistics may have long texts
         raw.seek(at)
         found: _Fields = {}
-        try:
+        with suppress(IndexError):
             return found, _read_structure(raw.read(size), 0, found)
-        except IndexError:  # statistics with long texts
-            size *= 16
-        except ValueError:
-            break
-    raise DataError(f"{name}: cannot be read, it is damaged (there is no page at byte {at:,})")
+    raise ValueError(f"no page header at byte {at}")
 
 
 def _read_structure(data: bytes, at: int, found: _Fields, within: tuple[int, ...] = ()) -> int:

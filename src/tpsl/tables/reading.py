@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from tpsl.files import make_private_folder, open_private
+from tpsl.files import make_private_folder, open_durably, replaced
 from tpsl.progress import Progress, no_progress
 from tpsl.tables import ArrowArray, ArrowObject, DataError
 from tpsl.tables.lines import COMPRESSIONS, LineStream
@@ -418,12 +418,7 @@ def new_table(path: Path, schema: ArrowObject) -> ArrowObject:
 def _new(path: Path, make_writer: Callable[[ArrowObject], ArrowObject]) -> Iterator[ArrowObject]:
     try:
         make_private_folder(path.parent)
-        unfinished = path.with_name(path.name + ".unfinished")
-        try:
-            with open_private(unfinished, "wb") as file, make_writer(file) as writer:
-                yield writer
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with replaced(path) as draft, open_durably(draft, "wb") as file, make_writer(file) as writer:
+            yield writer
     except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error})") from error
+        raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
