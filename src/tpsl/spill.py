@@ -197,6 +197,8 @@ class SortedRows(AbstractContextManager["SortedRows"]):
         self._rows = RowParts(folder, 2 * len(self._cuts) + 1, at_once)
         try:
             for block in blocks():
+                # Sorted texts are cut faster, and what consists of sorted pieces is sorted faster.
+                block = _in_order(block) if len(self._cuts) and not isinstance(block[0], np.ndarray) else block
                 self._rows.write(_part_of(block[0], self._cuts), *block)
         except BaseException:
             self._rows.close()
@@ -232,18 +234,17 @@ def _cuts(keys: Iterable[Column], at_once: int) -> Column:
 
 
 def _part_of(keys: Column, cuts: Column) -> npt.NDArray[np.integer]:
-    """Return the part of each key: with the cuts 3 and 7 it is 0 below 3, 1 for 3, 2 between, 3 for 7, 4 above."""
+    """Return the part of each key: with the cuts 3 and 7 it is 0 below 3, 1 for 3, 2 between, 3 for 7, 4 above.
+
+    Texts are in order.
+    """
     if not len(cuts):
         return np.zeros(len(keys), np.uint16)
     if isinstance(keys, np.ndarray):
         below = np.searchsorted(cuts, keys)
         return 2 * below + (cuts[np.minimum(below, len(cuts) - 1)] == keys)
-    order = sorted_rows(keys)
-    ordered = _taken(keys, order)
-    ends = [side(ordered, cut, key=_plain) for cut in cuts for side in (bisect_left, bisect_right)]
-    part_of = np.empty(len(keys), np.uint16)
-    part_of[order] = np.repeat(np.arange(len(ends) + 1), np.diff([0, *ends, len(keys)]))
-    return part_of
+    ends = [side(keys, cut, key=_plain) for cut in cuts for side in (bisect_left, bisect_right)]
+    return np.repeat(np.arange(len(ends) + 1), np.diff([0, *ends, len(keys)]))
 
 
 def sorted_rows(keys: Column) -> npt.NDArray[np.int64]:
