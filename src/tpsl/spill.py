@@ -242,7 +242,8 @@ def _part_of(keys: Column, cuts: Column) -> npt.NDArray[np.integer]:
         return np.zeros(len(keys), np.uint16)
     if isinstance(keys, np.ndarray):
         below = np.searchsorted(cuts, keys)
-        return 2 * below + (cuts[np.minimum(below, len(cuts) - 1)] == keys)
+        is_cut: npt.NDArray[np.bool_] = cuts[np.minimum(below, len(cuts) - 1)] == keys
+        return 2 * below + is_cut
     ends = [side(keys, cut, key=_plain) for cut in cuts for side in (bisect_left, bisect_right)]
     return np.repeat(np.arange(len(ends) + 1), np.diff([0, *ends, len(keys)]))
 

@@ -133,7 +133,7 @@ def test_check_says_what_is_there_and_what_is_strange(tpsl: Any, tmp_path: Path)
     found = json.loads(strange.stdout)
     assert not found["passed"]
     assert any("column 'id' has 600 different values" in finding["text"] for finding in found["findings"])
-    assert any("records repeat an id" in finding["text"] for finding in found["findings"])
+    assert any("rows repeat an id" in finding["text"] for finding in found["findings"])
 
 
 def test_check_of_what_parties_bring_themselves(tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
