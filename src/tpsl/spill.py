@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -50,13 +51,15 @@ def cache_folder() -> Path:
 class SpillFile(AbstractContextManager["SpillFile"]):
     """Bytes in numbered parts, each of which is written piece by piece, then read; or one run of bytes to be mapped.
 
-    The folder is made if it is missing. A full disk is a `DiskFull` that names the folder and what did not fit.
+    It is deleted with this object at the latest. The folder is made if it is missing. A full disk is a `DiskFull` that
+    names the folder and what did not fit.
     """
 
     def __init__(self, folder: Path, parts: int = 1) -> None:
         self._folder, self._end = folder, 0
         make_private_folder(folder)
         self._file = TemporaryFile(dir=folder)  # noqa: SIM115 - it is open as long as the object lives
+        weakref.finalize(self, self._file.close)
         self._pieces = [array("Q") for _ in range(parts)]
         """Where the pieces of each part begin and end."""
 

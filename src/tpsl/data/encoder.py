@@ -308,14 +308,14 @@ def learn(
     encoding = _Encoding(table, order, folder, len(table.categorical) + len(table.numeric), progress)
     learned: dict[str, Vocabulary | HashedCategories] = {}
     for name in table.categorical:
-        pieces = partial(pieces_of, table.categorical, name)
+        pieces = partial(pieces_of, table.categorical[name])
         learned[name] = categories.learn(pieces(), training)
         if sum(part.size for part in learned.values()) > np.iinfo(np.int32).max:
             raise DataError(f"{table.name}: with column {name!r} the embedding table has more than 2**31 rows")
         encoding.add_category(learned[name], pieces)
     categorical, standards = encoding.categories(), dict[str, Standard]()
     for name in table.numeric:
-        pieces = partial(pieces_of, table.numeric, name)
+        pieces = partial(pieces_of, table.numeric[name])
         standards[name] = _standard(pieces, training)
         encoding.add_number(standards[name], pieces)
     columns = table.columns or dict.fromkeys(learned, "category") | dict.fromkeys(standards, "number")
@@ -407,7 +407,7 @@ def codes_and_values(values: Any) -> tuple[npt.NDArray[np.int32], Any]:
 def _present(table: RawTable, fields: Mapping[str, Any], name: str) -> Pieces:
     if name not in fields:
         raise DataError(f"{table.name}: there is no column {name!r}, which the encoder has learned from")
-    return partial(pieces_of, fields, name)
+    return partial(pieces_of, fields[name])
 
 
 def _digest(path: Path) -> str:

@@ -148,10 +148,10 @@ def _remove_if_abandoned(draft: Path) -> None:
 # ---- columns and rows on disk
 
 
-def spill_file() -> SpillFile:
+def spill_file(parts: int = 1) -> SpillFile:
     """Return a spill file in the cache."""
     with _writing_to_cache() as folder:
-        return SpillFile(folder)
+        return SpillFile(folder, parts)
 
 
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Column:
