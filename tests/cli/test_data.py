@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from tpsl.cli.example_data import BayesOptimum
 from tpsl.data.config import FlightsData, SyntheticData
 from tpsl.data.dataset import load
-from tpsl.data.true_labels import label_facts
+from tpsl.data.synthetic import World
 
 SMALL = ("--epochs", 1, "--set", "training.batch_size=256", "--json")
 
@@ -25,9 +26,10 @@ def test_synthetic_writes_both_files_a_job_that_trains_and_the_best_possible_auc
     assert written["files"] == [str(out / "feature.parquet"), str(out / "label.parquet")]
     assert written["job"] == str(out / "job.yaml")
     assert written["rows"] == 600
-    assert written["bayes_auc"] == pytest.approx(
-        label_facts(load(SyntheticData(rows=600, seed=3)).labels)["bayes_auc"], abs=0.01
-    )
+    optimum = BayesOptimum(2)
+    for chunk in World(SyntheticData(rows=600, seed=3)).chunks():
+        optimum.add(chunk.probabilities)
+    assert written["bayes_auc"] == optimum.facts()["bayes_auc"]
     assert pq.read_table(out / "label.parquet").column_names == ["id", "label"]
     assert "label" not in pq.read_table(out / "feature.parquet").column_names
     result = tpsl("train", out / "job.yaml", "--out", tmp_path / "run", *SMALL).json()

@@ -50,8 +50,6 @@ from tpsl.tables.reading import PLAIN, Dialect
 from tpsl.tables.spelling import DAY_FIRST, MONTH_FIRST, Spelling
 
 Order = npt.NDArray[np.int64]
-Facts = dict[str, float | int | str]
-"""What is known about records."""
 
 FIND_COMMON_RECORDS = "`tpsl align` brings the parties to the records that they have in common"
 """What helps parties whose records are not the same."""
