@@ -30,7 +30,7 @@ import pyarrow.parquet
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import ColumnStack, empty, mask_of, parts, taken
-from tpsl.data.rawtable import KINDS, Order, RawTable, pieces_of
+from tpsl.data.rawtable import KINDS, RawTable, pieces_of
 from tpsl.data.row_encoder import FIRST_VALUE, MISSING, UNSEEN, VERSION, Record, RowEncoder, Standard, stable_hash
 from tpsl.files import make_private_folder, read_plain, write_atomically
 from tpsl.progress import Progress, no_progress
@@ -197,7 +197,7 @@ class EncoderState:
         return tuple(column for name, standard in self.numbers.items() for column in standard.column_names(name))
 
     def encode(
-        self, table: RawTable, order: Order | None = None, folder: Path | None = None, progress: Progress = no_progress
+        self, table: RawTable, order: Rows | None = None, folder: Path | None = None, progress: Progress = no_progress
     ) -> Features:
         """Return the features of a table, whose fields may be in another order and more than were learned from.
 
@@ -294,7 +294,7 @@ def learn(
     table: RawTable,
     categories: Categories,
     train: Rows,
-    order: Order | None = None,
+    order: Rows | None = None,
     folder: Path | None = None,
     progress: Progress = no_progress,
 ) -> tuple[EncoderState, Features]:
@@ -351,7 +351,7 @@ class _Encoding:
     """The encoding of a table, field by field, into arrays in memory or in a folder."""
 
     table: RawTable
-    order: Order | None
+    order: Rows | None
     folder: Path | None
     fields: int
     progress: Progress

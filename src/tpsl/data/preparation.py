@@ -15,7 +15,7 @@ from tpsl.data.features import Features
 from tpsl.data.order import Rows, split_rows
 from tpsl.data.out_of_core import cached, is_kept, keep, mapped, taken, taken_texts
 from tpsl.data.party_file import Labels, PartyFile
-from tpsl.data.rawtable import Order, RawTable, sorted_by_id
+from tpsl.data.rawtable import RawTable, sorted_by_id
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, OwnRecords, Relabelling
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.progress import Progress, no_progress
@@ -104,28 +104,28 @@ class Preparation:
         records = LabelRecords(ids, features, class_names, train, test, units, encoder, are_new)
         return LabelSide(records, TrueLabels(self._labels(raw, order), class_names))
 
-    def _ids(self, raw: RawTable, order: Order | None) -> Any:
+    def _ids(self, raw: RawTable, order: Rows | None) -> Any:
         return _taken(raw.ids, order) if self.alignment is None else self.alignment.ids()
 
-    def _labels(self, raw: RawTable, order: Order | None) -> npt.NDArray[np.int64]:
+    def _labels(self, raw: RawTable, order: Rows | None) -> npt.NDArray[np.int64]:
         if self.alignment is not None:
             return self.alignment.labels(raw.labels)
         if raw.labels is None:
             raise ValueError(f"{raw.name}: the label party's table has no labels")
         return raw.labels if order is None else taken(raw.labels, order)
 
-    def order(self, raw: RawTable) -> Order | None:
+    def order(self, raw: RawTable) -> Rows | None:
         """Return which rows of a table are the records, and in which order; None: all, as they are."""
         return raw.canonical_order() if self.alignment is None else self.alignment.rows
 
-    def _rows(self, raw: RawTable) -> tuple[Order | None, Rows, Rows]:
+    def _rows(self, raw: RawTable) -> tuple[Rows | None, Rows, Rows]:
         """Return the order of the records, and their split."""
         order = self.order(raw)
         records = len(raw) if order is None else len(order)
         return order, *split_rows(records, self.split, self.test_fraction, self.split_seed)
 
     def _encoded(
-        self, raw: RawTable, order: Order | None, train: Rows, place: Path | None, progress: Progress
+        self, raw: RawTable, order: Rows | None, train: Rows, place: Path | None, progress: Progress
     ) -> Encoded:
         def encoded(folder: Path | None) -> Encoded:
             if self.encoder is None:
@@ -163,7 +163,7 @@ def _with_own_ids(side: LabelSide, raw: RawTable, alignment: Alignment) -> Label
     return replace(side, in_file=OwnRecords(raw.ids, TrueLabels(labels, side.labels.class_names)))
 
 
-def _taken(values: Any, order: Order | None) -> Any:
+def _taken(values: Any, order: Rows | None) -> Any:
     return values if order is None else taken_texts(values, order)
 
 

@@ -31,8 +31,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.data.out_of_core import chosen, counting, is_ascending, parts, sorted_positions, taken
-from tpsl.data.row_encoder import ROW_KINDS, RowKind
+from tpsl.data.out_of_core import Rows, chosen, counting, is_ascending, parts, sorted_positions, taken
+from tpsl.data.row_encoder import ROW_KINDS, Numbers, RowKind
 from tpsl.spill import Array, ArrowArray
 from tpsl.tables import DataError
 from tpsl.tables.columns import NO_LABEL as NO_LABEL
@@ -48,8 +48,6 @@ from tpsl.tables.columns import (
 )
 from tpsl.tables.reading import PLAIN, Dialect
 from tpsl.tables.spelling import DAY_FIRST, MONTH_FIRST, Spelling
-
-Order = npt.NDArray[np.int64]
 
 FIND_COMMON_RECORDS = "`tpsl align` brings the parties to the records that they have in common"
 """What helps parties whose records are not the same."""
@@ -104,7 +102,7 @@ class RawTable:
             None if self.units is None else self.units.take(positions),
         )
 
-    def canonical_order(self) -> Order | None:
+    def canonical_order(self) -> Rows | None:
         """Return the recent rows sorted by id, or by (time, id) where times are given; a repeated id is an error.
 
         None: all rows, as they are.
@@ -120,7 +118,7 @@ class RawTable:
         return order
 
 
-def sorted_by_id(name: str, ids: ArrowArray, dialect: Dialect = PLAIN) -> Order | None:
+def sorted_by_id(name: str, ids: ArrowArray, dialect: Dialect = PLAIN) -> Rows | None:
     """Return the positions of ids in the order of their UTF-8 bytes, None for the order they have; each occurs once."""
     if is_ascending(ids, strictly=True):
         return None
@@ -162,9 +160,6 @@ def same_ids_or_error(
         f"{name} and {other_name} have the same ids but {reason}: position {at} is {ids[at].as_py()!r} "
         f"in the first and {other_ids[at].as_py()!r} in the second"
     )
-
-
-Numbers = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
