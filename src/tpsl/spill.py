@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from tpsl.files import make_private_folder, naming_what_does_not_fit
 
 ArrowArray: TypeAlias = Any
-"""An Arrow array or scalar: PyArrow comes without types."""
+"""An Arrow array, table or scalar: PyArrow comes without types."""
 Array: TypeAlias = npt.NDArray[Any]
 """A NumPy array of a type that only the caller knows."""
 Column: TypeAlias = Array | ArrowArray

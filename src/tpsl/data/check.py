@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from tpsl.data.dataset import Dataset, load_feature_party, load_label_party
 from tpsl.data.encoder import Vocabulary
 from tpsl.data.features import Features, Inputs
 from tpsl.data.out_of_core import TextStack, taken_texts
+from tpsl.data.own import Source
 from tpsl.data.party_file import PartyFile, numbered_ids
 from tpsl.data.rawtable import NO_LABEL, RawTable, same_ids_or_error
 from tpsl.data.row_encoder import UNSEEN
@@ -116,7 +117,7 @@ class DataReport:
         """Note what is strange."""
         self.findings.append(Finding("warning", party, text))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return JSON-able data."""
         return {"passed": self.passed, **asdict(self)}
 
@@ -125,7 +126,7 @@ def check_data(
     config: DataConfig,
     *,
     late_labels: bool = False,
-    sources: Mapping[str, Any] = MappingProxyType({}),
+    sources: Mapping[str, Source] = MappingProxyType({}),
     progress: Progress = no_progress,
 ) -> DataReport:
     """Check the data of every party that is at hand; nothing is released, and nothing is written.
@@ -468,7 +469,7 @@ class _FileCheck:
 
 
 def _own_records(
-    config: OwnData, party: str, source: Any, late_labels: bool, report: DataReport
+    config: OwnData, party: str, source: Source, late_labels: bool, report: DataReport
 ) -> dict[str, _Records]:
     """Check a source that a party brings itself: every batch of it is asked for once."""
     try:

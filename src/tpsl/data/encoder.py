@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +30,17 @@ from tpsl.data.features import Features
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import ColumnStack, empty, mask_of, parts, taken
 from tpsl.data.rawtable import KINDS, RawTable, pieces_of
-from tpsl.data.row_encoder import FIRST_VALUE, MISSING, UNSEEN, VERSION, Record, RowEncoder, Standard, stable_hash
+from tpsl.data.row_encoder import (
+    FIRST_VALUE,
+    MISSING,
+    UNSEEN,
+    VERSION,
+    Content,
+    Record,
+    RowEncoder,
+    Standard,
+    stable_hash,
+)
 from tpsl.files import make_private_folder, read_plain, write_atomically
 from tpsl.progress import Progress, no_progress
 from tpsl.spill import Array, ArrowArray
@@ -231,11 +240,11 @@ class EncoderState:
         """Return arrays that this state has encoded as features."""
         return Features(categorical, numeric, self.embedding_rows, tuple(self.categories), self.numeric_fields)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Content:
         """Return the state as JSON can hold it, for a `RowEncoder`."""
         return self._described(lambda vocabulary: {"values": vocabulary.values.to_pylist()})
 
-    def _described(self, described: Callable[[Vocabulary], dict[str, Any]]) -> dict[str, Any]:
+    def _described(self, described: Callable[[Vocabulary], Content]) -> Content:
         return {
             "version": VERSION,
             "columns": dict(self.columns),

@@ -275,7 +275,7 @@ class TimeStack:
 
     def __init__(self) -> None:
         self._bits = RowStack(np.int64, 1, COLUMNS)
-        self._blocks: list[tuple[int, np.dtype[Any]]] = []
+        self._blocks: list[tuple[int, np.dtype[np.generic]]] = []
         """Of each block the number of rows and the type, in which their 64 bits are to be read."""
 
     def add(self, moments: Times) -> None:

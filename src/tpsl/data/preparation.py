@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from tpsl.data.rawtable import RawTable, sorted_by_id
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, OwnRecords, Relabelling
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.progress import Progress, no_progress
+from tpsl.spill import ArrowArray
 from tpsl.tables.locations import Location
 from tpsl.tables.reading import column_names, dialect_of
 
@@ -104,7 +105,7 @@ class Preparation:
         records = LabelRecords(ids, features, class_names, train, test, units, encoder, are_new)
         return LabelSide(records, TrueLabels(self._labels(raw, order), class_names))
 
-    def _ids(self, raw: RawTable, order: Rows | None) -> Any:
+    def _ids(self, raw: RawTable, order: Rows | None) -> ArrowArray:
         return _taken(raw.ids, order) if self.alignment is None else self.alignment.ids()
 
     def _labels(self, raw: RawTable, order: Rows | None) -> npt.NDArray[np.int64]:
@@ -163,7 +164,7 @@ def _with_own_ids(side: LabelSide, raw: RawTable, alignment: Alignment) -> Label
     return replace(side, in_file=OwnRecords(raw.ids, TrueLabels(labels, side.labels.class_names)))
 
 
-def _taken(values: Any, order: Rows | None) -> Any:
+def _taken(values: ArrowArray, order: Rows | None) -> ArrowArray:
     return values if order is None else taken_texts(values, order)
 
 

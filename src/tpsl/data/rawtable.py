@@ -24,7 +24,6 @@ single values (`ROW_KINDS`), by the one definition in `tpsl.tables.spelling`, an
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +57,7 @@ Field = Array | ArrowArray | Callable[[], Iterator[Array | ArrowArray]]
 Fields = Mapping[str, Field]
 
 
-def pieces_of(values: Field) -> Iterator[Any]:
+def pieces_of(values: Field) -> Iterator[Array | ArrowArray]:
     """Yield a column or field, piece by piece; one in memory is one piece."""
     return values() if callable(values) else iter([values])
 
@@ -201,7 +200,7 @@ KINDS = {name: Kind(_READERS[name], row) for name, row in ROW_KINDS.items()}
 def fields_of(kinds: Mapping[str, str], columns: Fields) -> tuple[Fields, Fields]:
     """Return the fields of categories and of numbers that columns of these kinds become; they are made when asked."""
 
-    def made(name: str, make: Callable[[str, Any], Any], ending: str) -> Iterator[Any]:
+    def made(name: str, make: Callable[[str, ArrowArray], Array | ArrowArray], ending: str) -> Iterator[Array]:
         return map(partial(make, ending), pieces_of(columns[name]))
 
     of = {name: KINDS[kind] for name, kind in kinds.items()}
