@@ -57,7 +57,7 @@ class Preparation:
         return cls(*split, categories, alignment=alignment, encoder=encoder)
 
     def feature_side(self, party: str, table: PartyFile | RawTable, progress: Progress = no_progress) -> FeatureSide:
-        """Order, split and encode a feature party's table; what of a file does not fit into memory goes to the cache."""
+        """Order, split and encode a feature party's table; features of a file that are large go to the cache."""
         raw, place = self._read(table, progress, label=False)
         order, train, test = self._rows(raw)
         encoder, features = self._encoded(raw, order, train, place, progress)
@@ -66,7 +66,7 @@ class Preparation:
     def label_side(
         self, table: PartyFile | RawTable, class_names: tuple[str, ...], progress: Progress = no_progress
     ) -> LabelSide:
-        """Order, split and encode the label party's table; what of a file does not fit into memory goes to the cache.
+        """Order, split and encode the label party's table; features of a file that are large go to the cache.
 
         Where an alignment makes new records, one record of each unit has its label, and the others count as unknown.
         """
