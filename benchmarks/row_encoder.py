@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tpsl.data.encoder import EncoderState, HashedCategories, IndexedCategories, learn
 from tpsl.data.features import Features
-from tpsl.data.rawtable import KINDS, Fields, RawTable, category_fields, number_fields
+from tpsl.data.rawtable import KINDS, RawTable, fields_of
 from tpsl.tables.columns import Place
 from tpsl.tables.spelling import Spelling
 
@@ -32,7 +32,7 @@ def table(rows: list[dict[str, Any]], columns: dict[str, str]) -> RawTable:
         name: KINDS[kind].read(pa.array([row[name] for row in rows]), Place("rows", name), Spelling())
         for name, kind in columns.items()
     }
-    fields = Fields(category_fields(columns), typed), Fields(number_fields(columns), typed)
+    fields = fields_of(columns, typed)
     return RawTable("rows", pa.array(range(len(rows))).cast(pa.string()), *fields, columns=columns, missing=("",))
 
 

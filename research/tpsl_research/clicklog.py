@@ -123,11 +123,11 @@ class ClickData(PackageData):
         encoder: EncoderState | None = None,
     ) -> FeatureSide:
         """Load the feature party's side; in a converted folder, from its own file alone."""
-        return self._preparation(encoder).load_feature_side(party, self.feature_file(relabelling), progress)
+        return self._preparation(encoder).feature_side(party, self.feature_file(relabelling), progress)
 
     def load_label_side(self, progress: Progress = no_progress, relabelling: Relabelling | None = None) -> LabelSide:
         """Load the label party's side; in a converted folder, from its own file alone."""
-        return self._preparation().load_label_side(self.label_file(relabelling), CLASS_NAMES, progress)
+        return self._preparation().label_side(self.label_file(relabelling), CLASS_NAMES, progress)
 
     def files(self) -> dict[str, PartyFile]:
         """Return the file of each party."""

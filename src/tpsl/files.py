@@ -16,9 +16,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import yaml
+
+Plain: TypeAlias = Any
+"""What YAML or JSON holds."""
 
 _FILE_MODE, _FOLDER_MODE = 0o600, 0o700
 _DEEPEST_YAML = 50
@@ -188,7 +191,7 @@ def _open_plain(path: Path) -> IO[bytes]:
     raise OSError(errno.EINVAL, "it is no plain file", str(path))
 
 
-def read_yaml(path: Path, error: type[ValueError]) -> Any:
+def read_yaml(path: Path, error: type[ValueError]) -> Plain:
     """Return what a YAML file holds; one that cannot be read, or is no YAML, is this error in one sentence.
 
     Aliases are refused: with them a kilobyte can stand for a value that fills the memory.
@@ -205,7 +208,7 @@ def read_yaml(path: Path, error: type[ValueError]) -> Any:
         raise error(f"{path}: is not YAML ({shortened(' '.join(str(reason).split()), 300)})") from reason
 
 
-def as_yaml(content: Any) -> str:
+def as_yaml(content: Plain) -> str:
     """Return plain data as the text of a YAML file, its keys in their order."""
     text: str = yaml.dump(content, Dumper=_SAFE_DUMPER, sort_keys=False, allow_unicode=True)
     return text
@@ -227,7 +230,7 @@ def _refuse_what_grows(text: str) -> None:
             raise _Refused(f"line {line}: lists or mappings are nested more than {_DEEPEST_YAML} deep")
 
 
-def for_json(content: Any) -> Any:
+def for_json(content: Plain) -> Plain:
     """Return the same data with null for the numbers that JSON does not have: infinity and NaN."""
     if isinstance(content, dict):
         return {key: for_json(value) for key, value in content.items()}

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from tpsl.cli.example_data import BayesOptimum
 from tpsl.data.config import FlightsData, SyntheticData
 from tpsl.data.dataset import load
-from tpsl.data.true_labels import label_facts
+from tpsl.data.synthetic import World
 
 SMALL = ("--epochs", 1, "--set", "training.batch_size=256", "--json")
 
@@ -25,9 +26,10 @@ def test_synthetic_writes_both_files_a_job_that_trains_and_the_best_possible_auc
     assert written["files"] == [str(out / "feature.parquet"), str(out / "label.parquet")]
     assert written["job"] == str(out / "job.yaml")
     assert written["rows"] == 600
-    assert written["bayes_auc"] == pytest.approx(
-        label_facts(load(SyntheticData(rows=600, seed=3)).labels)["bayes_auc"], abs=0.01
-    )
+    optimum = BayesOptimum(2)
+    for chunk in World(SyntheticData(rows=600, seed=3)).chunks():
+        optimum.add(chunk.probabilities)
+    assert written["bayes_auc"] == optimum.facts()["bayes_auc"]
     assert pq.read_table(out / "label.parquet").column_names == ["id", "label"]
     assert "label" not in pq.read_table(out / "feature.parquet").column_names
     result = tpsl("train", out / "job.yaml", "--out", tmp_path / "run", *SMALL).json()
@@ -133,7 +135,7 @@ def test_check_says_what_is_there_and_what_is_strange(tpsl: Any, tmp_path: Path)
     found = json.loads(strange.stdout)
     assert not found["passed"]
     assert any("column 'id' has 600 different values" in finding["text"] for finding in found["findings"])
-    assert any("records repeat an id" in finding["text"] for finding in found["findings"])
+    assert any("rows repeat an id" in finding["text"] for finding in found["findings"])
 
 
 def test_check_of_what_parties_bring_themselves(tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

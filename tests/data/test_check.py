@@ -79,6 +79,13 @@ def test_a_column_of_the_label_party_that_tells_the_label(tmp_path: Path) -> Non
     assert "label.csv: column 'own' alone tells the label" in text
 
 
+def test_a_category_tells_the_label_also_where_records_are_in_the_order_of_labels(tmp_path: Path) -> None:
+    labels = sorted(LABELS.tolist(), reverse=True)
+    told = {"id": IDS[::-1], "colour": [f"{'ab'[y]}{i % 9}" for i, y in enumerate(labels)]}
+    (text,) = texts(report(tmp_path, told, {"label": labels}))
+    assert "column 'colour' alone tells the label" in text
+
+
 def test_numbers_with_leading_zeros_are_codes(tmp_path: Path) -> None:
     assert not report(tmp_path, {"colour": [f"{i % 60:03}" for i in range(ROWS)]}).findings
 
@@ -108,9 +115,9 @@ def test_every_error_is_told_not_only_the_first(tmp_path: Path) -> None:
     errors = texts(found, "error")
     assert any("column 'size', row 400: 'abc' is not a number" in text for text in errors)
     assert any("column 'number', row 400: 'x' is not a number" in text for text in errors)
-    assert any("1 records repeat an id" in text and "record 1 is that of record 399 too" in text for text in errors)
-    assert any("1 of 400 are only at 'feature' and 2 of 400 only at the label party" in text for text in errors)
-    assert found.common_ids == {"feature": 399}
+    assert any("id 'c000' stands in row 1 and in row 399; 1 rows repeat an id" in text for text in errors)
+    assert any("1 of 399 are only in the first and 2 of 400 only in the second" in text for text in errors)
+    assert found.common_ids == {"feature": 398}
     assert len(errors) == 4 and not found.passed
 
 
@@ -162,7 +169,7 @@ def test_only_records_since_then_are_counted(tmp_path: Path, monkeypatch: pytest
     assert found.passed
     (tmp_path / "table.csv").write_text(f"id,x,label,when\n{rows}0,1,1,35\n")
     (repeated, _) = texts(check_data(TableData.model_validate(content)), "error")
-    assert "record 1 is that of record 41 too" in repeated, "as a run would find"
+    assert "id '0' stands in row 1 and in row 41" in repeated, "as a run would find"
     (late, _) = texts(check_data(TableData.model_validate({**content, "since": 50})), "error")
     assert "column 'when' has no time at or after 50" in late
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tpsl.data.column_check import id_warnings
+from tpsl.data.check import id_warnings
 from tpsl.data.config import FlightsData, SyntheticData, TableData
 from tpsl.data.dataset import load, load_feature_party, load_label_party
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tpsl.data.encoder import Categories, EncoderState, HashedCategories, IndexedCategories, learn
 from tpsl.data.features import Features
-from tpsl.data.rawtable import KINDS, Fields, RawTable, category_fields, number_fields
+from tpsl.data.rawtable import KINDS, RawTable, fields_of
 from tpsl.tables import DataError
 from tpsl.tables.columns import Place
 from tpsl.tables.spelling import Spelling
@@ -106,7 +106,7 @@ def table(rows: Rows, columns: dict[str, str], missing: tuple[str, ...] = MISSIN
         typed[name] = KINDS[kind].read(
             pa.array(values, pa.string() if texts else None), Place("test", name), spelled[name]
         )
-    fields = Fields(category_fields(columns), typed), Fields(number_fields(columns), typed)
+    fields = fields_of(columns, typed)
     ids = pa.array([f"{row:04d}" for row in range(len(rows))])
     return RawTable("test", ids, *fields, columns=columns, missing=missing, spellings=spelled)
 

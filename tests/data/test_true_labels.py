@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.data.true_labels import TrueLabels, label_facts, reveal
+from tpsl.data.true_labels import TrueLabels, reveal
 
 LABELS = np.array([0, 1, 1, 0, 1, 1, 1, 1])
 
@@ -48,13 +48,5 @@ def test_an_array_made_of_it_holds_the_handle_alone(handle: TrueLabels) -> None:
     assert np.asarray(handle).shape == ()
 
 
-def test_labels_and_facts_are_behind_two_functions(handle: TrueLabels) -> None:
+def test_one_function_opens_the_handle(handle: TrueLabels) -> None:
     assert reveal(handle) is LABELS
-    assert label_facts(handle) == {"positive_rate": 0.75}
-    assert label_facts(TrueLabels(LABELS, ("a", "b", "c"), {"bayes_auc": 0.8})) == {
-        "rate of a": 0.25,
-        "rate of b": 0.75,
-        "rate of c": 0.0,
-        "bayes_auc": 0.8,
-    }
-    assert label_facts(TrueLabels(np.array([0, -1]), ("no", "yes"))) == {}

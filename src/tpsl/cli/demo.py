@@ -50,7 +50,7 @@ def demo(
     """
     from tpsl.data.config import FlightsData
     from tpsl.data.dataset import load
-    from tpsl.data.true_labels import label_facts
+    from tpsl.data.true_labels import reveal
     from tpsl.report.page import write_page
     from tpsl.report.run_table import summary, summary_table
     from tpsl.training.job import make_job
@@ -62,7 +62,7 @@ def demo(
     for folder, (name, content) in RUNS.items():
         job = make_job({**content, "data": config.model_dump()}, {}, "demo")
         views.append(_train_and_attack(name, job, data, out / folder))
-    late = label_facts(data.labels)["positive_rate"]
+    late = reveal(data.labels).mean()
     page = out / "report.html"
     about = (
         "NYC flights 2013: does a flight arrive more than 15 minutes late? Airports and weather service hold the "

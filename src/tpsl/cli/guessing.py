@@ -16,7 +16,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.data.column_check import ID_LIKE
+from tpsl.data.check import ID_LIKE
 from tpsl.tables import DataError
 from tpsl.tables.columns import (
     Place,

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from tpsl.data.order import Rows
 from tpsl.data.party_file import numbered_ids
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.progress import Progress, no_progress
+from tpsl.spill import Array, ArrowArray
 from tpsl.tables import DataError
 from tpsl.tables.columns import Place, TextsDigest, key_texts
 from tpsl.tables.locations import Location, files_of
@@ -63,7 +64,7 @@ class KeyColumns:
         self._digests = {key: TextsDigest(b"tpsl keys") for key in keys}
         self._rows = 0
 
-    def blocks(self, progress: Progress = no_progress) -> Iterator[tuple[int, dict[str, Any]]]:
+    def blocks(self, progress: Progress = no_progress) -> Iterator[tuple[int, dict[str, ArrowArray]]]:
         """Yield the first row (from 0) of each block and the texts of its keys by name, null where one is missing."""
         wanted = list(dict.fromkeys(self._columns.values()))
         for block in read_blocks(self._file.path, wanted, self._dialect, progress=progress):
@@ -78,7 +79,7 @@ class KeyColumns:
         together = hashlib.sha256(b"".join(digest.digest() for digest in self._digests.values()))
         return KeySource(self._rows, *_stamp(self._file.path), together.hexdigest())
 
-    def _texts(self, block: Block, column: str) -> Any:
+    def _texts(self, block: Block, column: str) -> ArrowArray:
         place = Place.of(block, column, self._dialect)
         return key_texts(block.columns[column], place, self._file.missing)
 
@@ -137,7 +138,7 @@ class Alignment:
         """Whether the ids are those of this alignment alone."""
         return self.matched_keys is None
 
-    def ids(self) -> Any:
+    def ids(self) -> ArrowArray:
         """Return the ids of the records as a `pa.Array` of text."""
         if self.matched_keys is None:
             return pc.binary_join_element_wise(self.digest[:_ID_BYTES], numbered_ids(0, len(self)), "-")
@@ -152,7 +153,7 @@ class Alignment:
         known = self.rows != UNKNOWN
         return known.astype(np.int64) if own is None else np.where(known, own[self.rows], 0)
 
-    def with_one_record_for_each(self, units: Any) -> Self:
+    def with_one_record_for_each(self, units: ArrowArray) -> Self:
         """Return the alignment in which only the first known record of each unit is known.
 
         `units` say whom each row of this party's file is about. Guarantee: compare the file with the same file without
@@ -262,14 +263,14 @@ def alignment_of(config: TableData, file: TableFile, progress: Progress = no_pro
     return found
 
 
-def _write_array(path: Path, array: npt.NDArray[Any]) -> None:
+def _write_array(path: Path, array: Array) -> None:
     content = io.BytesIO()
     np.save(content, array, allow_pickle=False)
     write_atomically(path, content.getvalue())
 
 
-def _read_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = np.load(path, allow_pickle=False)
+def _read_array(path: Path, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> Array:
+    array: Array = np.load(path, allow_pickle=False)
     if array.dtype != dtype or array.shape != shape:
         raise ValueError(f"{path.name} holds {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}")
     return array

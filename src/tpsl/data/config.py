@@ -67,13 +67,6 @@ def _words_stay_words(value: object) -> object:
     return value
 
 
-def _check_class_values(values: tuple[str, ...] | None, classes: int) -> None:
-    if values is not None and not len(set(values)) == len(values) == classes:
-        found = len(set(values))
-        instead = f": for {found} classes set classes to {found}" if found == len(values) >= 2 else ""
-        raise ValueError(f"class_values needs {classes} different values, one a class, not {found}{instead}")
-
-
 def _moment_as_text(value: object) -> object:
     """YAML reads 2026-11-14 as a date and 17 as a number; here both are text."""
     is_moment = isinstance(value, date | int | float) and not isinstance(value, bool)
@@ -100,6 +93,37 @@ class _Model(BaseModel):
     """Frozen, strict (no text where a number belongs) and closed (an unknown key is an error)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class _Labelled(_Model):
+    """Records of a user: classes in the words of the user, a split, and maybe only those since some time."""
+
+    classes: Classes = Field(default=2, le=1_000_000)
+    class_values: ClassValues = Field(
+        default=None, description="The labels in class order, if they are not the integers 0 to classes-1."
+    )
+    split: Literal["random", "chronological"] = Field(
+        default="random",
+        description="'chronological': the last records by their time (`time` of a table, `times` of a source) are the "
+        "test set.",
+    )
+    since: Since = None
+    test_fraction: TestFraction = 0.2
+    split_seed: SplitSeed = 0
+
+    @model_validator(mode="after")
+    def _a_value_for_each_class(self) -> Self:
+        values = self.class_values
+        if values is not None and not len(set(values)) == len(values) == self.classes:
+            found = len(set(values))
+            instead = f": for {found} classes set classes to {found}" if found == len(values) >= 2 else ""
+            raise ValueError(f"class_values needs {self.classes} different values, one a class, not {found}{instead}")
+        return self
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The labels in class order, as text."""
+        return self.class_values or tuple(str(number) for number in range(self.classes))
 
 
 class FlightsData(_Model):
@@ -312,7 +336,7 @@ class LabelFile(TableFile):
         return [*super()._role_columns(), *([] if self.label is None else [self.label])]
 
 
-class TableData(_Model):
+class TableData(_Labelled):
     """Any tables: one file for each feature party, one for the label party, joined by record id."""
 
     source: Literal["table"] = Field("table", description=SOURCE)
@@ -320,17 +344,6 @@ class TableData(_Model):
         description="The file of each feature party."
     )
     label: LabelFile = Field(description="The label party's file.")
-    classes: Classes = Field(default=2, le=1_000_000)
-    class_values: ClassValues = Field(
-        default=None,
-        description="The label column's values in class order, if they are not the integers 0 to classes-1.",
-    )
-    split: Literal["random", "chronological"] = Field(
-        default="random", description="'chronological': the last records by the `time` column are the test set."
-    )
-    since: Since = None
-    test_fraction: TestFraction = 0.2
-    split_seed: SplitSeed = 0
     categories: Literal["index", "hash"] = Field(
         default="index",
         description="'index': a vocabulary of the training records; 'hash': a fixed number of buckets a field.",
@@ -363,7 +376,6 @@ class TableData(_Model):
                 if file.time is None:
                     what = "a chronological split" if self.split == "chronological" else "`since`"
                     raise ValueError(f"{file.path}: {what} needs `time`, the column with the time of a record")
-        _check_class_values(self.class_values, self.classes)
         return self
 
     def _check_alignment(self, alignment: AlignmentConfig) -> None:
@@ -390,43 +402,22 @@ class TableData(_Model):
         """Whether each alignment makes records with new ids, under which the same people come again."""
         return self.alignment is not None and self.alignment.mode == "label-only"
 
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The labels in class order, as text."""
-        return self.class_values or tuple(str(number) for number in range(self.classes))
 
-
-class OwnData(_Model):
+class OwnData(_Labelled):
     """Records of any kind, from a source that each party brings itself: `inputs` in its local file."""
 
     source: Literal["own"] = Field("own", description=SOURCE)
     parties: Annotated[Names, Field(min_length=1)] = Field(description="Names of the feature parties.")
-    classes: int = Field(default=2, ge=2, le=1_000_000, description="Number of classes of the label.")
-    class_values: ClassValues = Field(
-        default=None, description="The labels in class order, if they are not the integers 0 to classes-1."
-    )
     label_features: bool = Field(
         default=False, description="The label party's source gives inputs too, which a bottom half of its own reads."
     )
-    split: Literal["random", "chronological"] = Field(
-        default="random", description="'chronological': the last records by the sources' `times` are the test set."
-    )
-    since: Since = None
-    test_fraction: TestFraction = 0.2
-    split_seed: Seed = Field(default=0, description="Seed of the random split.")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         for party in self.parties:
             if party == "label" or self.parties.count(party) > 1:
                 raise ValueError(f"parties: each feature party needs a name of its own, other than label: {party!r}")
-        _check_class_values(self.class_values, self.classes)
         return self
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The labels in class order, as text."""
-        return self.class_values or tuple(str(number) for number in range(self.classes))
 
 
 class PackageData(_Model, ABC):

@@ -6,16 +6,20 @@ frame calls a category, is a category; numbers and truth values are numbers.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from tpsl.data.rawtable import RawTable
+from tpsl.spill import ArrowArray
 from tpsl.tables import DataError
 from tpsl.tables.columns import Place, is_text, numbers, texts
 from tpsl.tables.reading import one_array
 from tpsl.tables.spelling import Spelling
+
+Frame: TypeAlias = Any
+"""A data frame of any library, or an array: none of them is needed here."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Block:
     """Columns in order: an array of numbers each (NaN: missing), or a categorical Arrow array of text."""
 
     names: tuple[str, ...]
-    columns: tuple[Any, ...]
+    columns: tuple[ArrowArray, ...]
     rows: int
 
     @property
@@ -35,7 +39,7 @@ class Block:
         """Return the columns of both, this one's first."""
         return Block((*self.names, *other.names), (*self.columns, *other.columns), self.rows)
 
-    def table(self, positions: Sequence[int], ids: Any) -> RawTable:
+    def table(self, positions: Sequence[int], ids: ArrowArray) -> RawTable:
         """Return some of the columns as one party's table."""
         chosen = [(self.names[at], self.columns[at], self.categorical[at]) for at in positions]
         return RawTable(
@@ -51,7 +55,7 @@ def is_frame(values: object) -> bool:
     return hasattr(values, "columns") and hasattr(values, "shape")
 
 
-def read_block(name: str, values: Any, categorical: Sequence[bool] | None = None) -> Block:
+def read_block(name: str, values: Frame, categorical: Sequence[bool] | None = None) -> Block:
     """Return the columns of a data frame, or of an array of numbers as x0, x1, ...; errors name block, column and row.
 
     With `categorical` these columns are read as categories and the others as numbers, whatever the frame's types: so
@@ -78,11 +82,11 @@ def read_block(name: str, values: Any, categorical: Sequence[bool] | None = None
     return Block(tuple(table.column_names), tuple(columns), table.num_rows)
 
 
-def _as_arrow(frame: Any) -> Any:
+def _as_arrow(frame: Frame) -> ArrowArray:
     if type(frame).__module__.split(".")[0] == "pandas":
         return pa.Table.from_pandas(frame, preserve_index=False)
     return pa.table(frame)
 
 
-def _is_category(kind: Any) -> bool:
+def _is_category(kind: ArrowArray) -> bool:
     return bool(pa.types.is_dictionary(kind) or is_text(kind))

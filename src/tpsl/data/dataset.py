@@ -20,6 +20,7 @@ from tpsl.data.rawtable import NO_LABEL, same_ids_or_error
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, Relabelling
 from tpsl.data.true_labels import TrueLabels
 from tpsl.progress import Progress, no_progress
+from tpsl.spill import ArrowArray
 from tpsl.tables import DataError
 
 
@@ -37,7 +38,7 @@ class Dataset:
         return len(self.ids)
 
     @property
-    def ids(self) -> Any:
+    def ids(self) -> ArrowArray:
         """The ids of the records, a `pa.Array` of strings."""
         return self.label_side.records.ids
 
@@ -126,7 +127,7 @@ def load_feature_party(
     party: str = "feature",
     progress: Progress = no_progress,
     *,
-    source: Any = None,
+    source: own.Source = None,
     relabelling: Relabelling | None = None,
     encoder: EncoderState | None = None,
 ) -> FeatureSide:
@@ -156,7 +157,7 @@ def load_label_party(
     progress: Progress = no_progress,
     *,
     late_labels: bool = False,
-    source: Any = None,
+    source: own.Source = None,
     relabelling: Relabelling | None = None,
     encoder: EncoderState | None = None,
 ) -> LabelSide:
@@ -181,7 +182,7 @@ def load(
     progress: Progress = no_progress,
     *,
     late_labels: bool = False,
-    sources: Mapping[str, Any] = MappingProxyType({}),
+    sources: Mapping[str, own.Source] = MappingProxyType({}),
     relabelling: Relabelling | None = None,
     encoders: Mapping[str, EncoderState] = MappingProxyType({}),
 ) -> Dataset:
@@ -192,17 +193,17 @@ def load(
     the source has other labels from the beginning, before anything is derived from them.
     """
 
-    def own(party: str) -> dict[str, Any]:
+    def given(party: str) -> dict[str, Any]:
         return {"source": sources.get(party), "encoder": encoders.get(party), "relabelling": relabelling}
 
-    label = load_label_party(config, progress, late_labels=late_labels, **own("label"))
-    sides = [load_feature_party(config, party, progress, **own(party)) for party in feature_party_names(config)]
+    label = load_label_party(config, progress, late_labels=late_labels, **given("label"))
+    sides = [load_feature_party(config, party, progress, **given(party)) for party in feature_party_names(config)]
     ids = label.records.ids
     for side in sides:
         same_ids_or_error(f"party {side.party!r}", side.ids, "the label party", ids, in_time(config))
     return Dataset({side.party: side for side in sides}, label)
 
 
-def _no_source(config: DataConfig, party: str, source: Any) -> None:
+def _no_source(config: DataConfig, party: str, source: own.Source) -> None:
     if source is not None:
         raise DataError(f"{party!r} brings inputs of its own, but the job's data are {config.source!r}, not own")

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +29,21 @@ import pyarrow.parquet
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import ColumnStack, empty, mask_of, parts, taken
-from tpsl.data.rawtable import KINDS, Order, RawTable, pieces_of
-from tpsl.data.row_encoder import FIRST_VALUE, MISSING, UNSEEN, VERSION, Record, RowEncoder, Standard, stable_hash
+from tpsl.data.rawtable import KINDS, RawTable, pieces_of
+from tpsl.data.row_encoder import (
+    FIRST_VALUE,
+    MISSING,
+    UNSEEN,
+    VERSION,
+    Content,
+    Record,
+    RowEncoder,
+    Standard,
+    stable_hash,
+)
 from tpsl.files import make_private_folder, read_plain, write_atomically
 from tpsl.progress import Progress, no_progress
+from tpsl.spill import Array, ArrowArray
 from tpsl.tables import DataError
 from tpsl.tables.reading import new_parquet
 
@@ -75,8 +85,8 @@ _STATE, _VOCABULARIES = "encoder.json", "vocabularies.parquet"
 
 FieldRows = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
-Pieces = Callable[[], Iterator[Any]]
-"""A field, piece by piece, as often as it is asked for."""
+Pieces = Callable[[], Iterator[npt.NDArray[np.float64]]]
+"""A field of numbers, piece by piece, as often as it is asked for."""
 _COUNTED_AT_ONCE = 1 << 20
 
 
@@ -84,14 +94,14 @@ _COUNTED_AT_ONCE = 1 << 20
 class Vocabulary:
     """The values that enough training records have, in order of their text."""
 
-    values: Any  # pa.Array of text
+    values: ArrowArray  # of text
 
     @property
     def size(self) -> int:
         """Number of rows of the field."""
         return FIRST_VALUE + len(self.values)
 
-    def rows(self, values: Any) -> FieldRows:
+    def rows(self, values: ArrowArray) -> FieldRows:
         """Return each record's row within the field."""
         codes, distinct = codes_and_values(values)
         known = pc.index_in(distinct, value_set=self.values.cast(distinct.type)).fill_null(UNSEEN - FIRST_VALUE)
@@ -103,10 +113,10 @@ class _ValueCounts:
     """How often each text occurs; in memory bounded by the number of different ones."""
 
     def __init__(self) -> None:
-        self._waiting: list[Any] = []
+        self._waiting: list[ArrowArray] = []
         self._distinct = self._counted = 0
 
-    def add(self, values: Any, counts: npt.NDArray[np.int64]) -> None:
+    def add(self, values: ArrowArray, counts: npt.NDArray[np.int64]) -> None:
         """Count further texts, each of which stands there once."""
         occur = counts > 0
         self._waiting.append(pa.table({"value": values.filter(pa.array(occur)), "count": counts[occur]}))
@@ -114,7 +124,7 @@ class _ValueCounts:
         if self._counted > 2 * self._distinct + _COUNTED_AT_ONCE:
             self._add_up()
 
-    def values_with(self, least: int) -> Any:
+    def values_with(self, least: int) -> ArrowArray:
         """Return the texts that occur at least so often, in order."""
         self._add_up()
         (found,) = self._waiting
@@ -133,7 +143,7 @@ class IndexedCategories:
 
     min_count: int = 1
 
-    def learn(self, pieces: Iterable[Any], training: Mask) -> Vocabulary:
+    def learn(self, pieces: Iterable[ArrowArray], training: Mask) -> Vocabulary:
         """Learn from a field, piece by piece; `training` says of which rows."""
         counted, start = _ValueCounts(), 0
         for values in pieces:
@@ -150,7 +160,7 @@ class HashedCategories:
 
     buckets: int
 
-    def learn(self, pieces: Iterable[Any], training: Mask) -> "HashedCategories":
+    def learn(self, pieces: Iterable[ArrowArray], training: Mask) -> "HashedCategories":
         """Learn nothing."""
         return self
 
@@ -159,7 +169,7 @@ class HashedCategories:
         """Number of rows of the field."""
         return 1 + self.buckets
 
-    def rows(self, values: Any) -> FieldRows:
+    def rows(self, values: ArrowArray) -> FieldRows:
         """Return each record's row within the field."""
         codes, distinct = codes_and_values(values)
         row_of_code = np.zeros(len(distinct) + 1, dtype=np.int32)
@@ -196,19 +206,17 @@ class EncoderState:
         return tuple(column for name, standard in self.numbers.items() for column in standard.column_names(name))
 
     def encode(
-        self, table: RawTable, order: Order | None = None, folder: Path | None = None, progress: Progress = no_progress
+        self, table: RawTable, order: Rows | None = None, folder: Path | None = None, progress: Progress = no_progress
     ) -> Features:
         """Return the features of a table, whose fields may be in another order and more than were learned from.
 
         `order` chooses rows and puts them into order; `folder` is as in `learn`.
         """
+        absent = [*(set(self.categories) - set(table.categorical)), *(set(self.numbers) - set(table.numeric))]
+        if absent:
+            raise DataError(f"{table.name}: there is no column {min(absent)!r}, which the encoder has learned from")
         encoding = _Encoding(table, order, folder, len(self.categories) + len(self.numbers), progress)
-        for name, category in self.categories.items():
-            encoding.add_category(category, _present(table, table.categorical, name))
-        categorical = encoding.categories()
-        for name, standard in self.numbers.items():
-            encoding.add_number(standard, _present(table, table.numeric, name))
-        return self.features(categorical, encoding.numbers())
+        return self.features(encoding.categories(self.categories.items()), encoding.numbers(self.numbers.items()))
 
     def encode_records(self, records: Sequence[Record]) -> Features:
         """Return the features of a few records, mappings from column to value: bit for bit those of a table of them.
@@ -232,11 +240,11 @@ class EncoderState:
         """Return arrays that this state has encoded as features."""
         return Features(categorical, numeric, self.embedding_rows, tuple(self.categories), self.numeric_fields)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Content:
         """Return the state as JSON can hold it, for a `RowEncoder`."""
         return self._described(lambda vocabulary: {"values": vocabulary.values.to_pylist()})
 
-    def _described(self, described: Callable[[Vocabulary], dict[str, Any]]) -> dict[str, Any]:
+    def _described(self, described: Callable[[Vocabulary], Content]) -> Content:
         return {
             "version": VERSION,
             "columns": dict(self.columns),
@@ -295,7 +303,7 @@ def learn(
     table: RawTable,
     categories: Categories,
     train: Rows,
-    order: Order | None = None,
+    order: Rows | None = None,
     folder: Path | None = None,
     progress: Progress = no_progress,
 ) -> tuple[EncoderState, Features]:
@@ -305,24 +313,27 @@ def learn(
     arrays go there, and memory does not grow with the number of rows.
     """
     training = mask_of(len(table), train if order is None else taken(order, train))
+    learned, standards = dict[str, Vocabulary | HashedCategories](), dict[str, Standard]()
+
+    def learned_categories() -> Iterator[tuple[str, Vocabulary | HashedCategories]]:
+        for name, values in table.categorical.items():
+            learned[name] = categories.learn(pieces_of(values), training)
+            if sum(part.size for part in learned.values()) > np.iinfo(np.int32).max:
+                raise DataError(f"{table.name}: with column {name!r} the embedding table has more than 2**31 rows")
+            yield name, learned[name]
+
+    def learned_numbers() -> Iterator[tuple[str, Standard]]:
+        for name, values in table.numeric.items():
+            standards[name] = _standard(partial(pieces_of, values), training)
+            yield name, standards[name]
+
     encoding = _Encoding(table, order, folder, len(table.categorical) + len(table.numeric), progress)
-    learned: dict[str, Vocabulary | HashedCategories] = {}
-    for name in table.categorical:
-        pieces = partial(pieces_of, table.categorical, name)
-        learned[name] = categories.learn(pieces(), training)
-        if sum(part.size for part in learned.values()) > np.iinfo(np.int32).max:
-            raise DataError(f"{table.name}: with column {name!r} the embedding table has more than 2**31 rows")
-        encoding.add_category(learned[name], pieces)
-    categorical, standards = encoding.categories(), dict[str, Standard]()
-    for name in table.numeric:
-        pieces = partial(pieces_of, table.numeric, name)
-        standards[name] = _standard(pieces, training)
-        encoding.add_number(standards[name], pieces)
+    arrays = encoding.categories(learned_categories()), encoding.numbers(learned_numbers())
     columns = table.columns or dict.fromkeys(learned, "category") | dict.fromkeys(standards, "number")
     decimal = "," if table.dialect.decimal_comma else "."
     styles = {name: written.style for name, written in table.spellings.items() if written.style}
     state = EncoderState(learned, standards, columns, table.missing, decimal, styles)
-    return state, state.features(categorical, encoding.numbers())
+    return state, state.features(*arrays)
 
 
 def _standard(pieces: Pieces, training: Mask) -> Standard:
@@ -344,70 +355,61 @@ def _standard(pieces: Pieces, training: Mask) -> Standard:
     return Standard(mean, math.sqrt(squares.mean()), values.count < int(np.count_nonzero(training)))
 
 
+@dataclass
 class _Encoding:
-    """The encoded arrays of a table while its fields are added, one after the other."""
+    """The encoding of a table, field by field, into arrays in memory or in a folder."""
 
-    def __init__(
-        self, table: RawTable, order: Order | None, folder: Path | None, fields: int, progress: Progress
-    ) -> None:
-        self._rows = len(table)
-        rows = self._rows if order is None else len(order)
-        self._order, self._first_row, self._added = order, 0, 0
-        self._categorical, self._numeric = (
-            ColumnStack(dtype, rows, None if folder is None else folder / f"{name}.npy")
-            for name, dtype in (("categorical", np.int32), ("numeric", np.float32))
-        )
-        self._progress, self._fields, self._what = progress, fields, f"encoding {Path(table.name).name}"
+    table: RawTable
+    order: Rows | None
+    folder: Path | None
+    fields: int
+    progress: Progress
+    added: int = 0
 
-    def add_category(self, part: Vocabulary | HashedCategories, pieces: Pieces) -> None:
-        """Add the next categorical field."""
-        first = np.int32(self._first_row)
-        self._categorical.add(self._chosen(np.int32, (part.rows(values) + first for values in pieces())))
-        self._first_row += part.size
-        self._tell()
+    def categories(self, parts: Iterable[tuple[str, Vocabulary | HashedCategories]]) -> npt.NDArray[np.int32]:
+        """Return the fields of categories, which take the rows of the embedding table one after the other."""
+        stack, first = self._stack("categorical", np.int32), np.int32(0)
+        for name, part in parts:
+            stack.add(self._chosen(np.int32, (part.rows(v) + first for v in pieces_of(self.table.categorical[name]))))
+            first += np.int32(part.size)
+            self._tell()
+        return stack.finish()
 
-    def add_number(self, standard: Standard, pieces: Pieces) -> None:
-        """Add the next number."""
-        for at in range(len(standard.column_names(""))):
-            encoded = (standard.columns(values)[at] for values in pieces())
-            self._numeric.add(self._chosen(np.float32, encoded))
-        self._tell()
+    def numbers(self, parts: Iterable[tuple[str, Standard]]) -> npt.NDArray[np.float32]:
+        """Return the fields of numbers, each with its indicator, if it has one."""
+        stack = self._stack("numeric", np.float32)
+        for name, part in parts:
+            for at in range(len(part.column_names(name))):
+                encoded = (part.columns(values)[at] for values in pieces_of(self.table.numeric[name]))
+                stack.add(self._chosen(np.float32, encoded))
+            self._tell()
+        return stack.finish()
 
-    def categories(self) -> npt.NDArray[np.int32]:
-        """Return the categories, when all are added."""
-        return self._categorical.finish()
+    def _stack(self, name: str, dtype: npt.DTypeLike) -> ColumnStack:
+        rows = len(self.table if self.order is None else self.order)
+        return ColumnStack(dtype, rows, None if self.folder is None else self.folder / f"{name}.npy")
 
-    def numbers(self) -> npt.NDArray[np.float32]:
-        """Return the numbers, when all are added."""
-        return self._numeric.finish()
-
-    def _chosen(self, dtype: npt.DTypeLike, encoded: Iterator[npt.NDArray[Any]]) -> Iterator[npt.NDArray[Any]]:
+    def _chosen(self, dtype: npt.DTypeLike, encoded: Iterator[Array]) -> Iterator[Array]:
         """Yield the rows that were chosen, in their order."""
-        if self._order is None:
+        if self.order is None:
             yield from encoded
             return
-        column, done = empty(self._rows, dtype), 0
+        column, done = empty(len(self.table), dtype), 0
         for piece in encoded:
             column[done : done + len(piece)] = piece
             done += len(piece)
-        for part in parts(len(self._order)):
-            yield column[self._order[part]]
+        for part in parts(len(self.order)):
+            yield column[self.order[part]]
 
     def _tell(self) -> None:
-        self._added += 1
-        self._progress(self._added, self._fields, self._what)
+        self.added += 1
+        self.progress(self.added, self.fields, f"encoding {Path(self.table.name).name}")
 
 
-def codes_and_values(values: Any) -> tuple[npt.NDArray[np.int32], Any]:
+def codes_and_values(values: ArrowArray) -> tuple[npt.NDArray[np.int32], ArrowArray]:
     """Number the distinct values; a missing one gets -1."""
     encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
     return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), encoded.dictionary
-
-
-def _present(table: RawTable, fields: Mapping[str, Any], name: str) -> Pieces:
-    if name not in fields:
-        raise DataError(f"{table.name}: there is no column {name!r}, which the encoder has learned from")
-    return partial(pieces_of, fields, name)
 
 
 def _digest(path: Path) -> str:

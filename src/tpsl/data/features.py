@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import is_mapped, release_pages
+from tpsl.spill import Array
 from tpsl.tables import DataError
 
 _ROWS_AT_ONCE = 1 << 18
@@ -152,7 +153,7 @@ class RecentPages:
         return True
 
 
-Arrays = tuple[npt.NDArray[Any], ...]
+Arrays = tuple[Array, ...]
 
 
 class Inputs(Protocol):

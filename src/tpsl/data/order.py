@@ -22,6 +22,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.data.out_of_core import Rows as Rows
 from tpsl.data.out_of_core import ascending, counting, empty, others
 from tpsl.tables import DataError
 
@@ -29,7 +30,7 @@ _DRAWN_AT_ONCE = 1 << 18
 """Words; more are drawn by several threads, each from its own place in the stream and in memory of its own."""
 
 
-def permutation(size: int, *key: int) -> npt.NDArray[np.int64]:
+def permutation(size: int, *key: int) -> Rows:
     """Return the permutation of `range(size)` that belongs to `key` (non-negative integers).
 
     Definition: let `b = max(1, (size - 1).bit_length())`; word `i` of `PCG64(SeedSequence(key))` has its
@@ -69,8 +70,6 @@ def position_mask(size: int) -> int:
     return (1 << max(1, (size - 1).bit_length())) - 1
 
 
-Rows = npt.NDArray[np.int64]
-
 # Keys of the random streams of this room; a number is never reused for another purpose.
 SPLIT_STREAM, SUBSET_STREAM, BATCH_STREAM, VALIDATION_STREAM, FOLD_STREAM, STATISTIC_STREAM = 1, 2, 3, 4, 5, 6
 BLOCK_STREAM, WINDOW_STREAM = 7, 8
@@ -105,10 +104,8 @@ BLOCK_ROWS = 1 << 14
 WINDOW_BLOCKS = 16
 """Both are part of what two sides agree on: other numbers are another order."""
 
-Positions = npt.NDArray[np.int64]
 
-
-def blockwise_part(rows: int, seed: int, epoch: int, start: int, stop: int) -> Positions:
+def blockwise_part(rows: int, seed: int, epoch: int, start: int, stop: int) -> Rows:
     """Return the rows at places `start` to `stop` of an epoch.
 
     Definition: blocks in the order `permutation(blocks, BLOCK_STREAM, seed, epoch)`; the rows of window w, as its
@@ -123,24 +120,24 @@ def blockwise_part(rows: int, seed: int, epoch: int, start: int, stop: int) -> P
 
 
 @lru_cache(maxsize=4)  # both parties in one process, and the turn of an epoch
-def _blocks(rows: int, seed: int, epoch: int) -> Positions:
+def _blocks(rows: int, seed: int, epoch: int) -> Rows:
     return permutation(-(-rows // BLOCK_ROWS), BLOCK_STREAM, seed, epoch)
 
 
 @lru_cache(maxsize=4)
-def _window_ends(rows: int, seed: int, epoch: int) -> Positions:
+def _window_ends(rows: int, seed: int, epoch: int) -> Rows:
     """Return how many rows the windows up to each one have; the last block of the table may be short."""
     sizes = np.minimum(rows - _blocks(rows, seed, epoch) * BLOCK_ROWS, BLOCK_ROWS)
     return np.cumsum(np.add.reduceat(sizes, range(0, len(sizes), WINDOW_BLOCKS)))
 
 
 @lru_cache(maxsize=4)  # a batch may lie in two windows, and the next one in the one after
-def _window(rows: int, seed: int, epoch: int, number: int) -> Positions:
+def _window(rows: int, seed: int, epoch: int, number: int) -> Rows:
     """Return the rows of a window in their order, as a read-only array."""
     blocks = _blocks(rows, seed, epoch)[number * WINDOW_BLOCKS : (number + 1) * WINDOW_BLOCKS]
     starts = (blocks * BLOCK_ROWS).tolist()
     together = np.concatenate([np.arange(start, min(start + BLOCK_ROWS, rows)) for start in starts])
-    shuffled: Positions = together[permutation(len(together), WINDOW_STREAM, seed, epoch, number)]
+    shuffled: Rows = together[permutation(len(together), WINDOW_STREAM, seed, epoch, number)]
     shuffled.flags.writeable = False
     return shuffled
 
@@ -149,7 +146,7 @@ Order = Literal["shuffled", "blockwise", "arrival"]
 
 
 @lru_cache(maxsize=2)  # both parties in one process, and the turn of an epoch
-def _epoch_order(rows: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+def _epoch_order(rows: int, seed: int, epoch: int) -> Rows:
     order = permutation(rows, BATCH_STREAM, seed, epoch)
     order.flags.writeable = False
     return order
@@ -187,7 +184,7 @@ class BatchPlan:
         """Return the number of steps in this number of epochs."""
         return epochs * self.batches_per_epoch
 
-    def batch(self, step: int) -> npt.NDArray[np.int64]:
+    def batch(self, step: int) -> Rows:
         """Return the row positions of a step (from 0; the step decides the epoch), as a read-only array."""
         if step < 0:
             raise ValueError(f"steps count from 0, there is no step {step}")
@@ -195,11 +192,11 @@ class BatchPlan:
         start, stop = batch * self.batch_size, min((batch + 1) * self.batch_size, self.rows)
         return self._part(epoch, start, stop)
 
-    def epoch(self, epoch: int) -> npt.NDArray[np.int64]:
+    def epoch(self, epoch: int) -> Rows:
         """Return the row positions of a whole epoch, from 0, in the order of its steps, as a read-only array."""
         return self._part(epoch, 0, self.rows)
 
-    def _part(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+    def _part(self, epoch: int, start: int, stop: int) -> Rows:
         if self.order == "shuffled":
             return _epoch_order(self.rows, self.seed, epoch)[start:stop]
         if self.order == "blockwise":

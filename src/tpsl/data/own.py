@@ -15,7 +15,7 @@ order, in any order. What is given for a row must not depend on the other rows, 
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +28,13 @@ from tpsl.data.party_file import TimeStack
 from tpsl.data.rawtable import RawTable
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, Relabelling
 from tpsl.data.true_labels import TrueLabels
+from tpsl.spill import Array, ArrowArray
 from tpsl.tables import DataError
 from tpsl.tables.columns import Place, class_numbers, recent_times, record_ids, require_recent, times
 from tpsl.tables.spelling import Spelling
+
+Source: TypeAlias = Any
+"""A source as described above, a callable that makes it, or what it gives: an object of the user."""
 
 
 class SourceInputs:
@@ -40,10 +44,10 @@ class SourceInputs:
     first one.
     """
 
-    def __init__(self, name: str, source: Any, order: Rows) -> None:
+    def __init__(self, name: str, source: Source, order: Rows) -> None:
         self._name, self._order = name, order
         self._give = _giver(name, source)
-        self._kinds: list[tuple[Any, tuple[int, ...]]] | None = None
+        self._kinds: list[tuple[np.dtype[np.generic], tuple[int, ...]]] | None = None
         self.batch(np.arange(min(2, len(order))))
 
     def __len__(self) -> int:
@@ -72,7 +76,7 @@ class SourceInputs:
         return arrays
 
 
-def _giver(name: str, source: Any) -> Callable[[Rows], Any]:
+def _giver(name: str, source: Source) -> Callable[[Rows], Source]:
     if callable(getattr(source, "batch", None)):
         return source.batch  # type: ignore[no-any-return]
     if hasattr(source, "__getitem__"):
@@ -80,17 +84,17 @@ def _giver(name: str, source: Any) -> Callable[[Rows], Any]:
     raise DataError(f"{name}: has neither batch(rows) nor __getitem__")
 
 
-def _stacked(items: Sequence[Any]) -> Any:
+def _stacked(items: Sequence[Source]) -> Array | tuple[Array, ...]:
     if isinstance(items[0], tuple | list):
         return tuple(np.stack([np.asarray(part) for part in parts]) for parts in zip(*items, strict=True))
     return np.stack([np.asarray(item) for item in items])
 
 
-def _words(kinds: Sequence[tuple[Any, tuple[int, ...]]]) -> str:
+def _words(kinds: Sequence[tuple[np.dtype[np.generic], tuple[int, ...]]]) -> str:
     return ", ".join(f"{dtype} of shape {('rows', *shape)}" for dtype, shape in kinds).replace("'", "")
 
 
-def feature_side(config: OwnData, party: str, given: Any) -> FeatureSide:
+def feature_side(config: OwnData, party: str, given: Source) -> FeatureSide:
     """Return a feature party's side; `given` is its source, or a callable that makes it."""
     name, source = _made(party, given)
     ids, order = _in_canonical_order(config, name, source)
@@ -99,7 +103,7 @@ def feature_side(config: OwnData, party: str, given: Any) -> FeatureSide:
 
 
 def label_side(
-    config: OwnData, given: Any, *, late_labels: bool = False, relabelling: Relabelling | None = None
+    config: OwnData, given: Source, *, late_labels: bool = False, relabelling: Relabelling | None = None
 ) -> LabelSide:
     """Return the label party's side; a label that is None comes late."""
     name, source = _made("label", given)
@@ -118,19 +122,19 @@ def label_side(
     return LabelSide(records, TrueLabels(labels[order], names))
 
 
-def source_ids(party: str, given: Any) -> Any:
+def source_ids(party: str, given: Source) -> ArrowArray:
     """Return the ids of all records of a party's source, in the source's own order."""
     name, source = _made(party, given)
     return record_ids(_column(name, source, "ids"), Place(name, "ids"))
 
 
-def source_inputs(party: str, given: Any) -> SourceInputs:
+def source_inputs(party: str, given: Source) -> SourceInputs:
     """Return the inputs of all records of a party's source, in the source's own order; it needs no labels."""
     name, source = _made(party, given)
     return SourceInputs(name, source, np.arange(len(source.ids), dtype=np.int64))
 
 
-def _made(party: str, given: Any) -> tuple[str, Any]:
+def _made(party: str, given: Source) -> tuple[str, Source]:
     """Return what errors call a source, and the source."""
     name = f"the inputs of {party!r}"
     if given is None:
@@ -142,7 +146,7 @@ def _made(party: str, given: Any) -> tuple[str, Any]:
     return name, given() if makes_it else given
 
 
-def _in_canonical_order(config: OwnData, name: str, source: Any) -> tuple[Any, Rows]:
+def _in_canonical_order(config: OwnData, name: str, source: Source) -> tuple[ArrowArray, Rows]:
     """Return the ids in the canonical order, and where each record stands in the source."""
     ids = record_ids(_column(name, source, "ids"), Place(name, "ids"))
     stacked, recent = TimeStack(), None
@@ -157,7 +161,7 @@ def _in_canonical_order(config: OwnData, name: str, source: Any) -> tuple[Any, R
     return ids.take(order), order
 
 
-def _column(name: str, source: Any, attribute: str) -> Any:
+def _column(name: str, source: Source, attribute: str) -> ArrowArray:
     """Return what a source has for each record as a column."""
     values = getattr(source, attribute, None)
     if values is None:
@@ -172,7 +176,7 @@ def _column(name: str, source: Any, attribute: str) -> Any:
     return column
 
 
-def _with_other_labels(source: Any, labels: npt.NDArray[np.int64], class_values: tuple[str, ...] | None) -> Any:
+def _with_other_labels(source: Source, labels: npt.NDArray[np.int64], class_values: tuple[str, ...] | None) -> Source:
     """Return a source that has other labels itself, so that inputs which it derives from them change with them.
 
     Where the source's labels cannot be replaced, they are others only for whoever reads them from here.

@@ -5,11 +5,10 @@ are made of, those of text files and of object storage go into a spill file too,
 machine stay where they are: each is read when it is needed.
 """
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from os import cpu_count
 from typing import Any
 
@@ -22,10 +21,11 @@ import pyarrow.ipc
 from tpsl.data import out_of_core
 from tpsl.data.encoder import EncoderState
 from tpsl.data.features import Features
-from tpsl.data.out_of_core import COLUMNS, RowStack, SpillFile, TextStack, empty, release_pages
-from tpsl.data.rawtable import KINDS, Fields, InPieces, RawTable, category_fields, number_fields
+from tpsl.data.out_of_core import COLUMNS, RowStack, TextStack, empty, spill_file
+from tpsl.data.rawtable import KINDS, Fields, RawTable, fields_of
 from tpsl.data.sides import Relabelling, as_text
 from tpsl.progress import Progress, no_progress
+from tpsl.spill import ArrowArray, SpillFile
 from tpsl.tables import DataError
 from tpsl.tables.columns import (
     Place,
@@ -39,8 +39,6 @@ from tpsl.tables.columns import (
 from tpsl.tables.locations import Location, files_of
 from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, one_array, read_blocks, read_foreign, rows_in_parquet
 from tpsl.tables.spelling import Spelling
-
-Typed = Mapping[str, Any]  # column -> `pa.Array` as its kind reads it
 
 _DATED, _TIMED = "\0date", "\0time"
 """The times of records, which may be a column of features besides, in other words."""
@@ -95,17 +93,19 @@ class PartyFile:
         streamed = {} if large or not features else self.columns
         record_columns = [name for name in (self.id, self.time, self.unit) if name is not None]
         label_columns = [self.labels.column] if label and self.labels is not None else []
-        typed, records = _Collected(), _Records(self, label)
+        typed, records = _TypedColumns(), _Records(self, label)
         for block in self.blocks([*record_columns, *label_columns, *streamed], progress):
             records.add(block)
             typed.add(side_by_side(partial(self.typed, block), streamed))
-        columns = _Stored(self) if large else typed.finish()
-        shown = self.columns if features else {}
+        columns = (
+            {name: partial(self._stored, name, self.identity()) for name in self.columns} if large else typed.finish()
+        )
+        categorical, numeric = fields_of(self.columns if features else {}, columns)
         return RawTable(
             str(self.path),
             **records.finish(),
-            categorical=Fields(category_fields(shown), columns),
-            numeric=Fields(number_fields(shown), columns),
+            categorical=categorical,
+            numeric=numeric,
             columns=self.columns,
             missing=self.missing,
             dialect=self.dialect,
@@ -126,9 +126,19 @@ class PartyFile:
                 block.columns[labels.column] = as_text(after, labels.classes)
             yield block
 
-    def typed(self, block: Block, name: str) -> Any:
+    def typed(self, block: Block, name: str) -> ArrowArray:
         """Return a column that features are made of, as its kind reads it."""
         return KINDS[self.columns[name]].read(block.columns[name], self.place(block, name), self.spelling(name))
+
+    def _stored(self, name: str, identity: Mapping[str, object]) -> Iterator[ArrowArray]:
+        """Yield a column of features from the party's own files; one that has changed in the meantime is an error."""
+        self._require(identity)
+        yield from _long_pieces(self.typed(block, name) for block in self.blocks([name]))
+        self._require(identity)
+
+    def _require(self, identity: Mapping[str, object]) -> None:
+        if self.identity() != identity:
+            raise self.changed()
 
     def spelling(self, name: str) -> Spelling:
         """Return how a column is written: one object for all blocks, which a row that contradicts another fails."""
@@ -136,7 +146,7 @@ class PartyFile:
         written = Spelling(frozenset(["", *self.missing]), decimal, self.styles.get(name, ""))
         return self._spellings.setdefault(name, written)
 
-    def ids(self, block: Block) -> Any:
+    def ids(self, block: Block) -> ArrowArray:
         """Return the id of each record of a block."""
         if self.id is None:
             return numbered_ids(block.first, block.first + block.rows)
@@ -157,7 +167,7 @@ class PartyFile:
             return None
         return recent_times(moments, self.place(block, self.time), self._spellings[_TIMED], self.since)
 
-    def class_numbers(self, block: Block) -> Any:
+    def class_numbers(self, block: Block) -> npt.NDArray[np.int64]:
         """Return the class of each record of a block."""
         if self.labels is None:
             raise ValueError(f"{self.path}: there is no label column")
@@ -173,7 +183,7 @@ class PartyFile:
         """Return the error of a file that is another one than when it began to be read."""
         return DataError(f"{self.path}: has changed while it was read; begin again when it is complete")
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Return what tells the features of this file from all others, and from what it held at another time."""
         told = self.labels is not None and self.labels.column in self.columns and self.labels.relabelling
         return {
@@ -191,7 +201,7 @@ class PartyFile:
 
 def encode_file(
     state: EncoderState, path: Location, id: str | None = "id", progress: Progress = no_progress
-) -> Iterator[tuple[Any, Features]]:
+) -> Iterator[tuple[ArrowArray, Features]]:
     """Encode the records of a new file as `state` has learned to: yield their ids and features, block by block.
 
     The table is CSV or Parquet; other columns, and another order of columns, do not matter. Without an `id` column the
@@ -209,11 +219,10 @@ def encode_file(
     for block in file.blocks([*([] if id is None else [id]), *state.columns], progress):
         typed = {name: file.typed(block, name) for name in state.columns}
         ids = file.ids(block)
-        fields = Fields(category_fields(state.columns), typed), Fields(number_fields(state.columns), typed)
-        yield ids, state.encode(RawTable(str(path), ids, *fields))
+        yield ids, state.encode(RawTable(str(path), ids, *fields_of(state.columns, typed)))
 
 
-def side_by_side(work: Callable[[str], Any], names: Mapping[str, str]) -> dict[str, Any]:
+def side_by_side(work: Callable[[str], ArrowArray], names: Mapping[str, str]) -> dict[str, ArrowArray]:
     """Return what `work` makes of each name; PyArrow and NumPy let other threads run while they work on one."""
     with ThreadPoolExecutor(cpu_count()) as pool:
         return dict(zip(names, pool.map(work, names), strict=True))
@@ -265,7 +274,7 @@ class TimeStack:
 
     def __init__(self) -> None:
         self._bits = RowStack(np.int64, 1, COLUMNS)
-        self._blocks: list[tuple[int, np.dtype[Any]]] = []
+        self._blocks: list[tuple[int, np.dtype[np.generic]]] = []
         """Of each block the number of rows and the type, in which their 64 bits are to be read."""
 
     def add(self, moments: Times) -> None:
@@ -286,115 +295,61 @@ class TimeStack:
         return found.view(np.float64) if common == np.float64 else found
 
 
-class _Collected:
-    """Typed columns, block by block: in memory, or in a spill file once they are large."""
+class _TypedColumns:
+    """Columns as their kinds read them, block by block: in memory, or in a spill file once they are large."""
 
     def __init__(self) -> None:
-        self._waiting: list[dict[str, Any]] = []
+        self._waiting: list[dict[str, ArrowArray]] = []
         self._bytes = 0
-        self._spilled: _Spilled | None = None
+        self._spill: SpillFile | None = None
 
-    def add(self, columns: dict[str, Any]) -> None:
+    def add(self, columns: dict[str, ArrowArray]) -> None:
         """Take in the next records."""
         self._waiting.append(columns)
         self._bytes += sum(values.nbytes for values in columns.values())
-        if self._spilled is None and self._bytes > out_of_core.LARGE_BYTES:
-            self._spilled = _Spilled(list(columns))
-        if self._spilled is not None:
+        if self._spill is None and self._bytes > out_of_core.LARGE_BYTES:
+            self._spill = spill_file(len(columns))
+        if self._spill is not None:
             for block in self._waiting:
-                self._spilled.add(block)
-            self._waiting = []
+                for number, values in enumerate(block.values()):
+                    self._spill.write(_as_stream(values), number)
+            self._waiting = [{name: values[:0] for name, values in columns.items()}]
 
-    def finish(self) -> Typed:
+    def finish(self) -> Fields:
         """Return the columns."""
-        if self._spilled is not None:
-            return self._spilled
-        return {name: one_array([block[name] for block in self._waiting]) for name in self._waiting[0]}
+        if self._spill is None:
+            return {name: one_array([block[name] for block in self._waiting]) for name in self._waiting[0]}
+        return {name: partial(_spilled, self._spill, number) for number, name in enumerate(self._waiting[0])}
 
 
-class _OnDisk(InPieces):
-    """Columns on disk; each is read, piece by piece, when it is asked for, and not kept."""
+def _as_stream(values: ArrowArray) -> memoryview:
+    """Return an Arrow array as an Arrow stream."""
+    batch, stream = pa.record_batch({"": values}), pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, batch.schema, options=_COMPRESSED) as writer:
+        writer.write_batch(batch)
+    return memoryview(stream.getvalue())
 
-    def __getitem__(self, name: str) -> Any:
-        return one_array(list(self.pieces(name)))
 
-    def pieces(self, name: str) -> Iterator[Any]:
-        """Yield a column, piece by piece; a vocabulary is looked up once for each, so they are long."""
-        waiting, rows = list[Any](), 0
-        for block in self.blocks(name):
-            waiting.append(block)
-            rows += len(block)
-            if rows >= _PIECE_ROWS:
-                yield one_array(waiting)
-                waiting, rows = [], 0
-        if waiting:
+def _spilled(spill: SpillFile, number: int) -> Iterator[ArrowArray]:
+    """Yield a column from a spill file, piece by piece."""
+    streams = map(pa.ipc.open_stream, spill.pieces(number))
+    return _long_pieces(batch.column(0) for stream in streams for batch in stream)
+
+
+def _long_pieces(blocks: Iterable[ArrowArray]) -> Iterator[ArrowArray]:
+    """Yield a column, which comes in blocks of any size; a vocabulary is looked up once for each, so they are long."""
+    waiting, rows = list[ArrowArray](), 0
+    for block in blocks:
+        waiting.append(block)
+        rows += len(block)
+        if rows >= _PIECE_ROWS:
             yield one_array(waiting)
-
-    @abstractmethod
-    def blocks(self, name: str) -> Iterator[Any]:
-        """Yield a column in blocks of any size."""
-
-
-class _Stored(_OnDisk):
-    """Columns of a party's own Parquet files."""
-
-    def __init__(self, file: PartyFile) -> None:
-        self._file, self._identity = file, file.identity()
-
-    def blocks(self, name: str) -> Iterator[Any]:
-        """Yield a column in blocks; a file that has changed in the meantime is an error."""
-        self._require_unchanged()
-        yield from (self._file.typed(block, name) for block in self._file.blocks([name]))
-        self._require_unchanged()
-
-    def _require_unchanged(self) -> None:
-        if self._file.identity() != self._identity:
-            raise self._file.changed()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._file.columns)
-
-    def __len__(self) -> int:
-        return len(self._file.columns)
+            waiting, rows = [], 0
+    if waiting:
+        yield one_array(waiting)
 
 
-class _Spilled(_OnDisk):
-    """Typed columns in a spill file: of each block one Arrow stream after the other, one for each column."""
-
-    def __init__(self, names: list[str]) -> None:
-        self._spill, self._size = SpillFile(), 0
-        self._places: dict[str, list[slice]] = {name: [] for name in names}
-
-    def add(self, columns: dict[str, Any]) -> None:
-        """Write a block."""
-        for name, values in columns.items():
-            batch, stream = pa.record_batch({name: values}), pa.BufferOutputStream()
-            with pa.ipc.new_stream(stream, batch.schema, options=_COMPRESSED) as writer:
-                writer.write_batch(batch)
-            content = stream.getvalue()
-            self._spill.write(content)
-            self._places[name].append(slice(self._size, self._size + len(content)))
-            self._size += len(content)
-
-    @cached_property
-    def _content(self) -> npt.NDArray[np.uint8]:
-        return np.frombuffer(self._spill.mapped(), np.uint8)
-
-    def blocks(self, name: str) -> Iterator[Any]:
-        """Yield a column in blocks."""
-        for place in self._places[name]:
-            (batch,) = pa.ipc.open_stream(pa.py_buffer(self._content[place]))
-            yield batch.column(0)
-            release_pages(self._content)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-
-def numbered_ids(first: int, stop: int) -> Any:
+def numbered_ids(first: int, stop: int) -> ArrowArray:
     """Return numbers as text of twelve digits, so that their order as text is their order."""
     # Arrow reserves four bytes a digit, and has no place for those of more than 44 million ids at once.
     starts = range(first, max(stop, first + 1), _NUMBERED_AT_ONCE)

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from tpsl.data import out_of_core
 from tpsl.data.aligned import Alignment, alignment_of
@@ -15,10 +14,11 @@ from tpsl.data.features import Features
 from tpsl.data.order import Rows, split_rows
 from tpsl.data.out_of_core import cached, is_kept, keep, mapped, taken, taken_texts
 from tpsl.data.party_file import Labels, PartyFile
-from tpsl.data.rawtable import Order, RawTable, sorted_by_id
+from tpsl.data.rawtable import RawTable, sorted_by_id
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, OwnRecords, Relabelling
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.progress import Progress, no_progress
+from tpsl.spill import ArrowArray
 from tpsl.tables.locations import Location
 from tpsl.tables.reading import column_names, dialect_of
 
@@ -56,76 +56,59 @@ class Preparation:
         split = config.split, config.test_fraction, config.split_seed
         return cls(*split, categories, alignment=alignment, encoder=encoder)
 
-    def load_feature_side(self, party: str, file: PartyFile, progress: Progress = no_progress) -> FeatureSide:
-        """Read a feature party's file; encoded features that do not fit into memory are kept in the cache."""
-        place = self._place(file)
-        raw = file.read(label=False, features=not is_kept(place), progress=progress)
-        self._require_unchanged(file, place)
-        return self.feature_side(party, raw, place, progress)
-
-    def load_label_side(self, file: PartyFile, class_names: tuple[str, ...], progress: Progress) -> LabelSide:
-        """Read the label party's file; encoded features that do not fit into memory are kept in the cache."""
-        place = self._place(file)
-        raw = file.read(label=file.labels is not None, features=not is_kept(place), progress=progress)
-        self._require_unchanged(file, place)
-        side = self.label_side(raw, class_names, place, progress)
-        return side if self.alignment is None or file.id is None else _with_own_ids(side, raw, self.alignment)
-
-    def feature_side(
-        self, party: str, raw: RawTable, place: Path | None = None, progress: Progress = no_progress
-    ) -> FeatureSide:
-        """Order, split and encode a feature party's table; `place` is where encoded features may be kept."""
+    def feature_side(self, party: str, table: PartyFile | RawTable, progress: Progress = no_progress) -> FeatureSide:
+        """Order, split and encode a feature party's table; features of a file that are large go to the cache."""
+        raw, place = self._read(table, progress, label=False)
         order, train, test = self._rows(raw)
         encoder, features = self._encoded(raw, order, train, place, progress)
         return FeatureSide(party, self._ids(raw, order), features, train, test, encoder)
 
     def label_side(
-        self,
-        raw: RawTable,
-        class_names: tuple[str, ...],
-        place: Path | None = None,
-        progress: Progress = no_progress,
+        self, table: PartyFile | RawTable, class_names: tuple[str, ...], progress: Progress = no_progress
     ) -> LabelSide:
-        """Order, split and encode the label party's table; `place` is where encoded features may be kept.
+        """Order, split and encode the label party's table; features of a file that are large go to the cache.
 
         Where an alignment makes new records, one record of each unit has its label, and the others count as unknown.
         """
-        are_new = self.alignment is not None and self.alignment.makes_new_records
-        if self.alignment is not None and are_new and raw.units is not None:
-            one_each = self.alignment.with_one_record_for_each(raw.units)
-            further = int((one_each.rows != self.alignment.rows).sum())
-            counted = replace(self, alignment=one_each)
-            side = counted.label_side(replace(raw, units=None), class_names, place, progress)
-            return replace(side, records=replace(side.records, further_records=further))
+        raw, place = self._read(table, progress, label=True)
         order, train, test = self._rows(raw)
         has_features = bool(raw.columns or raw.categorical or raw.numeric)
         encoder, features = self._encoded(raw, order, train, place, progress) if has_features else (None, None)
-        ids, units = self._ids(raw, order), None if raw.units is None else _taken(raw.units, order)
-        records = LabelRecords(ids, features, class_names, train, test, units, encoder, are_new)
-        return LabelSide(records, TrueLabels(self._labels(raw, order), class_names))
-
-    def _ids(self, raw: RawTable, order: Order | None) -> Any:
-        return _taken(raw.ids, order) if self.alignment is None else self.alignment.ids()
-
-    def _labels(self, raw: RawTable, order: Order | None) -> npt.NDArray[np.int64]:
+        records = LabelRecords(self._ids(raw, order), features, class_names, train, test, encoder=encoder)
         if self.alignment is not None:
-            return self.alignment.labels(raw.labels)
+            own_ids = isinstance(table, PartyFile) and table.id is not None
+            return _aligned(records, raw, self.alignment, own_ids=own_ids)
         if raw.labels is None:
             raise ValueError(f"{raw.name}: the label party's table has no labels")
-        return raw.labels if order is None else taken(raw.labels, order)
+        labels = raw.labels if order is None else taken(raw.labels, order)
+        units = None if raw.units is None else _taken(raw.units, order)
+        return LabelSide(replace(records, units=units), TrueLabels(labels, class_names))
 
-    def order(self, raw: RawTable) -> Order | None:
+    def _read(self, table: PartyFile | RawTable, progress: Progress, *, label: bool) -> tuple[RawTable, Path | None]:
+        """Return a table, and where in the cache its encoded features belong, if it is a file."""
+        if isinstance(table, RawTable):
+            return table, None
+        place = self._place(table)
+        raw = table.read(label=label and table.labels is not None, features=not is_kept(place), progress=progress)
+        if self._place(table) != place:
+            raise table.changed()
+        return raw, place
+
+    def _ids(self, raw: RawTable, order: Rows | None) -> ArrowArray:
+        return _taken(raw.ids, order) if self.alignment is None else self.alignment.ids()
+
+    def order(self, raw: RawTable) -> Rows | None:
         """Return which rows of a table are the records, and in which order; None: all, as they are."""
         return raw.canonical_order() if self.alignment is None else self.alignment.rows
 
-    def _rows(self, raw: RawTable) -> tuple[Order | None, Rows, Rows]:
+    def _rows(self, raw: RawTable) -> tuple[Rows | None, Rows, Rows]:
         """Return the order of the records, and their split."""
         order = self.order(raw)
         records = len(raw) if order is None else len(order)
         return order, *split_rows(records, self.split, self.test_fraction, self.split_seed)
 
     def _encoded(
-        self, raw: RawTable, order: Order | None, train: Rows, place: Path | None, progress: Progress
+        self, raw: RawTable, order: Rows | None, train: Rows, place: Path | None, progress: Progress
     ) -> Encoded:
         def encoded(folder: Path | None) -> Encoded:
             if self.encoder is None:
@@ -149,21 +132,27 @@ class Preparation:
             str(file.path), {**file.identity(), "encoding": _ENCODING, "preparation": repr(self), "encoder": encoder}
         )
 
-    def _require_unchanged(self, file: PartyFile, place: Path) -> None:
-        if self._place(file) != place:
-            raise file.changed()
 
+def _aligned(records: LabelRecords, raw: RawTable, alignment: Alignment, *, own_ids: bool) -> LabelSide:
+    """Return aligned records with their labels, and with what the label party's file calls them, if it names them.
 
-def _with_own_ids(side: LabelSide, raw: RawTable, alignment: Alignment) -> LabelSide:
-    """Return aligned records with what the label party's file calls them, or with all its records if they are new."""
+    Where the alignment makes new records, these come with all records of the file instead.
+    """
+    names = records.class_names
     if not alignment.makes_new_records:
-        sorted_by_id(raw.name, raw.ids, raw.dialect)  # or an error: there each is unique
-        return replace(side, records=replace(side.records, own_ids=taken_texts(raw.ids, alignment.rows)))
+        units = None if raw.units is None else _taken(raw.units, alignment.rows)
+        if own_ids:
+            sorted_by_id(raw.name, raw.ids, raw.dialect)  # or an error: there each is unique
+            records = replace(records, own_ids=taken_texts(raw.ids, alignment.rows))
+        return LabelSide(replace(records, units=units), TrueLabels(alignment.labels(raw.labels), names))
+    known = alignment if raw.units is None else alignment.with_one_record_for_each(raw.units)
+    records = replace(records, ids_are_new=True, further_records=int((known.rows != alignment.rows).sum()))
+    side = LabelSide(records, TrueLabels(known.labels(raw.labels), names))
     labels = np.ones(len(raw), np.int64) if raw.labels is None else raw.labels  # or membership is the label
-    return replace(side, in_file=OwnRecords(raw.ids, TrueLabels(labels, side.labels.class_names)))
+    return replace(side, in_file=OwnRecords(raw.ids, TrueLabels(labels, names))) if own_ids else side
 
 
-def _taken(values: Any, order: Order | None) -> Any:
+def _taken(values: ArrowArray, order: Rows | None) -> ArrowArray:
     return values if order is None else taken_texts(values, order)
 
 
@@ -178,7 +167,7 @@ def feature_side(
     file = next(file for file in config.features if file.party == party)
     preparation = Preparation.of(config, alignment=alignment_of(config, file, progress), encoder=encoder)
     labels = label_column(config, relabelling=relabelling)
-    return preparation.load_feature_side(party, party_file(file, config, labels), progress)
+    return preparation.feature_side(party, party_file(file, config, labels), progress)
 
 
 def label_side(
@@ -195,7 +184,7 @@ def label_side(
     in_file, afterwards = (None, relabelling) if config.makes_new_records else (relabelling, None)
     file = party_file(config.label, config, label_column(config, late_labels, in_file))
     file = replace(file, id=id_column(config, config.label, file.path))
-    side = preparation.load_label_side(file, config.class_names, progress)
+    side = preparation.label_side(file, config.class_names, progress)
     if afterwards is None:
         return side
     return replace(side, labels=TrueLabels(afterwards(reveal(side.labels), config.classes), config.class_names))

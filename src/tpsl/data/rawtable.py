@@ -21,19 +21,18 @@ saved encoders name kinds (`tpsl.data.encoder`). A new rule is a new kind. A kin
 single values (`ROW_KINDS`), by the one definition in `tpsl.tables.spelling`, and makes the same fields of both.
 """  # noqa: E501
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.data.out_of_core import chosen, counting, is_ascending, parts, sorted_positions, taken
-from tpsl.data.row_encoder import ROW_KINDS, RowKind
+from tpsl.data.out_of_core import Rows, chosen, counting, is_ascending, parts, sorted_positions, taken
+from tpsl.data.row_encoder import ROW_KINDS, Numbers, RowKind
+from tpsl.spill import Array, ArrowArray
 from tpsl.tables import DataError, spelling
 from tpsl.tables.columns import NO_LABEL as NO_LABEL
 from tpsl.tables.columns import (
@@ -47,65 +46,36 @@ from tpsl.tables.columns import (
 from tpsl.tables.reading import PLAIN, Dialect
 from tpsl.tables.spelling import DAY_FIRST, HOURS, MONTH_FIRST, Spelling
 
-Order = npt.NDArray[np.int64]
-Facts = dict[str, float | int | str]
-"""What is known about records."""
-
 FIND_COMMON_RECORDS = "`tpsl align` brings the parties to the records that they have in common"
 """What helps parties whose records are not the same."""
 
 
-class InPieces(Mapping[str, Any]):
-    """Columns or fields that may lie on disk: one can be read whole, or piece by piece in the order of the rows."""
-
-    @abstractmethod
-    def pieces(self, name: str) -> Iterator[Any]:
-        """Yield a column, piece by piece."""
+Field = Array | ArrowArray | Callable[[], Iterator[Array | ArrowArray]]
+"""A column or field: in memory, or what yields it piece by piece, in the order of the rows, as often as asked."""
+Fields = Mapping[str, Field]
 
 
-def pieces_of(columns: Mapping[str, Any], name: str) -> Iterator[Any]:
-    """Yield a column, piece by piece; one in memory is one piece."""
-    return columns.pieces(name) if isinstance(columns, InPieces) else iter([columns[name]])
-
-
-class Fields(InPieces):
-    """Fields that are made of a table's columns when they are asked for, and not kept."""
-
-    def __init__(self, fields: Mapping[str, tuple[str, Callable[[Any], Any]]], columns: Mapping[str, Any]) -> None:
-        self._fields, self._columns = fields, columns
-
-    def __getitem__(self, name: str) -> Any:
-        column, make = self._fields[name]
-        return make(self._columns[column])
-
-    def pieces(self, name: str) -> Iterator[Any]:
-        """Yield a field, piece by piece."""
-        column, make = self._fields[name]
-        return map(make, pieces_of(self._columns, column))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
+def pieces_of(values: Field) -> Iterator[Array | ArrowArray]:
+    """Yield a column or field, piece by piece; one in memory is one piece."""
+    return values() if callable(values) else iter([values])
 
 
 @dataclass(frozen=True)
 class RawTable:
     """Rows of one party; `name` is the file (or source) that errors name.
 
-    Fields may lie on disk: one is read whole when it is asked for. `columns` says of which kinds the columns are that
-    they were made of (`tpsl.data.rawtable`), and `missing` which texts stood for a missing value.
+    `columns` says of which kinds (`KINDS`) the columns are that fields were made of, and `missing` which texts stood
+    for a missing value.
     """
 
     name: str
-    ids: Any  # pa.Array of text, no nulls
-    categorical: Mapping[str, Any] = field(default_factory=dict)  # pa.Array of text, plain or dictionary; null: missing
-    numeric: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)  # NaN: missing
+    ids: ArrowArray  # of text, no nulls
+    categorical: Fields = field(default_factory=dict)  # Arrow arrays of text, plain or dictionary; null: missing
+    numeric: Fields = field(default_factory=dict)  # NumPy arrays of float64; NaN: missing
     labels: npt.NDArray[np.int64] | None = None
     times: npt.NDArray[np.int64] | npt.NDArray[np.float64] | None = None
     recent: npt.NDArray[np.bool_] | None = None  # which rows are of interest; None: all
-    units: Any | None = None  # pa.Array of text, no nulls: whom a record is about
+    units: ArrowArray | None = None  # of text, no nulls: whom a record is about
     columns: Mapping[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     dialect: Dialect = PLAIN
@@ -116,20 +86,20 @@ class RawTable:
         return len(self.ids)
 
     def take(self, rows: npt.NDArray[np.int64]) -> "RawTable":
-        """Return these rows in this order, in memory."""
+        """Return these rows, in this order, of a table whose fields are in memory."""
         positions = pa.array(rows)
         return RawTable(
             self.name,
             self.ids.take(positions),
-            {name: values.take(positions) for name, values in self.categorical.items()},
-            {name: values[rows] for name, values in self.numeric.items()},
+            {name: next(pieces_of(values)).take(positions) for name, values in self.categorical.items()},
+            {name: next(pieces_of(values))[rows] for name, values in self.numeric.items()},
             None if self.labels is None else self.labels[rows],
             None if self.times is None else self.times[rows],
             None if self.recent is None else self.recent[rows],
             None if self.units is None else self.units.take(positions),
         )
 
-    def canonical_order(self) -> Order | None:
+    def canonical_order(self) -> Rows | None:
         """Return the recent rows sorted by id, or by (time, id) where times are given; a repeated id is an error.
 
         None: all rows, as they are.
@@ -145,7 +115,7 @@ class RawTable:
         return order
 
 
-def sorted_by_id(name: str, ids: Any, dialect: Dialect = PLAIN) -> Order | None:
+def sorted_by_id(name: str, ids: ArrowArray, dialect: Dialect = PLAIN) -> Rows | None:
     """Return the positions of ids in the order of their UTF-8 bytes, None for the order they have; each occurs once."""
     if is_ascending(ids, strictly=True):
         return None
@@ -166,7 +136,9 @@ def sorted_by_id(name: str, ids: Any, dialect: Dialect = PLAIN) -> Order | None:
     return by_id
 
 
-def same_ids_or_error(name: str, ids: Any, other_name: str, other_ids: Any, chronological: bool = False) -> None:
+def same_ids_or_error(
+    name: str, ids: ArrowArray, other_name: str, other_ids: ArrowArray, chronological: bool = False
+) -> None:
     """Raise, with counts and an example, unless both parties have the same ids in the same canonical order."""
     if ids.equals(other_ids):
         return
@@ -187,17 +159,14 @@ def same_ids_or_error(name: str, ids: Any, other_name: str, other_ids: Any, chro
     )
 
 
-Numbers = npt.NDArray[np.float64]
-
-
 @dataclass(frozen=True)
 class Kind:
     """`read` checks a whole column and gives it its type, as an Arrow array; the fields are made of that."""
 
-    read: Callable[[Any, Place, Spelling], Any]
+    read: Callable[[ArrowArray, Place, Spelling], ArrowArray]
     row: RowKind
 
-    def category(self, ending: str, values: Any) -> Any:
+    def category(self, ending: str, values: ArrowArray) -> ArrowArray:
         """Return a field of categories as a dictionary array of text."""
         make = self.row.categories[ending]
         if make is None:
@@ -205,14 +174,14 @@ class Kind:
         found = make(values.to_numpy(zero_copy_only=False))
         return pa.array(found, mask=found < 0).cast(pa.string()).dictionary_encode()
 
-    def number(self, ending: str, values: Any) -> Numbers:
+    def number(self, ending: str, values: ArrowArray) -> Numbers:
         """Return a field of numbers, NaN where one is missing."""
         if not self.row.is_moment:
             values = values.cast(pa.float64(), safe=False).fill_null(np.nan)
         return self.row.numbers[ending](values.to_numpy(zero_copy_only=False))
 
 
-_READERS: Mapping[str, Callable[[Any, Place, Spelling], Any]] = {
+_READERS: Mapping[str, Callable[[ArrowArray, Place, Spelling], ArrowArray]] = {
     "category": texts,
     "number": lambda *given: pa.array(numbers(*given)),
     "date": dates,
@@ -226,19 +195,18 @@ _READERS: Mapping[str, Callable[[Any, Place, Spelling], Any]] = {
 KINDS = {name: Kind(_READERS[name], row) for name, row in ROW_KINDS.items()}
 
 
-def category_fields(columns: Mapping[str, str]) -> dict[str, tuple[str, Callable[[Any], Any]]]:
-    """Return field -> (column, what makes the field of it) for columns of these kinds."""
-    return {
-        name + ending: (name, partial(KINDS[kind].category, ending))
-        for name, kind in columns.items()
-        for ending in ROW_KINDS[kind].categories
-    }
+def fields_of(kinds: Mapping[str, str], columns: Fields) -> tuple[Fields, Fields]:
+    """Return the fields of categories and of numbers that columns of these kinds become; they are made when asked."""
 
+    def made(name: str, make: Callable[[str, ArrowArray], Array | ArrowArray], ending: str) -> Iterator[Array]:
+        return map(partial(make, ending), pieces_of(columns[name]))
 
-def number_fields(columns: Mapping[str, str]) -> dict[str, tuple[str, Callable[[Any], Numbers]]]:
-    """Return field -> (column, what makes the field of it) for columns of these kinds."""
-    return {
-        name + ending: (name, partial(KINDS[kind].number, ending))
-        for name, kind in columns.items()
-        for ending in ROW_KINDS[kind].numbers
-    }
+    of = {name: KINDS[kind] for name, kind in kinds.items()}
+    return (
+        {
+            name + end: partial(made, name, kind.category, end)
+            for name, kind in of.items()
+            for end in kind.row.categories
+        },
+        {name + end: partial(made, name, kind.number, end) for name, kind in of.items() for end in kind.row.numbers},
+    )

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,11 @@ MOST_DEVIATIONS = 1e4
 
 Numbers = npt.NDArray[np.float64]
 Moments = npt.NDArray[np.datetime64]
-Record = Mapping[str, Any]
+Value: TypeAlias = Any
+"""What a caller gives for a column of a record, and what its kind reads it as."""
+Record = Mapping[str, Value]
+Content: TypeAlias = dict[str, Any]
+"""An encoder as `encoder.json` holds it."""
 
 _REMEMBERED, _LONGEST_REMEMBERED = 1 << 12, 64
 """How many hashes of a field's values are kept, and of how long texts: others may send any."""
@@ -127,15 +131,15 @@ class RowKind:
     text.
     """
 
-    read: Callable[[Any, Spelling], Any]
+    read: Callable[[Value, Spelling], Value]
     categories: Mapping[str, Callable[[Moments], npt.NDArray[np.int64]] | None] = field(default_factory=dict)
-    numbers: Mapping[str, Callable[[Any], Numbers]] = field(default_factory=dict)
+    numbers: Mapping[str, Callable[[Value], Numbers]] = field(default_factory=dict)
     is_moment: bool = False
 
 
 _TEXT: Mapping[str, None] = {"": None}
 _CLOCK: Mapping[str, Callable[[Moments], npt.NDArray[np.int64]]] = {" hour": hour_of_day, " weekday": weekday}
-_DATE: Mapping[str, Callable[[Any], Numbers]] = {
+_DATE: Mapping[str, Callable[[Value], Numbers]] = {
     "": _days,
     " sine of year": partial(_of_year, np.sin),
     " cosine of year": partial(_of_year, np.cos),
@@ -159,7 +163,7 @@ ROW_KINDS = {
 class RowEncoder:
     """What was learned from one party's training rows, applied to a few records at a time."""
 
-    def __init__(self, content: Mapping[str, Any]) -> None:
+    def __init__(self, content: Content) -> None:
         """Take an encoder as `encoder.json` holds it; one of another version, or with an unknown kind, is an error."""
         if content["version"] != VERSION:
             raise ValueError(f"the encoder is of version {content['version']}, and this program reads {VERSION}")
@@ -172,14 +176,14 @@ class RowEncoder:
             name: Spelling(missing, content["decimal"], styles.get(name, "")) for name in content["columns"]
         }
         self._rows_of: dict[str, Callable[[str | None], int]] = {}
-        self._row_of_value: dict[str, dict[Any, int]] = {}
+        self._row_of_value: dict[str, dict[Value, int]] = {}
         """Of each field that is a column as it stands: the row of every value that was learned, and of missing ones."""
         first = 0
         for name, part in content["categories"].items():
             indexed = "values" in part
             self._rows_of[name] = _indexed(part["values"], first) if indexed else _hashed(part["buckets"], first)
             if indexed and content["columns"].get(name) == "category":
-                rows: dict[Any, int] = {text: row for row, text in enumerate(part["values"], first + FIRST_VALUE)}
+                rows: dict[Value, int] = {text: row for row, text in enumerate(part["values"], first + FIRST_VALUE)}
                 self._row_of_value[name] = rows | dict.fromkeys((*missing, None), first + MISSING)
             first += FIRST_VALUE + len(part["values"]) if indexed else 1 + part["buckets"]
         standards = {name: Standard(**part) for name, part in content["numbers"].items()}
@@ -208,7 +212,7 @@ class RowEncoder:
             if name in self._row_of_value:
                 rows[name] = self._rows_of_texts(name, given)
                 continue
-            values: Any = _plain_numbers(given) if kind.read is spelling.number else None
+            values: Value = _plain_numbers(given) if kind.read is spelling.number else None
             if values is None:
                 values = _as_array(self._read(given, name), kind)
             for ending, make in kind.categories.items():
@@ -230,7 +234,7 @@ class RowEncoder:
             encoded[self._places[self._indicated] + 1] = missing[self._indicated]
         return encoded.T.copy()
 
-    def _given(self, records: Sequence[Record], name: str) -> list[Any]:
+    def _given(self, records: Sequence[Record], name: str) -> list[Value]:
         try:
             return [record[name] for record in records]
         except KeyError:
@@ -239,7 +243,7 @@ class RowEncoder:
                 f"record {number}: there is no column {name!r}, which the encoder has learned from"
             ) from None
 
-    def _rows_of_texts(self, name: str, given: list[Any]) -> list[int]:
+    def _rows_of_texts(self, name: str, given: list[Value]) -> list[int]:
         """Return the rows of a column of categories; most values are texts that were learned.
 
         Values are looked up before they are read, which is safe for texts alone: 1 and True equal 1.0.
@@ -251,7 +255,7 @@ class RowEncoder:
             return [self._rows_of[name](text) if row is None else row for row, text in zip(rows, texts, strict=True)]
         return rows  # type: ignore[return-value]
 
-    def _read(self, given: list[Any], name: str) -> list[Any]:
+    def _read(self, given: list[Value], name: str) -> list[Value]:
         """Return the values of a column as its kind reads them; a request does not change the column's style."""
         read, written = self._columns[name].read, replace(self._spellings[name])
         values = []
@@ -263,7 +267,7 @@ class RowEncoder:
         return values
 
 
-def _plain_numbers(given: list[Any]) -> Numbers | None:
+def _plain_numbers(given: list[Value]) -> Numbers | None:
     """Return numbers of a column that needs no reading: floats, ints and None within float32; None if it does."""
     if not set(map(type, given)) <= {float, int, type(None)}:
         return None
@@ -274,7 +278,7 @@ def _plain_numbers(given: list[Any]) -> Numbers | None:
     return None if (np.abs(values) > LARGEST).any() else values
 
 
-def _as_array(values: list[Any], kind: RowKind) -> Any:
+def _as_array(values: list[Value], kind: RowKind) -> Value:
     """Return what was read in the form that fields are made of: moments, numbers, or texts as they are."""
     if kind.is_moment:
         return np.array(values, dtype="M8[us]")

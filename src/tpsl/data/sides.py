@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +12,7 @@ from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import taken_texts
 from tpsl.data.true_labels import TrueLabels
+from tpsl.spill import Array, ArrowArray
 from tpsl.tables.columns import NO_LABEL
 
 _AT_ONCE = 1 << 16
@@ -29,7 +29,7 @@ class Relabelling:
 
     seed: int
 
-    def __call__(self, labels: npt.NDArray[Any], classes: int, first: int = 0) -> npt.NDArray[np.int64]:
+    def __call__(self, labels: Array, classes: int, first: int = 0) -> npt.NDArray[np.int64]:
         """Return the new labels of consecutive records, the first of which is number `first` of the source.
 
         A label that is not known yet stays unknown. Asking again, in other pieces, gives the same labels.
@@ -42,7 +42,7 @@ class Relabelling:
         return np.where(labels == NO_LABEL, NO_LABEL, (labels.astype(np.int64) + moves) % classes)
 
 
-def as_text(labels: npt.NDArray[np.int64], class_values: tuple[str, ...]) -> Any:
+def as_text(labels: npt.NDArray[np.int64], class_values: tuple[str, ...]) -> ArrowArray:
     """Return labels as a column of a party's table, in the words of the table; one that is not known yet is null."""
     known = pa.array(labels, pa.int64(), mask=labels == NO_LABEL)
     return pa.array(class_values, pa.string()).take(known)
@@ -53,7 +53,7 @@ class FeatureSide:
     """A feature party's records in the canonical order, its features and the common split."""
 
     party: str
-    ids: Any  # pa.Array of strings
+    ids: ArrowArray
     features: Features | Inputs
     train: Rows
     test: Rows
@@ -72,15 +72,15 @@ class LabelRecords:
     another one.
     """
 
-    ids: Any  # pa.Array of strings
+    ids: ArrowArray
     features: Features | Inputs | None
     class_names: tuple[str, ...]
     train: Rows
     test: Rows
-    units: Any | None = None  # pa.Array of strings
+    units: ArrowArray | None = None
     encoder: EncoderState | None = None
     ids_are_new: bool = False
-    own_ids: Any | None = None  # pa.Array of strings
+    own_ids: ArrowArray | None = None
     further_records: int = 0
 
     @property
@@ -89,27 +89,27 @@ class LabelRecords:
         return len(self.class_names)
 
     @cached_property
-    def training_ids(self) -> Any:
+    def training_ids(self) -> ArrowArray:
         """What a vault calls the training records."""
         return taken_texts(self._vault_ids, self.train)
 
     @cached_property
-    def training_units(self) -> Any | None:
+    def training_units(self) -> ArrowArray | None:
         """Whom each training record is about; None where the data does not say."""
         return None if self.units is None else taken_texts(self.units, self.train)
 
     @cached_property
-    def test_ids(self) -> Any:
+    def test_ids(self) -> ArrowArray:
         """What a vault calls the test records."""
         return taken_texts(self._vault_ids, self.test)
 
     @cached_property
-    def test_units(self) -> Any | None:
+    def test_units(self) -> ArrowArray | None:
         """Whom each test record is about; None where the data does not say."""
         return None if self.units is None else taken_texts(self.units, self.test)
 
     @property
-    def _vault_ids(self) -> Any:
+    def _vault_ids(self) -> ArrowArray:
         return self.ids if self.own_ids is None else self.own_ids
 
 
@@ -131,5 +131,5 @@ class LabelSide:
 class OwnRecords:
     """All records of the label party's own file, under its own ids."""
 
-    ids: Any  # pa.Array of strings
+    ids: ArrowArray
     labels: TrueLabels

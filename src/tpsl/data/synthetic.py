@@ -13,10 +13,7 @@ most of what there is to learn lies in values that are seen often); two classes 
 the softmax of k. As the label is drawn from that probability, no classifier can expect to do better than it.
 """
 
-import os
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -27,7 +24,6 @@ from tpsl.data.config import SyntheticData
 from tpsl.data.features import Features
 from tpsl.data.order import split_rows
 from tpsl.data.party_file import numbered_ids
-from tpsl.data.rawtable import Facts
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, Relabelling
 from tpsl.data.true_labels import TrueLabels
 from tpsl.progress import Progress, no_progress
@@ -37,9 +33,6 @@ FEATURE_PARTY = "feature"
 CHUNK_ROWS = 1 << 16
 SMALLEST_VOCABULARY = 4
 NUMBERS_SHARE, CATEGORIES_SHARE, INTERACTION_SHARE = 0.45, 0.45, 0.1
-
-# Pairs of records whose probabilities share a bin count as ties; the AUC is off by less than one part in this many.
-BINS = 1 << 20
 
 # Streams of randomness, the second part of each key: (seed, stream, ...).
 WORLD, CATEGORY_WORTH, RECORDS, LABELS, CALIBRATION = range(5)
@@ -115,20 +108,11 @@ class World:
         return self._drawn(self._unlabelled, progress)
 
     def _drawn(self, draw: Callable[[int, int], Drawn], progress: Progress) -> Iterator[Drawn]:
-        """Yield what is drawn, in order; threads draw the next ones."""
-        rows, threads = self.config.rows, os.cpu_count() or 1
-        ahead: deque[Future[Drawn]] = deque()
-        with ThreadPoolExecutor(threads, "drawing") as pool:
-            try:
-                for first in range(0, rows + threads * CHUNK_ROWS, CHUNK_ROWS):
-                    if first < rows:
-                        ahead.append(pool.submit(draw, first // CHUNK_ROWS, min(CHUNK_ROWS, rows - first)))
-                    if ahead and first >= threads * CHUNK_ROWS:
-                        chunk = ahead.popleft().result()
-                        yield chunk
-                        progress(chunk.first + len(chunk), rows, "drawing synthetic records")
-            finally:
-                pool.shutdown(cancel_futures=True)
+        rows = self.config.rows
+        for first in range(0, rows, CHUNK_ROWS):
+            chunk = draw(first // CHUNK_ROWS, min(CHUNK_ROWS, rows - first))
+            yield chunk
+            progress(first + len(chunk), rows, "drawing synthetic records")
 
     def _unlabelled(self, number: int, rows: int) -> Records:
         categorical, numeric = self._records(_generator(self.config.seed, RECORDS, number))
@@ -217,54 +201,13 @@ def feature_side(
 def label_side(
     config: SyntheticData, progress: Progress = no_progress, relabelling: Relabelling | None = None
 ) -> LabelSide:
-    """Draw all records and keep the labels; the facts have the figures of the best possible classifier."""
+    """Draw all records and keep the labels."""
     labels = np.empty(config.rows, dtype=np.int64)
-    optimum = BayesOptimum(config.classes)
     for chunk in World(config, relabelling).chunks(progress):
         labels[chunk.first : chunk.first + len(chunk)] = chunk.labels
-        optimum.add(chunk.probabilities)
     train, test = split_rows(config.rows, config.split, config.test_fraction, config.split_seed)
     records = LabelRecords(numbered_ids(0, config.rows), None, config.class_names, train, test)
-    return LabelSide(records, TrueLabels(labels, config.class_names, optimum.facts()))
-
-
-class BayesOptimum:
-    """Accumulates true class probabilities in bounded memory and states what the best classifier expects to reach."""
-
-    def __init__(self, classes: int) -> None:
-        self._classes = classes
-        self._positives = np.zeros(BINS)
-        self._negatives = np.zeros(BINS)
-        self._rows = 0
-        self._correct = 0.0
-        self._log_loss = 0.0
-
-    def add(self, probabilities: npt.NDArray[np.float64]) -> None:
-        """Add records by their class probabilities [n, classes]."""
-        self._rows += len(probabilities)
-        self._correct += float(probabilities.max(axis=1).sum())
-        self._log_loss -= float((probabilities * np.log(np.maximum(probabilities, 1e-300))).sum())
-        if self._classes == 2:
-            positive = probabilities[:, 1]
-            bins = np.minimum((positive * BINS).astype(np.int64), BINS - 1)
-            np.add.at(self._positives, bins, positive)
-            np.add.at(self._negatives, bins, probabilities[:, 0])
-
-    def facts(self) -> Facts:
-        """Return `bayes_log_loss` and `bayes_accuracy`, and for two classes `bayes_auc`.
-
-        `bayes_auc` is the expected number of correctly ordered pairs over the expected number of pairs (label 1,
-        label 0), where record i is positive with its own probability.
-        """
-        facts: Facts = {
-            "bayes_accuracy": self._correct / self._rows,
-            "bayes_log_loss": self._log_loss / self._rows,
-        }
-        if self._classes == 2:
-            below = np.cumsum(self._negatives) - self._negatives
-            ordered = (self._positives * (below + self._negatives / 2)).sum()
-            facts["bayes_auc"] = float(ordered / (self._positives.sum() * self._negatives.sum()))
-        return facts
+    return LabelSide(records, TrueLabels(labels, config.class_names))
 
 
 def _generator(*key: int) -> np.random.Generator:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tpsl.data.column_check import id_warnings
+from tpsl.data.check import id_warnings
 from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset, taken_on_trust
 from tpsl.data.encoder import EncoderState
