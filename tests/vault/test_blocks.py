@@ -84,7 +84,7 @@ def test_labels_of_many_classes_take_two_bytes(folder: Path) -> None:
 def test_a_damaged_block_is_a_sentence(folder: Path, statement: str, ask: Callable[[Vault], object]) -> None:
     count = CHUNK + 10
     with Vault.create(folder, batches=[(range(count), np.zeros(count), None)]) as vault:
-        vault._connection.execute("DROP TRIGGER blocks_stay")
-        vault._connection.execute(statement)
+        vault._store.connection.execute("DROP TRIGGER blocks_stay")
+        vault._store.connection.execute(statement)
         with pytest.raises(VaultError, match=r"missing between positions 0|are damaged|wrong length"):
             ask(vault)

@@ -144,7 +144,7 @@ def release(kill_at):
         if sent == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    vault._connection.set_trace_callback(before)
+    vault._store.connection.set_trace_callback(before)
     return vault.release_statistic(plan, range(100), (rows[at : at + 50] for at in (0, 50))).values
 
 for kill_at in range(1, 1000):

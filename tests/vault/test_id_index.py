@@ -138,7 +138,7 @@ def test_a_disk_that_is_full_beside_the_database_changes_nothing(
 
 def moved_to(vault: Vault, chunk: int, bits: int) -> None:
     """Have the only block of a vault at this chunk, as if all before it were there, in an index of 2^bits buckets."""
-    connection = vault._connection
+    connection = vault._store.connection
     connection.execute("DROP TRIGGER blocks_fixed")
     connection.execute("UPDATE blocks SET chunk = ?", (chunk,))
     connection.execute("DELETE FROM id_index")
@@ -155,8 +155,8 @@ def test_positions_have_more_than_31_and_32_bits(folder: Path, chunk: int) -> No
     first, ids, more, labels = chunk * CHUNK, numbers[:500], numbers[500:], np.arange(500) % 2
     with Vault.create(folder, batches=[(ids, labels, None)]) as vault:
         vault.release(laplace(1.0), ids=ids[:100])
-        vault._connection.execute("DROP TRIGGER outcomes_fixed")
-        vault._connection.execute("UPDATE outcomes SET chunk = ?", (chunk,))
+        vault._store.connection.execute("DROP TRIGGER outcomes_fixed")
+        vault._store.connection.execute("UPDATE outcomes SET chunk = ?", (chunk,))
         moved_to(vault, chunk, (first // 1024).bit_length())
         assert len(vault) == first + 500
         assert (vault.positions(ids[::-1]) == first + np.arange(500)[::-1]).all()
@@ -178,15 +178,15 @@ def test_a_vault_that_is_full_says_so(folder: Path) -> None:
 
 
 def test_a_damaged_index_is_told_when_it_is_asked(vault: Vault) -> None:
-    ((entries,),) = vault._connection.execute("SELECT entries FROM id_index").fetchall()
+    ((entries,),) = vault._store.connection.execute("SELECT entries FROM id_index").fetchall()
     beyond = (np.frombuffer(entries, np.uint64) + np.uint64(1000)).tobytes()
-    vault._connection.execute("UPDATE id_index SET entries = ?", (beyond,))
+    vault._store.connection.execute("UPDATE id_index SET entries = ?", (beyond,))
     with pytest.raises(VaultError, match="the index of the record ids is damaged; run verify"):
         vault.positions(range(1000))
 
 
 def test_the_number_of_a_bucket_cannot_keep_verify_from_ending(vault: Vault) -> None:
-    vault._connection.execute("INSERT INTO id_index VALUES (?, x'')", (1 << 62,))
+    vault._store.connection.execute("INSERT INTO id_index VALUES (?, x'')", (1 << 62,))
     assert vault.verify() == [
         "the index of the record ids is not that of the ids, so some may not be found, or occur twice"
     ]
@@ -196,15 +196,15 @@ def test_the_key_of_a_vault_decides_which_ids_share_a_bucket(tmp_path: Path) -> 
     """Ids that fill one bucket of a vault are spread over all buckets of the next one."""
     ids = ids_of(0, 60_000)
     with Vault.create(tmp_path / "one", batches=[(ids, [0] * len(ids), None)]) as vault:
-        buckets = Texts.of(ids).hashes(id_index.key_of(vault._connection)) >> np.uint64(58)
+        buckets = Texts.of(ids).hashes(id_index.key_of(vault._store.connection)) >> np.uint64(58)
         together = [id for id, bucket in zip(ids, buckets.tolist(), strict=True) if bucket == 7]
     with Vault.create(tmp_path / "other", batches=[(together, [0] * len(together), None)]) as vault:
-        buckets = Texts.of(together).hashes(id_index.key_of(vault._connection)) >> np.uint64(58)
+        buckets = Texts.of(together).hashes(id_index.key_of(vault._store.connection)) >> np.uint64(58)
         assert np.bincount(buckets.astype(int), minlength=64).max() < len(together) // 10
 
 
 def test_a_vault_without_its_key_is_a_sentence(vault: Vault) -> None:
-    vault._connection.execute("DELETE FROM id_key")
+    vault._store.connection.execute("DELETE FROM id_key")
     with pytest.raises(VaultError, match="the index of the record ids is damaged; run verify"):
         vault.positions([5])
     assert vault.verify() == [

@@ -87,12 +87,12 @@ def test_an_entry_of_a_newer_version_is_refused_as_such_and_is_no_damage(
     with monkeypatch.context() as newer:
         newer.setitem(ledger._DETAILS, "auctioned", {"records": int})
         with vault._writing():
-            ledger.append(vault._connection, "auctioned", {"records": 3})
+            ledger.append(vault._store, "auctioned", {"records": 3})
     sentence = "entry 3 is of a kind that this version of tpsl does not know, 'auctioned': a newer version wrote it"
     assert any(sentence in problem for problem in vault.verify())
     for use in (vault.ledger, lambda: vault.release(laplace(1.0))):
         with pytest.raises(VaultError, match=sentence):
             use()
-    assert vault.head() == ledger.read_last(vault._connection)[1]
+    assert vault.head() == ledger.read_last(vault._store.connection)[1]
     with sqlite3.connect(folder / "vault.sqlite") as connection:
         assert connection.execute("SELECT COUNT(*) FROM ledger").fetchone() == (3,)

@@ -74,7 +74,9 @@ def test_a_statement_does_not_tell_an_add_that_corrects_from_one_that_changes_no
             assert vault.add([(range(30), [0, second] + [0] * 28, None)]).changed == second
             facts = vault.statement()
             assert facts.pop("ledger_head") != before, "others see one more entry, whatever it changed"
-            (body,) = vault._connection.execute("SELECT body FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
+            (body,) = vault._store.connection.execute(
+                "SELECT body FROM ledger ORDER BY sequence DESC LIMIT 1"
+            ).fetchone()
         nonce = json.loads(body)["nonce"]
         assert len(set(nonce)) > 4 and len(nonce) == 32, "128 random bits: nobody can try out what the head stands for"
         sizes.append(len(body))

@@ -185,7 +185,7 @@ def test_history_cannot_be_rewritten_by_a_careless_statement(vault: Vault, folde
 
 def test_a_full_disk_changes_nothing_and_the_same_call_works_when_there_is_space(folder: Path) -> None:
     with Vault.create(folder, batches=[(np.arange(50_000), np.arange(50_000) % 2, None)]) as vault:
-        connection = vault._connection
+        connection = vault._store.connection
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(VaultFull, match="could not be written because the disk is full; nothing was changed"):
@@ -215,8 +215,8 @@ def test_whoever_opens_a_vault_after_a_crash_undoes_what_was_unfinished(vault: V
         if statement == "COMMIT":  # when the file has been changed in part, and its journal says what it was
             shutil.copytree(vault.path, crashed)
 
-    vault._connection.execute("PRAGMA cache_size = 1")
-    vault._connection.set_trace_callback(crash)
+    vault._store.connection.execute("PRAGMA cache_size = 1")
+    vault._store.connection.set_trace_callback(crash)
     vault.add([(np.arange(1000, 41_000), np.zeros(40_000), None)])
     assert (crashed / "vault.sqlite-journal").stat().st_size > 0
     with Vault.open(crashed) as opened:

@@ -1,9 +1,7 @@
 """What has been spent: computed from what each record was really released under, not from a sum over ledger entries."""
 
-import sqlite3
 from collections.abc import Iterable
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 
@@ -12,6 +10,7 @@ from tpsl.vault.blocks import count_records, read_blocks
 from tpsl.vault.ledger import LargestUnit, Ledger, Spent
 from tpsl.vault.people import largest_person
 from tpsl.vault.spill_file import TextParts
+from tpsl.vault.store import Store
 from tpsl.vault.texts import HashKey, Texts
 from tpsl.vault.totals import Releases, ReleasesOfEach, ways_out
 from tpsl.vault.units import UnitKind, UnitRows, largest_unit
@@ -19,15 +18,16 @@ from tpsl.vault.units import UnitKind, UnitRows, largest_unit
 _RECORDS_AT_ONCE = 1 << 22
 
 
-def account(connection: sqlite3.Connection, folder: Path) -> Ledger:
+def account(store: Store) -> Ledger:
     """The ledger with its totals, from one state of the vault; time is linear in the records, memory bounded."""
-    entries, records = ledger.read_entries(connection), count_records(connection)
-    has_units = any(entry.details.get("units_digest") for entry in entries)
-    unit = _largest_unit(connection, folder, records) if has_units else None
-    if entries[0].details.get("counts_people") and records:
-        unit = largest_person(connection, records)
-    spent = _spent(ways_out(connection))
-    return Ledger(int(entries[0].details["classes"]), records, entries, spent, unit)
+    entries, records = ledger.read_entries(store), count_records(store)
+    own = [entry for entry in entries if entry.details.get("label") == store.label]
+    has_units = any(entry.details.get("units_digest") for entry in own)
+    unit = _largest_unit(store, records) if has_units else None
+    if own[0].details.get("counts_people") and records:
+        unit = largest_person(store, records)
+    spent = _spent(ways_out(store))
+    return Ledger(store.label, int(own[0].details["classes"]), records, entries, spent, unit)
 
 
 def _spent(ways: Iterable[tuple[Releases, int]]) -> tuple[Spent, ...]:
@@ -42,15 +42,15 @@ def _spent(ways: Iterable[tuple[Releases, int]]) -> tuple[Spent, ...]:
     return tuple(sorted(spent, key=lambda part: (-part.epsilon, -part.delta, part.released_under)))
 
 
-def _largest_unit(connection: sqlite3.Connection, folder: Path, records: int) -> LargestUnit:
+def _largest_unit(store: Store, records: int) -> LargestUnit:
     """Find the unit that spent most; sums are exact: the records of a unit are counted by history.
 
     Units are taken in parts, by their hashes, so that memory is bounded.
     """
     kinds: set[UnitKind] = set()
-    releases, key, parts = ReleasesOfEach(connection), HashKey.random(), -(-records // _RECORDS_AT_ONCE)
-    with TextParts(folder, parts) as whom:
-        for block, index_of in zip(read_blocks(connection), releases.by_chunk(), strict=True):
+    releases, key, parts = ReleasesOfEach(store), HashKey.random(), -(-records // _RECORDS_AT_ONCE)
+    with TextParts(store.folder, parts) as whom:
+        for block, index_of in zip(read_blocks(store), releases.by_chunk(), strict=True):
             history_of = index_of.astype(np.int64)
             given = Texts.empty(len(block)) if block.units is None else block.units
             part_of = (given.hashes(key) % np.uint64(parts)).astype(np.uint16)

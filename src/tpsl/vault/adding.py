@@ -1,9 +1,7 @@
 """Records into the vault: the first load, and what arrives later."""
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +14,7 @@ from tpsl.vault.errors import VaultError
 from tpsl.vault.near_duplicates import NearDuplicates
 from tpsl.vault.pairs import Pairs
 from tpsl.vault.portions import Portion, Stretch, gathered, place_in
+from tpsl.vault.store import Store
 from tpsl.vault.texts import TextDigest, Texts
 
 _ROWS = 1 << 18
@@ -34,16 +33,14 @@ class Added:
     changed_after_release: int
 
 
-def add(
-    connection: sqlite3.Connection, folder: Path, classes: int, portions: Iterable[Portion], notice: Notice
-) -> Added:
+def add(store: Store, classes: int, portions: Iterable[Portion], notice: Notice) -> Added:
     """Append new records and update changed labels, inside the running transaction, with their ledger entry.
 
     Near-duplicate ids are told to `notice`.
     """
-    with Pairs(folder) as new_ids:
-        adding = _Adding(connection, folder, classes, new_ids)
-        known = blocks.count_records(connection)
+    with Pairs(store.folder) as new_ids:
+        adding = _Adding(store, classes, new_ids)
+        known = blocks.count_records(store)
         for portion in gathered(portions, _ROWS_TO_LOOK_UP if known else _ROWS):
             adding.take(portion)
         added = adding.finish()
@@ -52,13 +49,13 @@ def add(
         return added
 
 
-def require_units(connection: sqlite3.Connection, positions: Positions, units: Texts) -> None:
+def require_units(store: Store, positions: Positions, units: Texts) -> None:
     """Raise a `VaultError` that names the first record whose unit in the vault is another one."""
-    stored = blocks.units_at(connection, positions)
+    stored = blocks.units_at(store, positions)
     others = np.flatnonzero(~stored.equal(units))
     if others.size:
         at = int(others[positions[others].argmin()])
-        id = blocks.id_at(connection, int(positions[at]))
+        id = blocks.id_at(store, int(positions[at]))
         found = f"with unit {stored[at]!r}" if stored[at] else "without a unit"
         raise VaultError(
             f"the record {id!r} is in the vault {found}, not with {units[at]!r}; the unit of a record cannot change"
@@ -77,14 +74,14 @@ class _NewRows:
 class _Adding:
     """The running counts and digests of one `add`."""
 
-    def __init__(self, connection: sqlite3.Connection, folder: Path, classes: int, new_ids: Pairs) -> None:
-        self._connection, self._folder, self._classes, self._new_ids = connection, folder, classes, new_ids
-        self._key = id_index.key_of(connection)
-        self._known = blocks.count_records(connection)
+    def __init__(self, store: Store, classes: int, new_ids: Pairs) -> None:
+        self._store, self._classes, self._new_ids = store, classes, new_ids
+        self._key = id_index.key_of(store)
+        self._known = blocks.count_records(store)
         self._seen, self._changed = PositionSet(), PositionSet()
         self._ids, self._units = TextDigest(), TextDigest()
-        self._has_units = blocks.has_units(connection) if self._known else None
-        self.near_duplicates = NearDuplicates(connection, folder)
+        self._has_units = blocks.has_units(store) if self._known else None
+        self.near_duplicates = NearDuplicates(store)
         self._new_rows: list[_NewRows] = []
 
     def take(self, portion: Portion) -> None:
@@ -113,7 +110,7 @@ class _Adding:
         if rows.units is not None:
             self._units.update(rows.units)
         self._new_ids.take(rows.ids.hashes(self._key), np.arange(first, first + len(rows)))
-        blocks.append(self._connection, self._classes, rows)
+        blocks.append(self._store, self._classes, rows)
 
     def finish(self) -> Added:
         """Complete the index, write the ledger entry and return the counts.
@@ -122,11 +119,11 @@ class _Adding:
         tell whether a label was corrected. The random number in each entry hides its counts.
         """
         new, changed = self._new_ids.count, len(self._changed)
-        twice = id_index.enter(self._connection, self._new_ids, self._folder) if new else None
+        twice = id_index.enter(self._store, self._new_ids) if new else None
         if twice is not None:
             raise VaultError(self._occurs_twice(*twice))
         after_release = sum(
-            int((covered_by(masks(self._connection, chunk)) & mask).sum()) for chunk, mask in self._changed.masks()
+            int((covered_by(masks(self._store, chunk)) & mask).sum()) for chunk, mask in self._changed.masks()
         )
         added = Added(new, len(self._seen) - changed, changed, after_release)
         if new or self._known:
@@ -137,11 +134,11 @@ class _Adding:
                 "labels_changed": changed,
                 "labels_changed_after_release": after_release,
             }
-            ledger.append(self._connection, "added", details)
+            ledger.append(self._store, "added", details)
         return added
 
     def _occurs_twice(self, first: int, second: int) -> str:
-        id = blocks.id_at(self._connection, first)
+        id = blocks.id_at(self._store, first)
         (earlier, row), (source, later) = self._place_of(first), self._place_of(second)
         if source != earlier:
             return f"{source}, row {later}: the id {id!r} occurred before, in {earlier}, row {row}"
@@ -162,7 +159,7 @@ class _Adding:
     def _is_new(self, portion: Portion) -> npt.NDArray[np.bool_]:
         """Say which rows are not in the vault yet, and account for the others."""
         rows = portion.records
-        positions = id_index.find_positions(self._connection, self._folder, rows.ids)
+        positions = id_index.find_positions(self._store, rows.ids)
         old = np.flatnonzero(positions >= 0)
         known = positions[old]
         again = self._seen.has_again(known)
@@ -172,9 +169,9 @@ class _Adding:
         self._seen.add(known)
         if rows.units is not None:
             self._check_units(portion, old, known)
-        differ = blocks.labels_at(self._connection, known) != rows.labels[old]
+        differ = blocks.labels_at(self._store, known) != rows.labels[old]
         self._changed.add(known[differ])
-        blocks.set_labels(self._connection, known[differ], rows.labels[old[differ]])
+        blocks.set_labels(self._store, known[differ], rows.labels[old[differ]])
         new: npt.NDArray[np.bool_] = positions < 0
         return new
 
@@ -182,7 +179,7 @@ class _Adding:
         """Raise a `VaultError` unless the records at these positions have the units that these rows give them."""
         units = portion.records.units
         assert units is not None
-        stored, given = blocks.units_at(self._connection, known), units.take(old)
+        stored, given = blocks.units_at(self._store, known), units.take(old)
         others = np.flatnonzero(~stored.equal(given))
         if others.size:
             at = int(others[0])

@@ -1,6 +1,5 @@
 """Whether a vault holds the records of a data set: compared inside the vault, so that no true label leaves it."""
 
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from tpsl.vault import coverage
 from tpsl.vault.blocks import labels_at
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.id_index import Found
+from tpsl.vault.store import Store
 
 
 @dataclass(frozen=True)
@@ -48,22 +48,20 @@ class Overlap:
         )
 
 
-def overlap_of(
-    connection: sqlite3.Connection, ids: Any, found: Iterable[Found], labels: npt.NDArray[np.int64]
-) -> Overlap:
+def overlap_of(store: Store, ids: Any, found: Iterable[Found], labels: npt.NDArray[np.int64]) -> Overlap:
     """Compare labels with those of the records that were found in the vault; a negative label differs from none."""
     known = differing = released = compared = 0
     first, classes_given, classes_stored = len(labels), Counter[int](), Counter[int]()
     for rows, positions in found:
         told = labels[rows]
         stated = np.flatnonzero(told >= 0)
-        given, stored = told[stated], labels_at(connection, positions[stated])
+        given, stored = told[stated], labels_at(store, positions[stated])
         others = rows[stated[stored != given]]
         first = int(others.min(initial=first))
         classes_given.update(dict(enumerate(np.bincount(given).tolist())))
         classes_stored.update(dict(enumerate(np.bincount(stored).tolist())))
         known, differing, compared = known + len(rows), differing + len(others), compared + len(stated)
-        released += coverage.count_covered(connection, positions)
+        released += coverage.count_covered(store, positions)
     example = ids_as_text(ids[first:][:1])[0] if differing else None
     return Overlap(known, differing, released, example, _expected(classes_given, classes_stored, compared))
 

@@ -5,7 +5,6 @@ covers, and the outcomes of these positions in order, draw after draw. Rows are 
 follows from the bitmaps: `histories` says for each record under which releases it went out.
 """
 
-import sqlite3
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Self
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from tpsl.mechanisms import Mechanism
 from tpsl.vault.blocks import CHUNK, Positions, by_chunk, chunk_count
 from tpsl.vault.errors import VaultError
+from tpsl.vault.store import Store
 
 Mask = npt.NDArray[np.bool_]
 History = tuple[int, ...]
@@ -52,9 +52,11 @@ def encode_outcomes(outcomes: npt.NDArray[Any]) -> bytes:
     return outcomes.astype(outcomes.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-def masks(connection: sqlite3.Connection, chunk: int) -> list[tuple[int, Mask]]:
+def masks(store: Store, chunk: int) -> list[tuple[int, Mask]]:
     """(sequence number of the release, positions covered) for each release that touches this chunk, oldest first."""
-    rows = connection.execute("SELECT entry, covered FROM outcomes WHERE chunk = ? ORDER BY entry", (chunk,))
+    rows = store.execute(
+        "SELECT entry, covered FROM outcomes WHERE label = ? AND chunk = ? ORDER BY entry", (store.label, chunk)
+    )
     return [(entry, unpack(covered)) for entry, covered in rows]
 
 
@@ -70,6 +72,11 @@ def histories(covers: Iterable[tuple[int, Mask]]) -> tuple[npt.NDArray[np.intp],
             index[mask & (index == old)] = len(found)
             found.append((*found[old], entry))
     return index, found
+
+
+def chunk_histories(store: Store, chunk: int) -> tuple[npt.NDArray[np.intp], list[History]]:
+    """For each position of a chunk, the index of its history in the list that is returned too."""
+    return histories(masks(store, chunk))
 
 
 def covered_by(covers: Iterable[tuple[int, Mask]], entries: Collection[int] | None = None) -> Mask:
@@ -136,9 +143,9 @@ class PositionSet:
         return again
 
 
-def count_covered(connection: sqlite3.Connection, positions: npt.NDArray[np.int64]) -> int:
+def count_covered(store: Store, positions: npt.NDArray[np.int64]) -> int:
     """How many of the records at these positions have a release of any kind."""
     count = 0
     for chunk, rows in by_chunk(positions):
-        count += int(covered_by(masks(connection, chunk))[positions[rows] % CHUNK].sum())
+        count += int(covered_by(masks(store, chunk))[positions[rows] % CHUNK].sum())
     return count

@@ -6,7 +6,6 @@ alignment. They are in no digest and in no entry of the ledger: these are shown 
 knows is not for them.
 """
 
-import sqlite3
 from typing import Any
 
 import numpy as np
@@ -17,25 +16,26 @@ from tpsl.vault.blocks import CHUNK
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.comparing import Overlap, differing_by_chance
 from tpsl.vault.errors import VaultError
+from tpsl.vault.store import Store
 from tpsl.vault.texts import Texts
 
 _Labels = npt.NDArray[np.int64]
 
 
-def keep(connection: sqlite3.Connection, ids: Any, labels: _Labels) -> None:
+def keep(store: Store, ids: Any, labels: _Labels) -> None:
     """Keep those of a file's records that are not there yet, inside the running transaction."""
     given = ids_as_text(ids)
-    new = np.flatnonzero(_found(connection, given)[0] < 0)
+    new = np.flatnonzero(_found(store, given)[0] < 0)
     for start in range(0, len(new), CHUNK):
         rows = new[start : start + CHUNK]
         content = given.take(rows).to_bytes(), labels[rows].astype("<u2").tobytes()
-        connection.execute("INSERT INTO file_records VALUES (?, ?)", content)
+        store.execute("INSERT INTO file_records VALUES (?, ?, ?)", (store.label, *content))
 
 
-def compare(connection: sqlite3.Connection, ids: Any, labels: _Labels) -> Overlap:
+def compare(store: Store, ids: Any, labels: _Labels) -> Overlap:
     """Compare records with those of the file; each that is there may have been released."""
     given = ids_as_text(ids)
-    at, kept = _found(connection, given)
+    at, kept = _found(store, given)
     here = np.flatnonzero(at >= 0)
     told, stored = labels[here], kept[at[here]]
     others = here[(told >= 0) & (told != stored)]
@@ -43,9 +43,9 @@ def compare(connection: sqlite3.Connection, ids: Any, labels: _Labels) -> Overla
     return Overlap(len(here), len(others), len(here), first, differing_by_chance(told[told >= 0], stored[told >= 0]))
 
 
-def _found(connection: sqlite3.Connection, ids: Texts) -> tuple[_Labels, _Labels]:
+def _found(store: Store, ids: Texts) -> tuple[_Labels, _Labels]:
     """Which of the kept records each id is, -1 for none of them, and the labels of those kept."""
-    rows = connection.execute("SELECT ids, labels FROM file_records").fetchall()
+    rows = store.execute("SELECT ids, labels FROM file_records WHERE label = ?", (store.label,)).fetchall()
     try:
         kept = Texts.joined([Texts.from_bytes(stored) for stored, _ in rows])
         kept_labels = np.frombuffer(b"".join(labels for _, labels in rows), "<u2").astype(np.int64)

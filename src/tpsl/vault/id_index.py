@@ -9,10 +9,8 @@ nobody who chooses ids can fill one with them.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,9 +19,14 @@ import numpy.typing as npt
 from tpsl.vault.blocks import POSITION_BITS, Positions, count_records, have_ids, id_at, ids_between, read_blocks
 from tpsl.vault.errors import VaultError
 from tpsl.vault.pairs import Pairs
+from tpsl.vault.store import Store
 from tpsl.vault.texts import Hashes, HashKey, Texts, mixed
 
-SCHEMA = "CREATE TABLE id_index (bucket INTEGER PRIMARY KEY, entries BLOB NOT NULL);"
+SCHEMA = """
+CREATE TABLE id_index (
+    label INTEGER NOT NULL, bucket INTEGER NOT NULL, entries BLOB NOT NULL, UNIQUE (label, bucket)
+);
+"""
 KEY_SCHEMA = """
 CREATE TABLE id_key (key BLOB NOT NULL);
 INSERT INTO id_key VALUES (randomblob(16));
@@ -40,9 +43,9 @@ _LOW = np.uint64((1 << POSITION_BITS) - 1)
 _HIGH = ~_LOW
 
 
-def key_of(connection: sqlite3.Connection) -> HashKey:
+def key_of(store: Store) -> HashKey:
     """The key of the hashes that the index is made of; as secret as the vault."""
-    row = connection.execute("SELECT key FROM id_key").fetchone()
+    row = store.execute("SELECT key FROM id_key").fetchone()
     if row is None or not isinstance(row[0], bytes):
         raise _damaged()
     return HashKey(row[0])
@@ -64,18 +67,18 @@ Found = tuple[npt.NDArray[np.int64], Positions]
 """Rows of ids that were asked for, and the position of each in the vault."""
 
 
-def find_known(connection: sqlite3.Connection, folder: Path, ids: Ids) -> Iterator[Found]:
+def find_known(store: Store, ids: Ids) -> Iterator[Found]:
     """Yield those of the ids that the vault knows, piece by piece: those in its order first, others by position.
 
     Each bucket and each block that is needed is read once, so time is linear, however many ids there are in whatever
-    order. Memory is that of a piece: what does not fit goes to spill files in `folder`.
+    order. Memory is that of a piece: what does not fit goes to spill files in the folder of the vault.
     """
-    return _Search(connection, folder, ids).pieces()
+    return _Search(store, ids).pieces()
 
 
-def find_positions(connection: sqlite3.Connection, folder: Path, ids: Ids) -> Positions:
+def find_positions(store: Store, ids: Ids) -> Positions:
     """The position of each id, or -1 where the vault does not know it."""
-    return by_row(find_known(connection, folder, ids), len(ids))
+    return by_row(find_known(store, ids), len(ids))
 
 
 def by_row(found: Iterator[Found], rows: int) -> Positions:
@@ -89,13 +92,13 @@ def by_row(found: Iterator[Found], rows: int) -> Positions:
 class _Search:
     """A search for the positions of ids."""
 
-    def __init__(self, connection: sqlite3.Connection, folder: Path, ids: Ids) -> None:
-        self._connection, self._folder, self._ids = connection, folder, ids
-        self._key, self._records = key_of(connection), count_records(connection)
+    def __init__(self, store: Store, ids: Ids) -> None:
+        self._store, self._ids = store, ids
+        self._key, self._records = key_of(store), count_records(store)
 
     def pieces(self) -> Iterator[Found]:
         """Yield what is known; ids that are asked for in the order of the vault need no bucket."""
-        with Pairs(self._folder) as asked:
+        with Pairs(self._store.folder) as asked:
             for start in range(0, len(self._ids), _IDS_AT_ONCE):
                 ids = self._ids.part(start, min(start + _IDS_AT_ONCE, len(self._ids)))
                 rows = np.arange(start, start + len(ids))
@@ -108,38 +111,38 @@ class _Search:
 
     def _first_of_run(self, ids: Texts) -> int | None:
         """The position of the first of these ids, if the vault has all of them one after the other."""
-        ends = _Search(self._connection, self._folder, ids.take(np.array([0, len(ids) - 1])))
+        ends = _Search(self._store, ids.take(np.array([0, len(ids) - 1])))
         first, last = by_row(ends.few(), 2).tolist()
         if first < 0 or last - first != len(ids) - 1:
             return None
-        return first if ids_between(self._connection, first, last + 1).same_as(ids) else None
+        return first if ids_between(self._store, first, last + 1).same_as(ids) else None
 
     def few(self) -> Iterator[Found]:
         """Yield what is known of a few ids, in whatever order."""
-        with Pairs(self._folder) as asked:
+        with Pairs(self._store.folder) as asked:
             asked.take(self._ids.part(0, len(self._ids)).hashes(self._key), np.arange(len(self._ids)))
             yield from self._by_hash(asked)
 
     def _by_hash(self, asked: Pairs) -> Iterator[Found]:
         """Yield what is known of ids, (hash, row)."""
-        with Pairs(self._folder, max(self._records.bit_length(), _POSITION_BITS_AT_LEAST)) as proposed:
+        with Pairs(self._store.folder, max(self._records.bit_length(), _POSITION_BITS_AT_LEAST)) as proposed:
             for pairs in asked.parts():
                 self._propose(pairs[np.argsort(pairs[:, 0])], proposed)
             for pairs in proposed.parts():
                 positions, rows = pairs.astype(np.int64).T
-                same = have_ids(self._connection, positions, self._ids.take(rows))
+                same = have_ids(self._store, positions, self._ids.take(rows))
                 yield rows[same], positions[same]
 
     def _propose(self, asked: Hashes, proposed: Pairs) -> None:
         """Find positions of ids, (hash, row) in the order of hashes, by the hash alone: (position, row)."""
-        bits = _bits(self._connection) or 0
+        bits = _bits(self._store) or 0
         buckets, entries = _placed(asked[:, 0], np.zeros(len(asked), np.uint64), bits)
         starts = np.flatnonzero(np.diff(buckets, prepend=~buckets[:1]))
         for first in range(0, len(starts), _BUCKETS_AT_ONCE):
             some = starts[first : first + _BUCKETS_AT_ONCE]
             stop = int(starts[first + len(some)]) if first + len(some) < len(starts) else len(asked)
             here = slice(int(some[0]), stop)
-            counts, stored = _read(self._connection, buckets[some])
+            counts, stored = _read(self._store, buckets[some])
             numbers = np.arange(len(some), dtype=np.uint64) << _SHIFT
             keys = np.repeat(numbers, counts) | (stored >> _SHIFT)
             wanted = np.repeat(numbers, np.diff(some, append=stop)) | (entries[here] >> _SHIFT)
@@ -152,33 +155,33 @@ class _Search:
                 proposed.take(positions, asked[here][at, 1])
 
 
-def enter(connection: sqlite3.Connection, new: Pairs, folder: Path) -> tuple[int, int] | None:
+def enter(store: Store, new: Pairs) -> tuple[int, int] | None:
     """Enter records (hash, position), whose blocks are there; return the positions of two with the same id, if any.
 
     Those that are new are compared with each other; that none of them was there before is for the caller to know.
     """
-    bits, records = _bits(connection), count_records(connection)
+    bits, records = _bits(store), count_records(store)
     if bits is not None and records <= _AT_MOST << bits:
-        return _merge(connection, new, bits)
-    connection.execute("DELETE FROM id_index")
+        return _merge(store, new, bits)
+    store.execute("DELETE FROM id_index WHERE label = ?", (store.label,))
     bits = max(0, ((records - 1) // _WHEN_BUILT).bit_length())
     if new.count == records:
-        return _merge(connection, new, bits)
-    with Pairs(folder) as all_ids:
-        key, first = key_of(connection), 0
-        for block in read_blocks(connection):
+        return _merge(store, new, bits)
+    with Pairs(store.folder) as all_ids:
+        key, first = key_of(store), 0
+        for block in read_blocks(store):
             all_ids.take(block.ids.hashes(key), np.arange(first, first + len(block)))
             first += len(block)
-        return _merge(connection, all_ids, bits)
+        return _merge(store, all_ids, bits)
 
 
 class IndexCheck:
     """The index, compared with the ids of all records: sums that differ if any entry does."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._bits, self._key = _bits(connection), HashKey.random()
+    def __init__(self, store: Store) -> None:
+        self._bits, self._key = _bits(store), HashKey.random()
         with suppress(VaultError):  # without the vault's key no index is that of the ids
-            self._key = key_of(connection)
+            self._key = key_of(store)
         self._sum, self._records = 0, 0
 
     def take(self, ids: Texts) -> None:
@@ -188,14 +191,14 @@ class IndexCheck:
             self._sum += _sum(*_placed(ids.hashes(self._key), positions, self._bits))
         self._records += len(ids)
 
-    def problems(self, connection: sqlite3.Connection) -> list[str]:
+    def problems(self, store: Store) -> list[str]:
         """What is wrong with the index, once all ids were taken in; a sentence or none."""
         stored, found, ordered = 0, 0, True
         # There are never more buckets than records; a number that says otherwise would be a way without end.
         last = min(1 << (self._bits or 0), self._records)
         for first in range(0, last, _BUCKETS_AT_ONCE):
             buckets = np.arange(first, min(first + _BUCKETS_AT_ONCE, last))
-            counts, entries = _read(connection, buckets)
+            counts, entries = _read(store, buckets)
             owner = np.repeat(buckets, counts).astype(np.uint64)
             stored += _sum(owner, entries)
             ordered &= bool(((entries[1:] > entries[:-1]) | (owner[1:] > owner[:-1])).all())
@@ -209,9 +212,9 @@ def _damaged() -> VaultError:
     return VaultError("the index of the record ids is damaged; run verify on the vault")
 
 
-def _bits(connection: sqlite3.Connection) -> int | None:
+def _bits(store: Store) -> int | None:
     """How many bits of a hash are the number of its bucket; None: there are no buckets yet."""
-    (last,) = connection.execute("SELECT MAX(bucket) FROM id_index").fetchone()
+    (last,) = store.execute("SELECT MAX(bucket) FROM id_index WHERE label = ?", (store.label,)).fetchone()
     return None if last is None else int(last).bit_length()
 
 
@@ -225,11 +228,11 @@ def _sum(buckets: Hashes, entries: Hashes) -> int:
     return int(mixed(entries ^ mixed(buckets)).sum(dtype=np.uint64))
 
 
-def _read(connection: sqlite3.Connection, buckets: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.int64], Hashes]:
+def _read(store: Store, buckets: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.int64], Hashes]:
     """The number of entries of each of these buckets, which ascend, and all their entries."""
-    rows = connection.execute(
-        "SELECT wanted.key, entries FROM json_each(?) AS wanted JOIN id_index ON bucket = wanted.value",
-        (json.dumps(buckets.tolist()),),
+    rows = store.execute(
+        "SELECT wanted.key, entries FROM json_each(?) AS wanted JOIN id_index ON label = ? AND bucket = wanted.value",
+        (json.dumps(buckets.tolist()), store.label),
     ).fetchall()
     counts = np.zeros(len(buckets), np.int64)
     counts[[at for at, _ in rows]] = [len(entries) // 8 for _, entries in rows]
@@ -237,27 +240,29 @@ def _read(connection: sqlite3.Connection, buckets: npt.NDArray[np.integer]) -> t
     return counts, np.frombuffer(b"".join(entries[: len(entries) // 8 * 8] for _, entries in rows), "<u8")
 
 
-def _merge(connection: sqlite3.Connection, new: Pairs, bits: int) -> tuple[int, int] | None:
+def _merge(store: Store, new: Pairs, bits: int) -> tuple[int, int] | None:
     """Put entries into their buckets; return the positions of two equal ids, if any."""
-    first_new = np.uint64(count_records(connection) - new.count)
+    first_new = np.uint64(count_records(store) - new.count)
     for rows in new.parts():
         buckets, entries = _placed(rows[:, 0], rows[:, 1], bits)
         touched = np.unique(buckets)
         for first in range(0, len(touched), _BUCKETS_AT_ONCE):
             some = touched[first : first + _BUCKETS_AT_ONCE]
             mine = (buckets >= some[0]) & (buckets <= some[-1])
-            twice = _write(connection, some, buckets[mine], entries[mine], first_new)
+            twice = _write(store, some, buckets[mine], entries[mine], first_new)
             if twice is not None:
                 return twice
-    connection.execute("INSERT OR IGNORE INTO id_index VALUES (?, x'')", ((1 << bits) - 1,))  # tells their number
+    store.execute(
+        "INSERT OR IGNORE INTO id_index VALUES (?, ?, x'')", (store.label, (1 << bits) - 1)
+    )  # tells their number
     return None
 
 
 def _write(
-    connection: sqlite3.Connection, touched: Hashes, buckets: Hashes, entries: Hashes, first_new: np.uint64
+    store: Store, touched: Hashes, buckets: Hashes, entries: Hashes, first_new: np.uint64
 ) -> tuple[int, int] | None:
     """Write the buckets that are touched, with what they had; return the positions of two equal new ids, if any."""
-    counts, stored = _read(connection, touched)
+    counts, stored = _read(store, touched)
     numbers = np.arange(len(touched), dtype=np.uint16)
     number_of = np.zeros(int(touched[-1] - touched[0]) + 1, np.uint16)
     number_of[touched - touched[0]] = numbers
@@ -267,25 +272,25 @@ def _write(
     ends = np.cumsum(np.bincount(rank, minlength=len(touched))).tolist()
     for start, end in zip([0, *ends], ends, strict=False):
         merged[start:end].sort()
-    connection.executemany(
-        "INSERT OR REPLACE INTO id_index VALUES (?, ?)",
+    store.executemany(
+        "INSERT OR REPLACE INTO id_index VALUES (?, ?, ?)",
         (
-            (bucket, merged[start:end].tobytes())
+            (store.label, bucket, merged[start:end].tobytes())
             for bucket, start, end in zip(touched.tolist(), [0, *ends], ends, strict=False)
         ),
     )
     alike = (
         (merged[1:] >> _SHIFT == merged[:-1] >> _SHIFT) & (rank[1:] == rank[:-1]) & (merged[:-1] & _LOW >= first_new)
     )
-    return _same_ids(connection, merged, np.flatnonzero(alike))
+    return _same_ids(store, merged, np.flatnonzero(alike))
 
 
-def _same_ids(connection: sqlite3.Connection, merged: Hashes, alike: npt.NDArray[np.intp]) -> tuple[int, int] | None:
+def _same_ids(store: Store, merged: Hashes, alike: npt.NDArray[np.intp]) -> tuple[int, int] | None:
     """Of entries that share the bits of their hashes with the next one, two that have the same id."""
     seen: dict[str, int] = {}
     for at in np.union1d(alike, alike + 1).tolist():
         position = int(merged[at] & _LOW)
-        id = id_at(connection, position)
+        id = id_at(store, position)
         if id in seen:
             return min(seen[id], position), max(seen[id], position)
         seen[id] = position

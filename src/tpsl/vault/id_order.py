@@ -1,16 +1,15 @@
 """All ids of a vault in the order of their text, part by part, in bounded memory and linear time."""
 
-import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Self
 
 import numpy as np
 
 from tpsl.vault.blocks import CHUNK, Positions, chunk_count, count_records, ids_between
 from tpsl.vault.spill_file import TextParts
+from tpsl.vault.store import Store
 from tpsl.vault.texts import Texts
 
 _IDS_AT_ONCE = 1 << 21
@@ -26,14 +25,14 @@ class IdsInOrder:
     a spill file beside the vault.
     """
 
-    def __init__(self, connection: sqlite3.Connection, folder: Path) -> None:
-        records = count_records(connection)
+    def __init__(self, store: Store) -> None:
+        records = count_records(store)
         parts = min(_MOST_PARTS, max(1, -(-records // _IDS_AT_ONCE)))
-        self._parts = TextParts(folder, parts)
+        self._parts = TextParts(store.folder, parts)
         try:
-            cuts = _cuts(connection, records, parts)
+            cuts = _cuts(store, records, parts)
             for start in range(0, records, CHUNK):
-                self._cut(ids_between(connection, start, start + CHUNK), start, cuts)
+                self._cut(ids_between(store, start, start + CHUNK), start, cuts)
         except BaseException:
             self._parts.close()
             raise
@@ -59,12 +58,12 @@ class IdsInOrder:
             self._parts.write(part, ids.part(start, stop), first + order[start:stop])
 
 
-def _cuts(connection: sqlite3.Connection, records: int, parts: int) -> list[str]:
+def _cuts(store: Store, records: int, parts: int) -> list[str]:
     """Texts between which parts have about as many ids each."""
     if parts == 1:
         return []
     step = max(1, records // (parts * _SAMPLE))
-    chunks = (ids_between(connection, chunk * CHUNK, (chunk + 1) * CHUNK) for chunk in range(chunk_count(records)))
+    chunks = (ids_between(store, chunk * CHUNK, (chunk + 1) * CHUNK) for chunk in range(chunk_count(records)))
     sample = Texts.joined(ids.take(np.arange(0, len(ids), step)) for ids in chunks)
     ordered = sample.take(sample.sorted_rows())
     return [ordered[part * len(ordered) // parts] for part in range(1, parts)]

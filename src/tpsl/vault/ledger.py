@@ -18,7 +18,6 @@ import json
 import math
 import re
 import secrets
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -29,14 +28,20 @@ from typing import Any
 from tpsl.mechanisms import Cost, compose
 from tpsl.vault.budget import of_group, repeated
 from tpsl.vault.errors import VaultError
+from tpsl.vault.store import Store
 
 FIRST_PREVIOUS = "0" * 64
 
 # What the details of each kind of entry consist of, and what they may have besides.
-_OPTIONAL: dict[str, dict[str, tuple[type, ...]]] = {"created": {"counts_people": (bool,), "scratch": (bool,)}}
+_OPTIONAL: dict[str, dict[str, tuple[type, ...]]] = {
+    "created": {"counts_people": (bool,), "scratch": (bool,), "apart": (str,)},
+    "label": {"counts_people": (bool,)},
+}
 _DETAILS: dict[str, dict[str, tuple[type, ...]]] = {
-    "created": {"classes": (int,), "format": (int,)},
+    "created": {"format": (int,), "label": (int,), "name": (str,), "classes": (int,)},
+    "label": {"label": (int,), "name": (str,), "classes": (int,)},
     "added": {
+        "label": (int,),
         "records": (int,),
         "ids_digest": (str,),
         "units_digest": (str, NoneType),
@@ -44,6 +49,7 @@ _DETAILS: dict[str, dict[str, tuple[type, ...]]] = {
         "labels_changed_after_release": (int,),
     },
     "released": {
+        "label": (int,),
         "mechanism": (dict,),
         "description": (str,),
         "table_digest": (str,),
@@ -57,6 +63,7 @@ _DETAILS: dict[str, dict[str, tuple[type, ...]]] = {
         "outcomes_digest": (str,),
     },
     "statistic": {
+        "label": (int,),
         "mechanism": (dict,),
         "description": (str,),
         "noise_digest": (str,),
@@ -82,7 +89,8 @@ _RELEASES = ("released", "statistic")
 class Entry:
     """One entry: what happened, when, its details and its place in the chain.
 
-    Kinds are `created`, `added`, and two of releases: `released` (noisy labels) and `statistic` (one noisy statistic).
+    Kinds are `created` (with its first label), `label` (a further one), `added`, and two of
+    releases: `released` (noisy labels) and `statistic` (one noisy statistic).
     """
 
     sequence: int
@@ -183,6 +191,8 @@ class LargestUnit:
 class Ledger:
     """What the vault has spent, computed from what each record was really released under."""
 
+    label: int
+    """The number of the label that it speaks of; the entries are those of the whole vault."""
     classes: int
     records: int
     entries: tuple[Entry, ...]
@@ -194,9 +204,14 @@ class Ledger:
     """
 
     @property
+    def own(self) -> tuple[Entry, ...]:
+        """The entries about this label."""
+        return tuple(entry for entry in self.entries if entry.details.get("label") == self.label)
+
+    @property
     def counts_people(self) -> bool:
         """Whether the same people come again under new ids, and are counted over all of them."""
-        return bool(self.entries[0].details.get("counts_people"))
+        return any(entry.details.get("counts_people") for entry in self.own)
 
     @property
     def stated_unit(self) -> LargestUnit | None:
@@ -204,7 +219,7 @@ class Ledger:
 
         Those are of the people whom the label party knows, and whom it knows may be the label.
         """
-        has_units = any(entry.details.get("units_digest") for entry in self.entries)
+        has_units = any(entry.details.get("units_digest") for entry in self.own)
         return None if self.counts_people and has_units else self.largest_unit
 
     @property
@@ -225,7 +240,7 @@ class Ledger:
     @property
     def private(self) -> bool:
         """False as soon as one release used seeded noise or none."""
-        return all(entry.private for entry in self.entries)
+        return all(entry.private for entry in self.own)
 
     @property
     def head(self) -> str:
@@ -265,22 +280,23 @@ def as_json(number: float) -> float | str:
     return "inf" if math.isinf(number) else number
 
 
-def append(connection: sqlite3.Connection, kind: str, details: Mapping[str, Any]) -> Entry:
-    """Append an entry to the chain, inside the running transaction."""
-    (last, previous), time = read_last(connection), now()
+def append(store: Store, kind: str, details: Mapping[str, Any]) -> Entry:
+    """Append an entry to the chain, inside the running transaction; it names the label that it is about."""
+    details = {"label": store.label, **details} if store.label else details
+    (last, previous), time = read_last(store), now()
     content = {"sequence": last + 1, "kind": kind, "time": time, "previous": previous, "details": details}
     body = canonical({**content, "nonce": secrets.token_hex(16)})
-    connection.execute("INSERT INTO ledger VALUES (?, ?, ?)", (last + 1, hash_of(body), body))
+    store.execute("INSERT INTO ledger VALUES (?, ?, ?)", (last + 1, hash_of(body), body))
     return Entry(last + 1, kind, time, previous, hash_of(body), details)
 
 
-def read_last(connection: sqlite3.Connection) -> tuple[int, str]:
+def read_last(store: Store) -> tuple[int, str]:
     """The sequence number and the hash of the newest entry; what stands for them before the first."""
-    row = connection.execute("SELECT sequence, hash FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
+    row = store.execute("SELECT sequence, hash FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
     return row or (0, FIRST_PREVIOUS)
 
 
-def require_known(connection: sqlite3.Connection, after: int) -> int:
+def require_known(store: Store, after: int) -> int:
     """Raise a `VaultError` if an entry after this one is of a kind that is not known; return the newest one's number.
 
     What a newer version has released is spent, and nobody who cannot add it up may release more.
@@ -289,28 +305,28 @@ def require_known(connection: sqlite3.Connection, after: int) -> int:
         "SELECT sequence, hash, body FROM ledger WHERE sequence > ? AND json_valid(body) "
         "AND json_extract(body, '$.kind') NOT IN (SELECT value FROM json_each(?)) ORDER BY sequence"
     )
-    for row in connection.execute(query, (after, json.dumps(list(_DETAILS)))):
+    for row in store.execute(query, (after, json.dumps(list(_DETAILS)))):
         parse(*row)
-    return read_last(connection)[0]
+    return read_last(store)[0]
 
 
-def read_entries(connection: sqlite3.Connection) -> tuple[Entry, ...]:
+def read_entries(store: Store) -> tuple[Entry, ...]:
     """All entries, oldest first; whether the chain holds is for `verify` to say."""
     return tuple(
         parse(sequence, stored, body)
-        for sequence, stored, body in connection.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence")
+        for sequence, stored, body in store.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence")
     )
 
 
-def read_first(connection: sqlite3.Connection) -> Entry:
+def read_first(store: Store) -> Entry:
     """The entry of the vault's creation."""
-    row = connection.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence LIMIT 1").fetchone()
+    row = store.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence LIMIT 1").fetchone()
     if row is None:
         raise VaultError("the ledger is empty: not even the creation of the vault is in it")
     return parse(*row)
 
 
-def entries_since(connection: sqlite3.Connection, head: str) -> int | None:
+def entries_since(store: Store, head: str) -> int | None:
     """How many entries were added after the one with this hash; None if none has it: the ledger was cut or replaced.
 
     Who noted the hash of the newest entry knows by it that all entries up to there are still the same, if the chain is
@@ -318,7 +334,7 @@ def entries_since(connection: sqlite3.Connection, head: str) -> int | None:
     """
     if not re.fullmatch(r"[0-9a-f]{64}", head):
         raise VaultError(f"the hash of a ledger entry has 64 hexadecimal digits, so {head!r} is none")
-    row = connection.execute(
+    row = store.execute(
         "SELECT (SELECT COUNT(*) FROM ledger AS later WHERE later.sequence > ledger.sequence) FROM ledger"
         " WHERE hash = ?",
         (head,),

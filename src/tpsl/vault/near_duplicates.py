@@ -10,11 +10,9 @@ are compared with earlier ids by a look-up of the common form: it finds an earli
 """
 
 import re
-import sqlite3
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +23,7 @@ from tpsl.vault.blocks import count_records, id_at, read_blocks
 from tpsl.vault.coverage import PositionSet
 from tpsl.vault.id_index import find_positions
 from tpsl.vault.pairs import Pairs
+from tpsl.vault.store import Store
 from tpsl.vault.texts import HashKey, Texts
 
 _BEYOND_ASCII, _SPACED, _UPPER, _LOWER, _PADDED, _ZERO_FRACTION = (1 << bit for bit in range(6))
@@ -43,8 +42,8 @@ def warn(sentence: str) -> None:
 class NearDuplicates:
     """The near-duplicates among the new ids of one import, inside its transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, folder: Path) -> None:
-        self._connection, self._folder, self._known = connection, folder, count_records(connection)
+    def __init__(self, store: Store) -> None:
+        self._store, self._known = store, count_records(store)
         self._styles, self._found = Styles(), PositionSet()
         self._example: tuple[int, int] | None = None
 
@@ -54,17 +53,17 @@ class NearDuplicates:
         if self._known:
             forms = common_forms(ids)
             rows = np.flatnonzero(~forms.equal(ids))
-            earlier = find_positions(self._connection, self._folder, forms.take(rows))
+            earlier = find_positions(self._store, forms.take(rows))
             self._note(first + rows[earlier >= 0], earlier[earlier >= 0])
 
     def sentence(self) -> str:
         """The warning about all ids that were taken in, once the vault has them; empty: no two are near-duplicates."""
         if not self._styles.all_differ:
-            for later, earlier in self._alike(block.ids for block in read_blocks(self._connection, self._known)):
+            for later, earlier in self._alike(block.ids for block in read_blocks(self._store, self._known)):
                 self._note(later, earlier)
         if self._example is None:
             return ""
-        second, first = (id_at(self._connection, position) for position in self._example)
+        second, first = (id_at(self._store, position) for position in self._example)
         count = len(self._found)
         return (
             f"{'1 id is a near-duplicate' if count == 1 else f'{count:,} ids are near-duplicates'} of an earlier one, "
@@ -83,7 +82,7 @@ class NearDuplicates:
     def _alike(self, parts: Iterable[Texts]) -> Iterator[tuple[_Numbers, _Numbers]]:
         """Positions of new records, and of the first new one with the same common form, where that is another."""
         key, start = HashKey.random(), self._known
-        with Pairs(self._folder) as forms:
+        with Pairs(self._store.folder) as forms:
             for ids in parts:
                 forms.take(common_forms(ids).hashes(key), np.arange(start, start + len(ids)))
                 start += len(ids)

@@ -6,7 +6,6 @@ one alignment may be in every other, known there or not. So a person has spent w
 record, where records have no units), and in each other alignment what the unit has that spent most there.
 """
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -20,6 +19,7 @@ from tpsl.vault.budget import total
 from tpsl.vault.canonical import ids_as_text
 from tpsl.vault.ledger import LargestUnit
 from tpsl.vault.planned import Charge
+from tpsl.vault.store import Store
 from tpsl.vault.totals import LedgerTotal, releases_of_each
 from tpsl.vault.units import UnitRows, largest_unit
 
@@ -46,27 +46,25 @@ _NONE = NewRecords(pa.array([], _TEXT), None)
 
 
 def total_of_people(
-    connection: sqlite3.Connection, positions: _Numbers, planned: Charge | None = None, new: NewRecords = _NONE
+    store: Store, positions: _Numbers, planned: Charge | None = None, new: NewRecords = _NONE
 ) -> LedgerTotal:
     """The most that anybody has spent, or will have when `planned` is released, whom one of some records is about.
 
     The records are those at `positions`, and new ones.
     """
-    largest, private = _spent(connection, positions, planned, new)
+    largest, private = _spent(store, positions, planned, new)
     records = len(positions) + len(new.ids)
     return LedgerTotal(largest.epsilon, largest.delta, private, records, of_people=True)
 
 
-def largest_person(connection: sqlite3.Connection, records: int) -> LargestUnit:
+def largest_person(store: Store, records: int) -> LargestUnit:
     """The most that anybody has spent over all alignments, and the number of records that it takes."""
-    return _spent(connection, np.arange(records), None, _NONE)[0]
+    return _spent(store, np.arange(records), None, _NONE)[0]
 
 
-def _spent(
-    connection: sqlite3.Connection, positions: _Numbers, planned: Charge | None, new: NewRecords
-) -> tuple[LargestUnit, bool]:
-    index_of, histories = releases_of_each(connection)
-    unit_of, alignment_of = _units(connection, new)
+def _spent(store: Store, positions: _Numbers, planned: Charge | None, new: NewRecords) -> tuple[LargestUnit, bool]:
+    index_of, histories = releases_of_each(store)
+    unit_of, alignment_of = _units(store, new)
     charges: list[Sequence[Charge]] = list(histories)
     asked = np.arange(len(unit_of)) >= len(index_of)
     asked[positions] = True
@@ -92,10 +90,10 @@ def _spent(
     return _over_alignments(*largest), private
 
 
-def _units(connection: sqlite3.Connection, new: NewRecords) -> tuple[_Numbers, _Numbers]:
+def _units(store: Store, new: NewRecords) -> tuple[_Numbers, _Numbers]:
     """Number the units of each alignment: return that of each record, new ones last, and the alignment of each unit."""
-    ids, units_given, whom = [], has_units(connection) or new.units is not None, []
-    for block in read_blocks(connection):
+    ids, units_given, whom = [], has_units(store) or new.units is not None, []
+    for block in read_blocks(store):
         ids.append(_alignment(block.ids.to_arrow()))
         if units_given:
             whom.append(_whom(block))

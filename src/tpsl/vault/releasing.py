@@ -1,7 +1,6 @@
 """Noisy labels out of the vault: drawn once, stored, and always the same."""
 
 import json
-import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from tpsl.vault.id_index import Found
 from tpsl.vault.ledger import Series
 from tpsl.vault.noisy import VAULT_ONLY, NoisyLabels, Room
 from tpsl.vault.planned import Planned
+from tpsl.vault.store import Store
 from tpsl.vault.texts import TextDigest
 
 Rows = npt.NDArray[np.int64]
@@ -50,25 +50,23 @@ class ReleaseReport(Planned):
         return f"released {self.released:,} noisy labels by {self.mechanism}{draws}{already}{composed}{warning}"
 
 
-def release(
-    connection: sqlite3.Connection, planned: Planned, wanted: PositionSet, *, progress: Progress
-) -> ReleaseReport:
+def release(store: Store, planned: Planned, wanted: PositionSet, *, progress: Progress) -> ReleaseReport:
     """Draw for every wanted record that this series does not cover yet, inside the running transaction."""
-    missing, elsewhere = _missing(connection, wanted, planned.series)
+    missing, elsewhere = _missing(store, wanted, planned.series)
     requested, released, composed = len(wanted), len(missing), elsewhere.total()
     if released:
-        _draw(connection, planned, missing, released, progress)
+        _draw(store, planned, missing, released, progress)
     return ReleaseReport(
         planned.mechanism, planned.draws, planned.seed, requested=requested, released=released, composed=composed
     )
 
 
-def check_conflicts(connection: sqlite3.Connection, wanted: PositionSet, series: Series | None, after: str) -> None:
+def check_conflicts(store: Store, wanted: PositionSet, series: Series | None, after: str) -> None:
     """Raise a `VaultError` if a release in this series would be a second one for any wanted record.
 
     None: a series of its own. `after` says whom it would bring to which ε.
     """
-    elsewhere = _missing(connection, wanted, series)[1]
+    elsewhere = _missing(store, wanted, series)[1]
     if not elsewhere:
         return
     under = "; ".join(f"{count:,} under {' and '.join(texts)}" for texts, count in elsewhere.most_common(3))
@@ -79,9 +77,7 @@ def check_conflicts(connection: sqlite3.Connection, wanted: PositionSet, series:
     )
 
 
-def noisy_labels(
-    connection: sqlite3.Connection, planned: Planned, records: int, found: Iterable[Found], room: Room
-) -> NoisyLabels:
+def noisy_labels(store: Store, planned: Planned, records: int, found: Iterable[Found], room: Room) -> NoisyLabels:
     """Read the stored outcomes of this many records, each of which was found in the vault, in the order of their rows.
 
     Memory is that of a piece, and the room for the outcomes.
@@ -90,7 +86,7 @@ def noisy_labels(
     outcomes = room((draws, records, *mechanism.outcome_shape), mechanism.outcome_dtype)
     missing, first_missing = 0, (records, -1)
     for rows, positions in found:
-        for at in _read_outcomes(connection, planned, rows, positions, outcomes):
+        for at in _read_outcomes(store, planned, rows, positions, outcomes):
             missing += len(at)
             first = at[rows[at].argmin()]
             first_missing = min(first_missing, (int(rows[first]), int(positions[first])))
@@ -98,7 +94,7 @@ def noisy_labels(
         noise = "secure noise" if planned.seed is None else f"noise seeded with {planned.seed}"
         raise VaultError(
             f"{missing:,} of the {records:,} records are not released under {mechanism}, {draws} "
-            f"draw{'s' if draws > 1 else ''}, {noise} (the first is {id_at(connection, first_missing[1])!r}); "
+            f"draw{'s' if draws > 1 else ''}, {noise} (the first is {id_at(store, first_missing[1])!r}); "
             "release them first"
         )
     outcomes.flags.writeable = False
@@ -106,14 +102,14 @@ def noisy_labels(
 
 
 def _read_outcomes(
-    connection: sqlite3.Connection, planned: Planned, rows: Rows, positions: Positions, outcomes: npt.NDArray[Any]
+    store: Store, planned: Planned, rows: Rows, positions: Positions, outcomes: npt.NDArray[Any]
 ) -> Iterator[Rows]:
     """Fill in the outcomes `[draws, rows, …]` of the records at these positions; yield which of them have none."""
     chunks = np.flatnonzero(np.bincount(positions // CHUNK)).tolist()
-    entries = entries_of_series(connection, planned.series, chunks)
+    entries = entries_of_series(store, planned.series, chunks)
     column_of = np.empty(CHUNK, np.int64)
     for chunk, at in by_chunk(positions):
-        places, stored = outcomes_of_chunk(connection, planned, entries, chunk)
+        places, stored = outcomes_of_chunk(store, planned, entries, chunk)
         column_of.fill(-1)
         column_of[places] = np.arange(len(places))
         columns = column_of[positions[at] % CHUNK]
@@ -123,35 +119,35 @@ def _read_outcomes(
             yield at[~released]
 
 
-def entries_of_series(connection: sqlite3.Connection, series: Series, chunks: Iterable[int]) -> set[int]:
+def entries_of_series(store: Store, series: Series, chunks: Iterable[int]) -> set[int]:
     """The releases of this series that touch one of these chunks, by sequence number."""
-    return {sequence for sequence, entry in releases_of_chunks(connection, chunks).items() if entry.series == series}
+    return {sequence for sequence, entry in releases_of_chunks(store, chunks).items() if entry.series == series}
 
 
-def outcomes_of_series(
-    connection: sqlite3.Connection, planned: Planned
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
+def outcomes_of_series(store: Store, planned: Planned) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
     """Which positions a series covers, and outcomes `[draws, records, …]`, which mean nothing at the others."""
-    mechanism, records = planned.mechanism, count_records(connection)
+    mechanism, records = planned.mechanism, count_records(store)
     chunks = range(chunk_count(records))
-    entries = entries_of_series(connection, planned.series, chunks)
+    entries = entries_of_series(store, planned.series, chunks)
     covered = np.zeros(records, np.bool_)
     found = np.zeros((planned.draws, records, *mechanism.outcome_shape), mechanism.outcome_dtype)
     for chunk in chunks:
-        places, outcomes = outcomes_of_chunk(connection, planned, entries, chunk)
+        places, outcomes = outcomes_of_chunk(store, planned, entries, chunk)
         covered[chunk * CHUNK + places] = True
         found[:, chunk * CHUNK + places] = outcomes
     return covered, found
 
 
 def outcomes_of_chunk(
-    connection: sqlite3.Connection, planned: Planned, entries: Collection[int], chunk: int
+    store: Store, planned: Planned, entries: Collection[int], chunk: int
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[Any]]:
     """The places of a chunk that these releases of a series cover, ascending, and outcomes `[draws, places, …]`."""
     mechanism, draws = planned.mechanism, planned.draws
     covered = [np.zeros(0, np.intp)]
     outcomes = [np.empty((draws, 0, *mechanism.outcome_shape), mechanism.outcome_dtype)]
-    stored = connection.execute("SELECT entry, covered, outcomes FROM outcomes WHERE chunk = ?", (chunk,))
+    stored = store.execute(
+        "SELECT entry, covered, outcomes FROM outcomes WHERE label = ? AND chunk = ?", (store.label, chunk)
+    )
     for entry, bitmap, blob in stored:
         if entry in entries:
             covered.append(np.flatnonzero(coverage.unpack(bitmap)))
@@ -161,15 +157,13 @@ def outcomes_of_chunk(
     return places[order], np.concatenate(outcomes, axis=1)[:, order]
 
 
-def _missing(
-    connection: sqlite3.Connection, wanted: PositionSet, series: Series | None
-) -> tuple[PositionSet, Counter[tuple[str, ...]]]:
+def _missing(store: Store, wanted: PositionSet, series: Series | None) -> tuple[PositionSet, Counter[tuple[str, ...]]]:
     """The wanted positions that the series does not cover, and how many of them have which other releases."""
-    releases = releases_of_chunks(connection, wanted.chunks())
+    releases = releases_of_chunks(store, wanted.chunks())
     own = {sequence for sequence, entry in releases.items() if entry.series == series}
     missing, elsewhere = PositionSet(), Counter[tuple[str, ...]]()
     for chunk, mask in wanted.masks():
-        covers = coverage.masks(connection, chunk)
+        covers = coverage.masks(store, chunk)
         todo = mask & ~coverage.covered_by(covers, own)
         if not todo.any():
             continue
@@ -181,16 +175,14 @@ def _missing(
     return missing, elsewhere
 
 
-def _draw(
-    connection: sqlite3.Connection, planned: Planned, missing: PositionSet, records: int, progress: Progress
-) -> None:
+def _draw(store: Store, planned: Planned, missing: PositionSet, records: int, progress: Progress) -> None:
     """Draw and store the outcomes of the missing positions, and enter the release into the ledger."""
     mechanism, draws = planned.mechanism, planned.draws
-    entry = ledger.read_last(connection)[0] + 1
+    entry = ledger.read_last(store)[0] + 1
     secure = secure_words()
     ids_digest, outcomes_digest, done = TextDigest(), sha256(), 0
     for chunk, mask in missing.masks():
-        block = read_block(connection, chunk)
+        block = read_block(store, chunk)
         covered, count = mask[: len(block)], int(mask.sum())
         outcomes = np.empty((draws, count, *mechanism.outcome_shape), mechanism.outcome_dtype)
         for draw in range(draws):
@@ -202,24 +194,27 @@ def _draw(
                 words = seeded_words(planned.seed, mechanism.digest, draw + 1, chunk)
                 outcomes[draw] = mechanism.release(block.labels, words).outcomes[covered]
         blob = coverage.encode_outcomes(outcomes)
-        connection.execute("INSERT INTO outcomes VALUES (?, ?, ?, ?)", (chunk, entry, coverage.pack(mask), blob))
+        store.execute(
+            "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?)", (store.label, chunk, entry, coverage.pack(mask), blob)
+        )
         ids_digest.update(block.ids.take(covered))
         outcomes_digest.update(blob)
         done += count
         progress(done, records, "releasing labels")
     details = planned.details(records, ids_digest.hexdigest(), outcomes_digest.hexdigest())
-    ledger.append(connection, "released", details)
+    ledger.append(store, "released", details)
 
 
-def releases_of_chunks(connection: sqlite3.Connection, chunks: Iterable[int]) -> dict[int, ledger.Entry]:
+def releases_of_chunks(store: Store, chunks: Iterable[int]) -> dict[int, ledger.Entry]:
     """The releases that touch one of these chunks, by sequence number.
 
     Not all there are: a vault that is filled while training goes on has one for every few records.
     """
-    rows = connection.execute(
+    rows = store.execute(
         "SELECT sequence, hash, body FROM ledger WHERE sequence IN"
-        " (SELECT entry FROM json_each(?) AS wanted JOIN outcomes ON chunk = wanted.value) ORDER BY sequence",
-        (json.dumps(list(chunks)),),
+        " (SELECT entry FROM json_each(?) AS wanted JOIN outcomes ON label = ? AND chunk = wanted.value)"
+        " ORDER BY sequence",
+        (json.dumps(list(chunks)), store.label),
     )
     entries = (ledger.parse(*row) for row in rows)
     return {entry.sequence: entry for entry in entries if entry.is_release}

@@ -7,9 +7,7 @@ units: those are of the people whom the label party knows, and whom it knows may
 of the ledger, whether it corrected labels or not: two statements show how many there were between them, and no more.
 """
 
-import sqlite3
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from types import NoneType
 from typing import Any
 
@@ -17,6 +15,7 @@ from tpsl.vault import accounting
 from tpsl.vault.errors import VaultError
 from tpsl.vault.id_order import IdsInOrder
 from tpsl.vault.ledger import Entry, Series, as_json
+from tpsl.vault.store import Store
 from tpsl.vault.texts import TextDigest, Texts
 
 FORMAT = 1
@@ -51,14 +50,14 @@ _RELEASE: dict[str, tuple[type, ...]] = {
 _UNIT: dict[str, tuple[type, ...]] = {"epsilon": (float, str), "delta": (float,), "records": (int,)}
 
 
-def facts(connection: sqlite3.Connection, folder: Path) -> dict[str, Any]:
-    """All that a statement says about one state of the vault in `folder`, as JSON-able data."""
-    ledger = accounting.account(connection, folder)
+def facts(store: Store) -> dict[str, Any]:
+    """All that a statement says about one state of a label of the vault, as JSON-able data."""
+    ledger = accounting.account(store)
     unit = ledger.stated_unit
     return {
         "statement": FORMAT,
         "records": ledger.records,
-        "ids_digest": _ids_digest(connection, folder),
+        "ids_digest": _ids_digest(store),
         "classes": ledger.classes,
         "released_records": ledger.released_records,
         "epsilon_per_record": as_json(ledger.epsilon_per_record),
@@ -101,9 +100,9 @@ def digest_of_ids(ids: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _ids_digest(connection: sqlite3.Connection, folder: Path) -> str:
+def _ids_digest(store: Store) -> str:
     digest = TextDigest()
-    with IdsInOrder(connection, folder) as ordered:
+    with IdsInOrder(store) as ordered:
         for ids, _ in ordered.parts():
             digest.update(ids)
     return digest.hexdigest()

@@ -1,6 +1,5 @@
 """What the releases of some records cost them in all, exact and rounded up: the number that people see first."""
 
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from tpsl.vault.coverage import History, PositionSet
 from tpsl.vault.ledger import Entry
 from tpsl.vault.planned import Charge
 from tpsl.vault.releasing import releases_of_chunks
+from tpsl.vault.store import Store
 
 Releases = tuple[Entry, ...]
 """The releases that a record was part of, oldest first."""
@@ -45,14 +45,14 @@ class LedgerTotal:
         )
 
 
-def total_spent(connection: sqlite3.Connection, wanted: PositionSet, planned: Charge | None = None) -> LedgerTotal:
+def total_spent(store: Store, wanted: PositionSet, planned: Charge | None = None) -> LedgerTotal:
     """What the records at the wanted positions have spent, or will have when `planned` is released."""
-    releases = releases_of_chunks(connection, wanted.chunks())
+    releases = releases_of_chunks(store, wanted.chunks())
     series = None if planned is None else planned.series
     own = {sequence for sequence, entry in releases.items() if entry.series == series}
     found = LedgerTotal()
     for chunk, mask in wanted.masks():
-        index, histories = coverage.histories(coverage.masks(connection, chunk))
+        index, histories = coverage.chunk_histories(store, chunk)
         counts = np.bincount(index[mask], minlength=len(histories)).tolist()
         for history, count in zip(histories, counts, strict=True):
             if count:
@@ -66,16 +66,16 @@ def total_spent(connection: sqlite3.Connection, wanted: PositionSet, planned: Ch
 class ReleasesOfEach:
     """Under which releases each record went out: histories, and by position the index of each record's."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self._entries = {entry.sequence: entry for entry in ledger.read_entries(connection) if entry.is_release}
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._entries = {entry.sequence: entry for entry in ledger.read_entries(store) if entry.is_release}
         self._numbers: dict[History, int] = {(): 0}
 
     def by_chunk(self) -> Iterator[npt.NDArray[np.uint32]]:
         """The index of the history of each record, chunk by chunk."""
-        records = count_records(self._connection)
+        records = count_records(self._store)
         for chunk in range(chunk_count(records)):
-            index, found = coverage.histories(coverage.masks(self._connection, chunk))
+            index, found = coverage.chunk_histories(self._store, chunk)
             numbers = [self._numbers.setdefault(history, len(self._numbers)) for history in found]
             yield np.array(numbers, np.uint32)[index[: records - chunk * CHUNK]]
 
@@ -84,18 +84,18 @@ class ReleasesOfEach:
         return [tuple(self._entries[entry] for entry in history) for history in self._numbers]
 
 
-def ways_out(connection: sqlite3.Connection) -> list[tuple[Releases, int]]:
+def ways_out(store: Store) -> list[tuple[Releases, int]]:
     """Under which releases records went out, and how many went out like that; memory is bounded."""
-    found, counts = ReleasesOfEach(connection), Counter[int]()
+    found, counts = ReleasesOfEach(store), Counter[int]()
     for index_of in found.by_chunk():
         numbers, many = np.unique(index_of, return_counts=True)
         counts.update(dict(zip(numbers.tolist(), many.tolist(), strict=True)))
     return [(history, counts[number]) for number, history in enumerate(found.histories()) if counts[number]]
 
 
-def releases_of_each(connection: sqlite3.Connection) -> tuple[npt.NDArray[np.uint32], list[Releases]]:
+def releases_of_each(store: Store) -> tuple[npt.NDArray[np.uint32], list[Releases]]:
     """For each record, by position, the index of its releases in the list that is returned too; the first has none."""
-    found = ReleasesOfEach(connection)
+    found = ReleasesOfEach(store)
     index_of = np.concatenate([np.zeros(0, np.uint32), *found.by_chunk()])
     return index_of, found.histories()
 
@@ -110,12 +110,11 @@ class Holdings(NamedTuple):
     histories: list[Releases]
 
 
-def holdings(connection: sqlite3.Connection) -> Holdings:
+def holdings(store: Store) -> Holdings:
     """What a vault has in one state."""
-    added = (entry.details for entry in ledger.read_entries(connection) if entry.kind == "added")
-    return Holdings(
-        tuple(details["ids_digest"] for details in added if details["records"]), *releases_of_each(connection)
-    )
+    own = (entry.details for entry in ledger.read_entries(store) if entry.details.get("label") == store.label)
+    added = (details for details in own if "units_digest" in details)
+    return Holdings(tuple(details["ids_digest"] for details in added if details["records"]), *releases_of_each(store))
 
 
 def total_of(parts: Iterable[Charge], records: int) -> LedgerTotal:

@@ -43,6 +43,7 @@ from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.releasing_statistic import StatisticRequest
 from tpsl.vault.statement import facts
 from tpsl.vault.statistic_tests import noise_problems
+from tpsl.vault.store import Store
 from tpsl.vault.tables import Batch
 from tpsl.vault.totals import Holdings, LedgerTotal, Releases
 
@@ -61,13 +62,15 @@ class Vault:
     Private Label Protection in Split Learning").
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, label: str | None) -> None:
         self.path = path
-        self._connection, self._entries_known = connection, 0
+        self._entries_known = 0
         with storage.reading(connection, path):
             storage.require_format(connection, path)
-            created = ledger.read_first(connection).details
-        self.classes, self.counts_people = int(created["classes"]), bool(created.get("counts_people"))
+            created = ledger.read_first(Store(connection, path)).details
+            found = storage.label_called(Store(connection, path), label)
+        self.label, self.classes, self.counts_people = found.name, found.classes, found.counts_people
+        self._store = Store(connection, path, found.number)
         self.scratch = bool(created.get("scratch"))
 
     @classmethod
@@ -75,6 +78,7 @@ class Vault:
         cls,
         path: str | PathLike[str],
         *,
+        label: str = "label",
         classes: int = 2,
         batches: Iterable[Batch] | Incoming = (),
         counts_people: bool = False,
@@ -83,42 +87,59 @@ class Vault:
     ) -> Self:
         """Create a vault for labels 0..classes-1, together with its first records if `batches` (`LabelTable`) has any.
 
-        With `counts_people` the same people come again under new ids, ALIGNMENT-NUMBER: totals and limits are what a
-        person can have spent over all alignments (`tpsl.vault.people`). A `scratch` vault is counted in no total, and
-        nothing of it may leave. Either the vault exists afterwards with all of
-        the records, or an error is raised and no vault is there. A vault that a killed process has made of the same
-        files (`Incoming`), and to which nothing has happened since, is that vault. Near-duplicate ids are told to
-        `notice`.
+        A vault that is there gets a further label of that name. With `counts_people` the same people come again under
+        new ids, ALIGNMENT-NUMBER: totals and limits are what a person can have spent over all alignments
+        (`tpsl.vault.people`). A `scratch` vault is counted in no total, and nothing of it may leave. Either the label
+        exists afterwards with all of the records, or an error is raised and nothing has changed. A vault that a killed
+        process has made of the same files (`Incoming`), and to which nothing has happened since, is that vault.
+        Near-duplicate ids are told to `notice`.
         """
         path = Path(path)
         if isinstance(classes, bool) or not isinstance(classes, (int, np.integer)) or not 2 <= classes <= 65_536:
-            raise VaultError(f"a vault needs at least 2 and at most 65536 classes, not {classes!r}")
+            raise VaultError(f"a label needs at least 2 and at most 65536 classes, not {classes!r}")
         with (
             storage.creating(path),
             contextlib.closing(storage.connect(path)) as connection,
             storage.writing(connection, path),
         ):
+            store = Store(connection, path)
             if storage.is_blank(connection):
                 storage.write_schema(connection)
-                details = {"classes": int(classes), "format": storage.FORMAT}
-                kind = {"counts_people": counts_people, "scratch": scratch}
-                ledger.append(connection, "created", details | {name: True for name, is_so in kind.items() if is_so})
-                entering.enter(connection, path, int(classes), batches, notice)
             else:
-                _require_made_of(connection, path, batches)
+                storage.require_format(connection, path)
+            if label in storage.labels_of(store):
+                _require_made_of(Store(connection, path, storage.label_called(store, label).number), batches)
+            else:
+                kind = {"counts_people": counts_people, "scratch": scratch}
+                store = storage.add_label(
+                    store, label, int(classes), {name: True for name, is_so in kind.items() if is_so}
+                )
+                entering.enter(store, int(classes), batches, notice)
         if isinstance(batches, Incoming):
             batches.clear()
-        return cls.open(path)
+        return cls.open(path, label)
 
     @classmethod
-    def open(cls, path: str | PathLike[str]) -> Self:
-        """Open an existing vault; what a killed process left unfinished is undone first."""
+    def open(cls, path: str | PathLike[str], label: str | None = None) -> Self:
+        """Open a label of an existing vault; what a killed process left unfinished is undone first.
+
+        None: the only label that the vault has.
+        """
         connection = storage.connect(Path(path))
         try:
-            return cls(Path(path), connection)
+            return cls(Path(path), connection, label)
         except BaseException:
             connection.close()
             raise
+
+    @staticmethod
+    def labels(path: str | PathLike[str]) -> list[str]:
+        """The names of the labels of the vault at `path`, oldest first; none where there is no vault."""
+        if not Vault.exists(path):
+            return []
+        with contextlib.closing(storage.connect(Path(path))) as connection, storage.reading(connection, Path(path)):
+            storage.require_format(connection, Path(path))
+            return list(storage.labels_of(Store(connection, Path(path))))
 
     @staticmethod
     def exists(path: str | PathLike[str]) -> bool:
@@ -132,16 +153,18 @@ class Vault:
             return not storage.is_blank(connection)
 
     @classmethod
-    def require_free(cls, path: str | PathLike[str], batches: Iterable[Batch] | Incoming = ()) -> None:
-        """Raise a `VaultError` unless a vault can be created of `batches` at `path`."""
+    def require_free(
+        cls, path: str | PathLike[str], batches: Iterable[Batch] | Incoming = (), label: str = "label"
+    ) -> None:
+        """Raise a `VaultError` unless a label can be created of `batches` in a vault at `path`."""
         storage.require_free(Path(path))
-        if cls.exists(path):
-            with contextlib.closing(storage.connect(Path(path))) as connection, storage.reading(connection, Path(path)):
-                _require_made_of(connection, Path(path), batches)
+        if label in cls.labels(path):
+            with cls.open(path, label) as vault, vault._reading():
+                _require_made_of(vault._store, batches)
 
     def close(self) -> None:
         """Close the vault's file; the object cannot be used afterwards."""
-        self._connection.close()
+        self._store.connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -154,18 +177,22 @@ class Vault:
     def __len__(self) -> int:
         """The number of records."""
         with sqlite_errors(self.path):
-            return count_records(self._connection)
+            return count_records(self._store)
 
     def knows(self, ids: AnyIds) -> npt.NDArray[np.bool_]:
         """For each of these records, whether the vault has it, and so its label."""
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             return self._is_known(ids)
+
+    def _reading(self) -> contextlib.AbstractContextManager[None]:
+        """One state of the vault for all reads, whatever others write at the same time."""
+        return storage.reading(self._store.connection, self.path)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """All or nothing; when it ends, what was done is durable."""
-        with storage.writing(self._connection, self.path):
-            self._entries_known = ledger.require_known(self._connection, self._entries_known)
+        with storage.writing(self._store.connection, self.path):
+            self._entries_known = ledger.require_known(self._store, self._entries_known)
             yield
 
     def require_units(self, ids: AnyIds, units: Any) -> None:
@@ -173,27 +200,27 @@ class Vault:
         given = GivenIds(units, "unit", "the units")
         for start in range(0, len(given), CHUNK):
             given.part(start, start + CHUNK)
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             for rows, positions in self._known(ids):
-                adding.require_units(self._connection, positions, given.take(rows))
+                adding.require_units(self._store, positions, given.take(rows))
 
     def compare(self, ids: AnyIds, labels: npt.NDArray[np.int64]) -> Overlap:
         """Count which of these records the vault knows, with another label, and with a release.
 
         A negative label is unknown and differs from none. The comparison happens here: no true label leaves the vault.
         """
-        with storage.reading(self._connection, self.path):
-            return overlap_of(self._connection, ids, self._find(ids), labels)
+        with self._reading():
+            return overlap_of(self._store, ids, self._find(ids), labels)
 
     def keep_file_records(self, ids: Any, labels: npt.NDArray[np.int64]) -> None:
         """Keep the records of the label party's file that alignments make new ones of, to recognise them later."""
         with self._writing():
-            file_records.keep(self._connection, ids, labels)
+            file_records.keep(self._store, ids, labels)
 
     def compare_file_records(self, ids: Any, labels: npt.NDArray[np.int64]) -> Overlap:
         """Count which of these records are of a file that was aligned, and with another label; as `compare`."""
-        with storage.reading(self._connection, self.path):
-            return file_records.compare(self._connection, ids, labels)
+        with self._reading():
+            return file_records.compare(self._store, ids, labels)
 
     def add(self, batches: Iterable[Batch] | Incoming, *, notice: Notice = warn) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
@@ -202,7 +229,7 @@ class Vault:
         Near-duplicates among the new ids are told to `notice`.
         """
         with self._writing():
-            added = entering.enter(self._connection, self.path, self.classes, batches, notice)
+            added = entering.enter(self._store, self.classes, batches, notice)
         if isinstance(batches, Incoming):
             batches.clear()
         return added
@@ -230,7 +257,7 @@ class Vault:
         with self._writing():
             wanted = self._wanted(ids)
             self._require(wanted, planned.series, self._total(wanted, planned), policy, compose=compose)
-            return releasing.release(self._connection, planned, wanted, progress=progress)
+            return releasing.release(self._store, planned, wanted, progress=progress)
 
     def noisy_labels(
         self, mechanism: Mechanism, ids: AnyIds, *, draws: int = 1, seed: int | None = None, room: Room = np.empty
@@ -240,8 +267,8 @@ class Vault:
         Raises a `VaultError` with the count and the first id if records are unknown or not released in this series.
         """
         planned = self._planned(mechanism, draws, seed)
-        with storage.reading(self._connection, self.path):
-            return releasing.noisy_labels(self._connection, planned, len(ids), self._known(ids), room)
+        with self._reading():
+            return releasing.noisy_labels(self._store, planned, len(ids), self._known(ids), room)
 
     def released(
         self, mechanism: Mechanism, *, draws: int = 1, seed: int | None = None
@@ -253,9 +280,9 @@ class Vault:
         is released after the first block was asked for is left out.
         """
         planned = self._planned(mechanism, draws, seed)
-        with storage.reading(self._connection, self.path):
-            covered, outcomes = releasing.outcomes_of_series(self._connection, planned)
-            ordered = IdsInOrder(self._connection, self.path)
+        with self._reading():
+            covered, outcomes = releasing.outcomes_of_series(self._store, planned)
+            ordered = IdsInOrder(self._store)
         with ordered:
             for ids, positions in ordered.parts():
                 here = np.flatnonzero(covered[positions])
@@ -287,7 +314,7 @@ class Vault:
 
     def noisy_statistics(self, plan: StatisticPlan, ids: AnyIds) -> list[NoisyStatistic]:
         """The statistics of these records that were released under this plan, oldest first; nothing is drawn."""
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             request = self._statistic(plan, ids)
             found = [entry for entry in request.candidates() if entry.details["width"] == plan.width]
             if not found:
@@ -296,7 +323,7 @@ class Vault:
 
     def count_statistics(self, plan: StatisticPlan, ids: AnyIds) -> int:
         """How many statistics of these records were released under this plan, of vectors of any width."""
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             return len(self._statistic(plan, ids).candidates())
 
     def check_statistic(
@@ -308,9 +335,9 @@ class Vault:
         nothing is raised. The width plays no part.
         """
         planned = PlannedStatistic(plan, self.classes, plan.releases)
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             positions = by_row(self._find(ids), len(ids))
-            if (positions >= 0).all() and StatisticRequest(self._connection, planned, positions).candidates():
+            if (positions >= 0).all() and StatisticRequest(self._store, planned, positions).candidates():
                 return
             self._check(planned, ids, units, policy)
 
@@ -321,9 +348,9 @@ class Vault:
 
         Sound noise is accused with probability at most 1e-6.
         """
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             request = self._statistic(plan, ids)
-            verifying.require_unchanged_labels(self._connection)
+            verifying.require_unchanged_labels(self._store)
             sums, phi_digest = request.sum(blocks)
             found = [entry for entry in request.candidates() if entry.details["phi_digest"] == phi_digest]
             if not found:
@@ -336,57 +363,57 @@ class Vault:
         A vault gives out true labels here and nowhere else. Nothing computed from them may cross the border to the
         feature party: no loss, no metric, no decision to stop, no time; and no training of what it sees may use them.
         """
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             labels = np.empty(len(ids), np.int64)
             for rows, positions in self._known(ids):
-                labels[rows] = labels_at(self._connection, positions)
+                labels[rows] = labels_at(self._store, positions)
             return labels
 
     def class_counts(self, ids: AnyIds | None = None) -> list[int]:
         """How many of all records (or of `ids`) have each label: for the label party to see before it releases them."""
         counts = np.zeros(self.classes, np.int64)
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             for chunk, mask in self._wanted(ids).masks():
-                labels = labels_at(self._connection, chunk * CHUNK + np.flatnonzero(mask))
+                labels = labels_at(self._store, chunk * CHUNK + np.flatnonzero(mask))
                 counts += np.bincount(labels, minlength=self.classes)
         return [int(count) for count in counts]
 
     def ledger(self) -> Ledger:
         """What happened to this vault and what it has spent."""
-        with storage.reading(self._connection, self.path):
-            return accounting.account(self._connection, self.path)
+        with self._reading():
+            return accounting.account(self._store)
 
     def holdings(self) -> Holdings:
         """Which records the vault has at this moment, and under which releases each of them went out."""
-        with storage.reading(self._connection, self.path):
-            return totals.holdings(self._connection)
+        with self._reading():
+            return totals.holdings(self._store)
 
     def ways_out(self) -> list[tuple[Releases, int]]:
         """Under which releases records went out at this moment, and how many went out like that."""
-        with storage.reading(self._connection, self.path):
-            return totals.ways_out(self._connection)
+        with self._reading():
+            return totals.ways_out(self._store)
 
     def positions(self, ids: AnyIds) -> npt.NDArray[np.int64]:
         """The position of each id, or -1 where the vault does not know it."""
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             return by_row(self._find(ids), len(ids))
 
     def ids_at(self, start: int, stop: int) -> Any:
         """The ids of the records from one position to before another, as an Arrow column."""
         with sqlite_errors(self.path):
-            return ids_between(self._connection, start, stop).to_arrow()
+            return ids_between(self._store, start, stop).to_arrow()
 
     def head(self) -> str:
         """The hash of the newest entry of the ledger."""
-        with storage.reading(self._connection, self.path):
-            return ledger.read_last(self._connection)[1]
+        with self._reading():
+            return ledger.read_last(self._store)[1]
 
     def total(self, ids: AnyIds | None) -> LedgerTotal:
         """The largest ε and δ that any of these records, or people, has spent over all releases; rounded up.
 
         None: of all records.
         """
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             return self._total(self._wanted(ids))
 
     def check_release(
@@ -403,7 +430,7 @@ class Vault:
 
         A vault that counts people takes the `units` of the records, if they have any.
         """
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             self._check(self._planned(mechanism, draws, seed), ids, units, policy)
 
     def _check(self, planned: Charge, ids: Any, units: Any | None, policy: ReleasePolicy) -> None:
@@ -415,7 +442,7 @@ class Vault:
         new = totals.total_of([planned], len(ids) - int(is_known.sum()))
         if self.counts_people:
             strangers = NewRecords.among(is_known, ids, units)
-            after = total_of_people(self._connection, known.positions(), planned, strangers)
+            after = total_of_people(self._store, known.positions(), planned, strangers)
         else:
             after = self._total(known, planned).joined(new) if new.records else self._total(known, planned)
         self._require(known, planned.series, after, policy, new=new.records)
@@ -443,17 +470,17 @@ class Vault:
         nothing. `new` records will be in the vault by then.
         """
         if not (compose or policy.compose):
-            releasing.check_conflicts(self._connection, wanted, series, spent_after(after))
-        policy.check(after, count_records(self._connection) + new)
+            releasing.check_conflicts(self._store, wanted, series, spent_after(after))
+        policy.check(after, count_records(self._store) + new)
 
     def _total(self, wanted: PositionSet, planned: Charge | None = None) -> LedgerTotal:
         if self.counts_people:
-            return total_of_people(self._connection, wanted.positions(), planned)
-        return totals.total_spent(self._connection, wanted, planned)
+            return total_of_people(self._store, wanted.positions(), planned)
+        return totals.total_spent(self._store, wanted, planned)
 
     def back_up(self, folder: str | PathLike[str]) -> None:
         """Copy the vault as it is at one moment, also while others use it, to a folder that is new or empty."""
-        storage.back_up(self._connection, self.path, Path(folder))
+        storage.back_up(self._store.connection, self.path, Path(folder))
 
     def verify(self, progress: Progress = no_progress) -> list[str]:
         """Recompute all that the ledger claims; return a sentence for each thing that is wrong, none if it is sound.
@@ -462,26 +489,26 @@ class Vault:
         records and of several releases is independent. Sound noise is accused with probability at most 1e-6.
         """
         try:
-            self._connection.execute("BEGIN")
-            return verifying.verify(self._connection, self.path, progress)
+            self._store.execute("BEGIN")
+            return verifying.verify(self._store, progress)
         except DATABASE_ERRORS as error:
             return [str(explained(self.path, error))]
         finally:
-            self._connection.rollback()
+            self._store.connection.rollback()
 
     def entries_since(self, head: str) -> int | None:
         """How many entries the ledger got after the one with this hash; None if none has it, so it was cut or replaced.
 
         Says something about the entries before only if `verify` finds the vault sound.
         """
-        with storage.reading(self._connection, self.path):
-            return ledger.entries_since(self._connection, head)
+        with self._reading():
+            return ledger.entries_since(self._store, head)
 
     def statement(self) -> dict[str, Any]:
         """What can be stated about this vault to others, as JSON-able data: nothing in it depends on a label."""
         self.refuse_scratch()
-        with storage.reading(self._connection, self.path):
-            return facts(self._connection, self.path)
+        with self._reading():
+            return facts(self._store)
 
     def refuse_scratch(self) -> None:
         """Raise a `VaultError` if nothing of this vault may leave."""
@@ -490,13 +517,13 @@ class Vault:
 
     def remarks(self) -> list[str]:
         """What is odd about the ledger without being damage, a sentence each."""
-        with storage.reading(self._connection, self.path):
-            return ledger.clock_remarks(ledger.read_entries(self._connection))
+        with self._reading():
+            return ledger.clock_remarks(ledger.read_entries(self._store))
 
     def cannot_see(self) -> list[str]:
         """Say, a sentence each, what `verify` cannot find."""
-        with storage.reading(self._connection, self.path):
-            return verifying.cannot_see(self._connection)
+        with self._reading():
+            return verifying.cannot_see(self._store)
 
     def _planned(self, mechanism: Mechanism, draws: int, seed: int | None) -> Planned:
         if mechanism.classes != self.classes:
@@ -508,7 +535,7 @@ class Vault:
 
     def _find(self, ids: AnyIds) -> Iterator[Found]:
         """Those of these ids that the vault knows, piece by piece."""
-        return find_known(self._connection, self.path, GivenIds(ids))
+        return find_known(self._store, GivenIds(ids))
 
     def _is_known(self, ids: AnyIds) -> npt.NDArray[np.bool_]:
         """For each of these ids, whether the vault knows it."""
@@ -532,21 +559,23 @@ class Vault:
     def _statistic(self, plan: StatisticPlan, ids: AnyIds) -> StatisticRequest:
         """The request for a statistic of these ids, all of which the vault must know."""
         positions = by_row(self._known(ids), len(ids))
-        return StatisticRequest(self._connection, PlannedStatistic(plan, self.classes), positions)
+        return StatisticRequest(self._store, PlannedStatistic(plan, self.classes), positions)
 
     def _wanted(self, ids: AnyIds | None) -> PositionSet:
         """The positions of these ids, all of which the vault must know; None: of all records."""
         if ids is None:
-            return PositionSet.up_to(count_records(self._connection))
+            return PositionSet.up_to(count_records(self._store))
         wanted = PositionSet()
         for _, positions in self._known(ids):
             wanted.add(positions)
         return wanted
 
 
-def _require_made_of(connection: sqlite3.Connection, path: Path, batches: Iterable[Batch] | Incoming) -> None:
-    """Raise a `VaultError` unless a process that was killed then has made the vault of these files."""
-    if not isinstance(batches, Incoming) or not entering.is_made_of(connection, batches):
-        raise VaultError(f"{path} already holds a vault")
+def _require_made_of(store: Store, batches: Iterable[Batch] | Incoming) -> None:
+    """Raise a `VaultError` unless a process that was killed then has made the label of these files."""
+    if not isinstance(batches, Incoming) or not entering.is_made_of(store, batches):
+        raise VaultError(f"{store.folder} already holds a vault with this label")
     if not batches.goes_on:
-        raise VaultError(f"{path} already holds a vault, with just the records of these files: nothing is left to do")
+        raise VaultError(
+            f"{store.folder} already holds a vault with just the records of these files: nothing is left to do"
+        )

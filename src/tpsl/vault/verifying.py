@@ -1,8 +1,7 @@
 """Verification: recompute everything the ledger claims and say, a sentence each, what does not hold."""
 
 import hashlib
-import sqlite3
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +15,47 @@ from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, read_blo
 from tpsl.vault.budget import times
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry, Series
-from tpsl.vault.storage import DATABASE
+from tpsl.vault.storage import DATABASE, labels_of
+from tpsl.vault.store import Store
 from tpsl.vault.stored_outcomes import CANNOT_SEE, StoredOutcomes
 from tpsl.vault.texts import TextDigest, Texts
 from tpsl.vault.verifying_statistics import NOISE_NOT_TESTED, statistic_problems
 
 
-def verify(connection: sqlite3.Connection, folder: Path, progress: Progress = no_progress) -> list[str]:
+def verify(store: Store, progress: Progress = no_progress) -> list[str]:
     """All problems of the vault; an empty list means that it is sound."""
-    problems = [*_permissions(folder), *_length(connection, folder), *_integrity(connection)]
-    entries, chain = _chain(connection)
-    return problems + chain + _contents(connection, entries, progress)
+    problems = [*_permissions(store.folder), *_length(store), *_integrity(store)]
+    entries, chain = _chain(store)
+    problems += chain + _labels(store, entries)
+    for row in labels_of(store).values():
+        own = [entry for entry in entries if entry.details.get("label") == row.number]
+        problems += _contents(replace(store, label=row.number), row.classes, own, progress)
+    return problems + _strays(store)
 
 
-def cannot_see(connection: sqlite3.Connection) -> list[str]:
+def _labels(store: Store, entries: list[Entry]) -> list[str]:
+    """What is wrong with the labels that the vault has, according to its ledger."""
+    stated = [entry.details for entry in entries if entry.kind in ("created", "label")]
+    said = [(part["label"], part["name"], part["classes"], bool(part.get("counts_people"))) for part in stated]
+    if said != [tuple(row) for row in labels_of(store).values()]:
+        return ["the labels of the vault, their names or their classes are not those of its ledger"]
+    return []
+
+
+def _strays(store: Store) -> list[str]:
+    """Rows of a label that the vault does not have."""
+    return [
+        f"{table} of a label are stored, but the vault has no such label"
+        for table in ("blocks", "outcomes", "id_index")
+        if store.execute(
+            f"SELECT 1 FROM {table} WHERE label NOT IN (SELECT number FROM labels) LIMIT 1"  # noqa: S608
+        ).fetchone()
+    ]
+
+
+def cannot_see(store: Store) -> list[str]:
     """What no verification of this vault can find, a sentence each."""
-    entries = list(ledger.read_entries(connection))
+    entries = list(ledger.read_entries(store))
     changed, has_statistics = _changed_after_release(entries), any(entry.kind == "statistic" for entry in entries)
     sentences = [CANNOT_SEE]
     if has_statistics:
@@ -44,9 +68,9 @@ def cannot_see(connection: sqlite3.Connection) -> list[str]:
     return sentences
 
 
-def require_unchanged_labels(connection: sqlite3.Connection) -> None:
+def require_unchanged_labels(store: Store) -> None:
     """Raise a `VaultError` if labels were changed after a release: noise cannot be told from such a change."""
-    changed = _changed_after_release(list(ledger.read_entries(connection)))
+    changed = _changed_after_release(list(ledger.read_entries(store)))
     if changed:
         raise VaultError(f"{changed:,} labels were changed after their release, so the noise cannot be computed")
 
@@ -64,23 +88,23 @@ def _permissions(folder: Path) -> list[str]:
     ]
 
 
-def _length(connection: sqlite3.Connection, folder: Path) -> list[str]:
-    pages, size = (connection.execute(f"PRAGMA page_{what}").fetchone()[0] for what in ("count", "size"))
-    actual = (folder / DATABASE).stat().st_size
+def _length(store: Store) -> list[str]:
+    pages, size = (store.execute(f"PRAGMA page_{what}").fetchone()[0] for what in ("count", "size"))
+    actual = (store.folder / DATABASE).stat().st_size
     if actual >= pages * size:
         return []
     return [f"the database file is truncated: it has {actual} bytes instead of {pages * size}"]
 
 
-def _integrity(connection: sqlite3.Connection) -> list[str]:
-    rows = [text for (text,) in connection.execute("PRAGMA integrity_check(5)")]
+def _integrity(store: Store) -> list[str]:
+    rows = [text for (text,) in store.execute("PRAGMA integrity_check(5)")]
     return [f"the database file is damaged: {' '.join(text.split())}" for text in rows if text != "ok"]
 
 
-def _chain(connection: sqlite3.Connection) -> tuple[list[Entry], list[str]]:
+def _chain(store: Store) -> tuple[list[Entry], list[str]]:
     """The readable entries, and what is wrong with the chain."""
     entries, problems, previous = [], [], ledger.FIRST_PREVIOUS
-    rows = connection.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence").fetchall()
+    rows = store.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence").fetchall()
     for expected, (sequence, stored, body) in enumerate(rows, 1):
         if sequence != expected:
             problems.append(f"ledger entry {expected} is missing: the next one has number {sequence}")
@@ -153,19 +177,18 @@ def _rebuilt(entries: list[Entry]) -> tuple[dict[int, _Release], list[str]]:
     return releases, problems
 
 
-def _contents(connection: sqlite3.Connection, entries: list[Entry], progress: Progress) -> list[str]:
-    """One pass over records and outcomes, chunk by chunk, against what the ledger says of them."""
+def _contents(store: Store, classes: int, entries: list[Entry], progress: Progress) -> list[str]:
+    """One pass over records and outcomes of a label, chunk by chunk, against what the ledger says of them."""
     releases, problems = _rebuilt(entries)
-    classes = int(entries[0].details.get("classes", 0)) if entries else 0
-    problems += statistic_problems(connection, [entry for entry in entries if entry.kind == "statistic"], classes)
+    problems += statistic_problems(store, [entry for entry in entries if entry.kind == "statistic"], classes)
     additions = Additions([entry for entry in entries if entry.kind == "added"])
-    noise, index = StoredOutcomes(_changed_after_release(entries)), id_index.IndexCheck(connection)
-    records = count_records(connection)
-    (last,) = connection.execute("SELECT MAX(chunk) FROM outcomes").fetchone()
+    noise, index = StoredOutcomes(_changed_after_release(entries)), id_index.IndexCheck(store)
+    records = count_records(store)
+    (last,) = store.execute("SELECT MAX(chunk) FROM outcomes WHERE label = ?", (store.label,)).fetchone()
     for chunk in range(max(chunk_count(records), -1 if last is None else int(last) + 1)):
         start, block = chunk * CHUNK, Block(Texts.of([]), np.zeros(0, np.int64), None)
         try:
-            block = read_block(connection, chunk) if start < records else block
+            block = read_block(store, chunk) if start < records else block
             if len(block) != max(0, min(CHUNK, records - start)):
                 raise VaultError(f"records are missing between positions {start} and {start + CHUNK}")
         except VaultError as error:
@@ -176,14 +199,14 @@ def _contents(connection: sqlite3.Connection, entries: list[Entry], progress: Pr
             problems.append(f"{bad.size} records have a label outside 0..{classes - 1}, the first at position {first}")
         additions.take(block)
         index.take(block.ids)
-        problems += _chunk(connection, chunk, block, releases, None if bad.size else noise)
+        problems += _chunk(store, chunk, block, releases, None if bad.size else noise)
         progress(min(start + CHUNK, records), records, "checking records")
-    problems += additions.problems() + index.problems(connection) + noise.problems()
+    problems += additions.problems() + index.problems(store) + noise.problems()
     return problems + [problem for release in releases.values() for problem in release.problems()]
 
 
 def _chunk(
-    connection: sqlite3.Connection,
+    store: Store,
     chunk: int,
     block: Block,
     releases: dict[int, _Release],
@@ -192,8 +215,9 @@ def _chunk(
     """Check the outcomes of one chunk and feed the running digests of their releases and the tests of their noise."""
     problems = []
     covered: dict[Series, coverage.Mask] = {}
-    stored = connection.execute(
-        "SELECT entry, covered, outcomes FROM outcomes WHERE chunk = ? ORDER BY entry", (chunk,)
+    stored = store.execute(
+        "SELECT entry, covered, outcomes FROM outcomes WHERE label = ? AND chunk = ? ORDER BY entry",
+        (store.label, chunk),
     )
     for sequence, bitmap, blob in stored:
         place = f"release {sequence}, chunk {chunk}"

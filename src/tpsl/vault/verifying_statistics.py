@@ -1,13 +1,13 @@
 """Verification of statistics: what the ledger claims of each, against its stored numbers."""
 
 import hashlib
-import sqlite3
 from collections.abc import Sequence
 
 from tpsl.mechanisms import noise_from_spec
 from tpsl.vault.ledger import Entry
 from tpsl.vault.planned import PlannedStatistic, StatisticPlan
 from tpsl.vault.releasing_statistic import decode_values, read_values
+from tpsl.vault.store import Store
 
 NOISE_NOT_TESTED = (
     "the noise of statistics was not tested: that takes the vectors they were summed from, which the vault does not "
@@ -15,9 +15,9 @@ NOISE_NOT_TESTED = (
 )
 
 
-def statistic_problems(connection: sqlite3.Connection, entries: Sequence[Entry], classes: int) -> list[str]:
+def statistic_problems(store: Store, entries: Sequence[Entry], classes: int) -> list[str]:
     """What is wrong with the numbers and claims of these entries, a sentence each."""
-    sequences = {int(sequence) for (sequence,) in connection.execute("SELECT entry FROM statistics")}
+    sequences = {int(sequence) for (sequence,) in store.execute("SELECT entry FROM statistics")}
     problems = []
     for entry in entries:
         place = f"release {entry.sequence}"
@@ -26,7 +26,7 @@ def statistic_problems(connection: sqlite3.Connection, entries: Sequence[Entry],
             continue
         sequences.remove(entry.sequence)
         try:
-            problems += [f"{place}: {problem}" for problem in _claims(entry, read_values(connection, entry), classes)]
+            problems += [f"{place}: {problem}" for problem in _claims(entry, read_values(store, entry), classes)]
         except (ValueError, TypeError) as error:
             problems.append(f"{place}: {error}")
     strangers = (f"release {sequence}: a statistic is stored without a ledger entry" for sequence in sorted(sequences))
