@@ -173,7 +173,9 @@ def test_history_cannot_be_rewritten_by_a_careless_statement(vault: Vault, folde
         for statement in (
             "UPDATE ledger SET body = ''",
             "DELETE FROM ledger",
-            "UPDATE outcomes SET entry = 1",
+            "UPDATE outcomes SET series = 1",
+            "UPDATE outcomes SET outcomes = x''",
+            "UPDATE outcomes SET records = records + 1, entries = x'01000000'",
             "DELETE FROM outcomes",
             "DELETE FROM blocks",
             "UPDATE blocks SET ids = CAST('x' || substr(ids, 2) AS BLOB)",

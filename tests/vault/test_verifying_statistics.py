@@ -70,12 +70,15 @@ CHANGES = {
     "classes": (edit_entry(5, classes=3, epsilon=0.2), "release 5: .*wrong length"),
     "seed hidden": (edit_entry(5, seed=5), "release 5: its ledger entry says noise 'secure', but"),
     "count": (edit_entry(5, records=3), "release 5 covers 200 records, but its ledger entry says 3"),
-    "coverage gone": (sql("DELETE FROM outcomes WHERE entry = 4"), "release 4 covers 0 records"),
+    "coverage gone": (sql("DELETE FROM outcomes WHERE series = 4"), "release 4 covers 0 records"),
     "other records": (
-        sql("UPDATE outcomes SET covered = (SELECT covered FROM outcomes WHERE entry = 5) WHERE entry = 4"),
+        sql(
+            "UPDATE outcomes SET (covered, records) = "
+            "(SELECT covered, records FROM outcomes WHERE series = 5) WHERE series = 4"
+        ),
         "release 4: the ids of the records it covers are not those",
     ),
-    "outcomes": (sql("UPDATE outcomes SET outcomes = x'00' WHERE entry = 4"), "but the release is a statistic"),
+    "outcomes": (sql("UPDATE outcomes SET outcomes = x'00' WHERE series = 4"), "but the release is a statistic"),
 }
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tpsl.progress import Notice
 from tpsl.vault import blocks, id_index, ledger
 from tpsl.vault.blocks import Positions
-from tpsl.vault.coverage import PositionSet, covered_by, masks
+from tpsl.vault.coverage import PositionSet, is_covered, read_chunk
 from tpsl.vault.errors import VaultError
 from tpsl.vault.near_duplicates import NearDuplicates
 from tpsl.vault.pairs import Pairs
@@ -123,7 +123,7 @@ class _Adding:
         if twice is not None:
             raise VaultError(self._occurs_twice(*twice))
         after_release = sum(
-            int((covered_by(masks(self._store, chunk)) & mask).sum()) for chunk, mask in self._changed.masks()
+            int((is_covered(read_chunk(self._store, chunk)) & mask).sum()) for chunk, mask in self._changed.masks()
         )
         added = Added(new, len(self._seen) - changed, changed, after_release)
         if new or self._known:

@@ -33,7 +33,7 @@ from tpsl.files import (
     open_private,
     replaced,
 )
-from tpsl.vault import blocks, id_index, ledger
+from tpsl.vault import blocks, coverage, id_index, ledger
 from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
 from tpsl.vault.store import Store
 
@@ -47,15 +47,7 @@ _WAIT_SECONDS = 60.0
 _CACHE_KIB = 64 << 10
 _PAGE_BYTES = 16 << 10
 
-# Released outcomes and ledger entries are only ever inserted; the triggers stop a careless statement from doing more.
-_OUTCOMES = """
-CREATE TABLE outcomes (
-    label INTEGER NOT NULL, chunk INTEGER NOT NULL, entry INTEGER NOT NULL, covered BLOB NOT NULL,
-    outcomes BLOB NOT NULL, UNIQUE (label, chunk, entry)
-);
-CREATE TRIGGER outcomes_stay BEFORE DELETE ON outcomes BEGIN SELECT RAISE(ABORT, 'releases are never deleted'); END;
-CREATE TRIGGER outcomes_fixed BEFORE UPDATE ON outcomes BEGIN SELECT RAISE(ABORT, 'releases never change'); END;
-"""
+# Ledger entries are only ever inserted; the triggers stop a careless statement from doing more.
 _STATISTICS = """
 CREATE TABLE statistics (entry INTEGER PRIMARY KEY, vectors BLOB NOT NULL);
 CREATE TRIGGER statistics_stay BEFORE DELETE ON statistics
@@ -81,7 +73,7 @@ _TABLES = {
     "blocks": blocks.SCHEMA,
     "id_key": id_index.KEY_SCHEMA,
     "id_index": id_index.SCHEMA,
-    "outcomes": _OUTCOMES,
+    "outcomes": coverage.SCHEMA,
     "statistics": _STATISTICS,
     "ledger": _LEDGER,
     "file_records": _FILE_RECORDS,

@@ -14,7 +14,7 @@ from tpsl.vault.blocks import CHUNK, chunk_count, count_records
 from tpsl.vault.coverage import History, PositionSet
 from tpsl.vault.ledger import Entry
 from tpsl.vault.planned import Charge
-from tpsl.vault.releasing import releases_of_chunks
+from tpsl.vault.releasing import releases_by_number
 from tpsl.vault.store import Store
 
 Releases = tuple[Entry, ...]
@@ -47,19 +47,20 @@ class LedgerTotal:
 
 def total_spent(store: Store, wanted: PositionSet, planned: Charge | None = None) -> LedgerTotal:
     """What the records at the wanted positions have spent, or will have when `planned` is released."""
-    releases = releases_of_chunks(store, wanted.chunks())
+    counts = Counter[History]()
+    for chunk, mask in wanted.masks():
+        index, histories = coverage.chunk_histories(store, chunk)
+        for number in np.flatnonzero(many := np.bincount(index[mask], minlength=len(histories))).tolist():
+            counts[histories[number]] += int(many[number])
+    releases = releases_by_number(store, {entry for history in counts for entry in history})
     series = None if planned is None else planned.series
     own = {sequence for sequence, entry in releases.items() if entry.series == series}
     found = LedgerTotal()
-    for chunk, mask in wanted.masks():
-        index, histories = coverage.chunk_histories(store, chunk)
-        counts = np.bincount(index[mask], minlength=len(histories)).tolist()
-        for history, count in zip(histories, counts, strict=True):
-            if count:
-                parts: list[Charge] = [releases[entry] for entry in history]
-                if planned is not None and not own.intersection(history):
-                    parts.append(planned)
-                found = found.joined(total_of(parts, count))
+    for history, count in counts.items():
+        parts: list[Charge] = [releases[entry] for entry in history]
+        if planned is not None and not own.intersection(history):
+            parts.append(planned)
+        found = found.joined(total_of(parts, count))
     return found
 
 

@@ -215,32 +215,37 @@ def _chunk(
     """Check the outcomes of one chunk and feed the running digests of their releases and the tests of their noise."""
     problems = []
     covered: dict[Series, coverage.Mask] = {}
-    stored = store.execute(
-        "SELECT entry, covered, outcomes FROM outcomes WHERE label = ? AND chunk = ? ORDER BY entry",
-        (store.label, chunk),
-    )
-    for sequence, bitmap, blob in stored:
-        place = f"release {sequence}, chunk {chunk}"
-        release = releases.get(sequence)
-        if release is None:
-            problems.append(f"{place}: noisy labels are stored, but the ledger has no readable entry for them")
-            continue
+    try:
+        rows = coverage.read_chunk(store, chunk, outcomes=True)
+    except VaultError as error:
+        return [f"chunk {chunk}: {error}"]
+    for row in rows:
         try:
-            mask = coverage.unpack(bitmap)
-        except (VaultError, TypeError) as error:
-            problems.append(f"{place}: {error}")
+            parts = list(row.releases())
+        except VaultError as error:
+            problems.append(f"release {row.series}, chunk {chunk}: {error}")
             continue
-        places = np.flatnonzero(mask)
-        release.records += len(places)
-        if places.size and places[-1] >= len(block):
-            problems.append(f"{place}: it covers positions that hold no record")
-            continue
-        release.ids.update(block.ids.take(mask[: len(block)]))
-        problems += _outcomes(chunk, release, places, blob, block.labels, noise)
-        before = covered.setdefault(release.entry.series, np.zeros(CHUNK, np.bool_))
-        if (before & mask).any():
-            problems.append(f"{place}: {int((before & mask).sum())} records have two noisy labels of the same series")
-        before |= mask
+        first = releases.get(row.series)
+        for sequence, places in parts:
+            place, release = f"release {sequence}, chunk {chunk}", releases.get(sequence)
+            if release is None:
+                problems.append(f"{place}: noisy labels are stored, but the ledger has no readable entry for them")
+                continue
+            release.records += len(places)
+            if first is None or release.entry.series != first.entry.series:
+                problems.append(f"{place}: it is stored with releases of another series")
+                continue
+            if places.size and places[-1] >= len(block):
+                problems.append(f"{place}: it covers positions that hold no record")
+                continue
+            release.ids.update(block.ids.take(places))
+            problems += _outcomes(chunk, release, places, row, block.labels, noise)
+            before = covered.setdefault(release.entry.series, np.zeros(CHUNK, np.bool_))
+            if before[places].any():
+                problems.append(
+                    f"{place}: {int(before[places].sum())} records have two noisy labels of the same series"
+                )
+            before[places] = True
     return problems
 
 
@@ -248,19 +253,20 @@ def _outcomes(
     chunk: int,
     release: _Release,
     places: npt.NDArray[np.intp],
-    blob: bytes,
+    row: coverage.Covered,
     labels: npt.NDArray[np.int64],
     noise: StoredOutcomes | None,
 ) -> list[str]:
     """Check the outcomes that a release of noisy labels gave to the records at these places of a chunk."""
     place, mechanism = f"release {release.entry.sequence}, chunk {chunk}", release.mechanism
     if mechanism is None:
-        return [f"{place}: noisy labels are stored, but the release is a statistic"] if blob else []
-    release.outcomes.update(blob)
+        return [f"{place}: noisy labels are stored, but the release is a statistic"] if row.outcomes else []
     try:
-        outcomes = coverage.decode_outcomes(blob, mechanism, release.entry.details["draws"], len(places))
+        stored = row.decoded(mechanism, release.entry.details["draws"])
     except (VaultError, TypeError) as error:
         return [f"{place}: {error}"]
+    outcomes = stored if len(places) == row.records else stored[:, row.columns(places)]
+    release.outcomes.update(coverage.encode_outcomes(outcomes))
     if outcomes.size and int(outcomes.max()) >= mechanism.outcomes:
         return [f"{place}: an outcome is outside the table of {mechanism}"]
     if noise is not None:
