@@ -22,12 +22,12 @@ from tpsl.cli.console import (
     slim_table,
     warn,
 )
-from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.shared_options import with_options
 from tpsl.cli.vault_options import VaultArgument, named_vault
 
 if TYPE_CHECKING:
-    from tpsl.vault import Incoming, LabelTable, Ledger
+    from tpsl.progress import Progress
+    from tpsl.vault import LabelTable, Ledger
 
 app = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
 
@@ -35,7 +35,6 @@ TablesArgument = Annotated[
     list[str],
     typer.Argument(metavar="TABLE…", help="CSV or Parquet files with ids and labels; folders, patterns, s3://bucket/…"),
 ]
-ProcessesOption = Annotated[int, typer.Option(help="How many files are read at a time; 0: as many as there are cores.")]
 _COLUMNS = {
     "id": Annotated[str | None, typer.Option(help="Column with the record id. Default: id.", show_default=False)],
     "label": Annotated[
@@ -51,7 +50,7 @@ _COLUMNS = {
 }
 _LARGEST = "largest ε of any record"
 _META = "tpsl.labels"
-_LABELS = with_ray(with_options(_COLUMNS, _META))
+_LABELS = with_options(_COLUMNS, _META)
 
 
 @app.callback()
@@ -66,23 +65,14 @@ def create(
     vault: Annotated[Path, typer.Argument(metavar="VAULT", help="A new folder for the vault.", show_default=False)],
     tables: TablesArgument,
     classes: Annotated[int | None, typer.Option(help="Number of classes. Default: 2, or the class values.")] = None,
-    processes: ProcessesOption = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Make a vault from files of labels; a fault in any of them leaves no vault behind.
-
-    After a kill the same command goes on with the files that were not read yet. With --ray a cluster reads them.
-    """
-    from tpsl.vault import Incoming, Vault
+    """Make a vault from files of labels; a fault in any of them, or a kill, leaves no vault behind."""
+    from tpsl.vault import Vault
 
     classes = classes or len(context.meta[_META]["class_value"] or ()) or 2
-    given = _tables(context, tables)
     with progress_bar("storing labels") as progress:
-        incoming = Incoming(vault, classes, given, progress)
-        Vault.require_free(vault, incoming)
-        with incoming:
-            _read(context, incoming, processes)
-            made = Vault.create(vault, classes=classes, batches=incoming, notice=warn)
+        made = Vault.create(vault, classes=classes, batches=_tables(context, tables, progress), notice=warn)
     with made:
         records = len(made)
     content = {"vault": str(vault), "records": records, "classes": classes}
@@ -95,24 +85,13 @@ def add(
     context: typer.Context,
     vault: VaultArgument,
     tables: TablesArgument,
-    processes: ProcessesOption = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Add records that arrived later; a released label never changes any more.
+    """Add records that arrived later, those of all files or none; a released label never changes any more."""
+    from tpsl.vault import Vault
 
-    All files enter together. After a kill the same command goes on with those that were not read yet. With --ray a
-    cluster reads them.
-    """
-    from tpsl.vault import Incoming, Vault
-
-    given = _tables(context, tables)
-    with (
-        Vault.open(vault) as opened,
-        progress_bar("storing labels") as progress,
-        Incoming(vault, opened.classes, given, progress) as incoming,
-    ):
-        _read(context, incoming, processes)
-        added = opened.add(incoming, notice=warn)
+    with Vault.open(vault) as opened, progress_bar("storing labels") as progress:
+        added = opened.add(_tables(context, tables, progress), notice=warn)
     if added.changed_after_release:
         warn(
             f"{added.changed_after_release:,} records have another label now than when they were released; "
@@ -131,7 +110,7 @@ def _release_it(vault: Path) -> dict[str, str]:
     }
 
 
-def _tables(context: typer.Context, tables: list[str]) -> list[LabelTable]:
+def _tables(context: typer.Context, tables: list[str], progress: Progress) -> list[LabelTable]:
     from tpsl.tables.locations import location_of
     from tpsl.vault import LabelTable
 
@@ -143,22 +122,10 @@ def _tables(context: typer.Context, tables: list[str]) -> list[LabelTable]:
             label=named["label"] or "label",
             unit=named["unit"],
             class_values=named["class_value"] or None,
+            progress=progress,
         )
         for table in tables
     ]
-
-
-def _read(context: typer.Context, incoming: Incoming, processes: int) -> None:
-    """Read the files that are missing: in processes of this machine, or of a Ray cluster."""
-    share = ray_workers(context)
-    if share is None:
-        incoming.read(processes)
-        return
-    from tpsl.on_ray.cluster import connected
-    from tpsl.on_ray.label_reading import read_labels
-
-    with connected() as ray:
-        read_labels(ray, share, incoming)
 
 
 @app.command(cls=hand_over.COMMAND)

@@ -5,10 +5,9 @@ and all that crosses the border know no other. The two things that look at true 
 records and the local head, do so when no peer can see how long they take (`tpsl.training.after_training`).
 """
 
-from tpsl.vault.adding import Added
 from tpsl.vault.comparing import Overlap
 from tpsl.vault.errors import VaultBusy, VaultError, VaultFull
-from tpsl.vault.incoming import Incoming
+from tpsl.vault.ingest import Added, LabelTable
 from tpsl.vault.ledger import Entry, LargestUnit, Ledger, Spent
 from tpsl.vault.noisy import NoisyLabels, NoisyStatistic
 from tpsl.vault.place import default_place
@@ -16,7 +15,6 @@ from tpsl.vault.planned import StatisticPlan
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.summing import VaultSum, sums_over
-from tpsl.vault.tables import LabelTable
 from tpsl.vault.totals import LedgerTotal
 from tpsl.vault.vault import Vault
 
@@ -24,7 +22,6 @@ __all__ = [
     "NO_LIMITS",
     "Added",
     "Entry",
-    "Incoming",
     "LabelTable",
     "LargestUnit",
     "Ledger",

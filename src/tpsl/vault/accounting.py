@@ -1,15 +1,14 @@
 """What has been spent: computed from what each record was really released under, not from a sum over ledger entries."""
 
 from collections.abc import Iterable
-from itertools import pairwise
 
 import numpy as np
 
+from tpsl.spill import RowParts
 from tpsl.vault import ledger
 from tpsl.vault.blocks import count_records, read_blocks
 from tpsl.vault.ledger import LargestUnit, Ledger, Spent
 from tpsl.vault.people import largest_person
-from tpsl.vault.spill_file import TextParts
 from tpsl.vault.store import Store
 from tpsl.vault.texts import HashKey, Texts
 from tpsl.vault.totals import Releases, ReleasesOfEach, ways_out
@@ -49,18 +48,14 @@ def _largest_unit(store: Store, records: int) -> LargestUnit:
     """
     kinds: set[UnitKind] = set()
     releases, key, parts = ReleasesOfEach(store), HashKey.random(), -(-records // _RECORDS_AT_ONCE)
-    with TextParts(store.folder, parts) as whom:
+    with RowParts(store.folder, parts) as whom:
         for block, index_of in zip(read_blocks(store), releases.by_chunk(), strict=True):
             history_of = index_of.astype(np.int64)
             given = Texts.empty(len(block)) if block.units is None else block.units
-            part_of = (given.hashes(key) % np.uint64(parts)).astype(np.uint16)
-            rows = np.argsort(part_of, kind="stable")
-            units, ends = given.take(rows), np.cumsum(np.bincount(part_of, minlength=parts)).tolist()
-            for part, (start, end) in enumerate(pairwise([0, *ends])):
-                whom.write(part, units.part(start, end), history_of[rows[start:end]])
+            whom.write(given.hashes(key) % np.uint64(parts), given.terminated, history_of)
         histories = releases.histories()
-        for units, history_of in whom.read():
-            unit_of, count = units.numbered()
+        for units, history_of in whom.parts():
+            unit_of, count = Texts(units).numbered()
             counted = UnitRows.counted(unit_of, history_of, len(histories))
             kinds |= counted.kinds(np.zeros(count, np.int64)).get(0, set())
     return largest_unit(kinds, histories)

@@ -177,7 +177,7 @@ def chunk_histories(store: Store, chunk: int) -> tuple[npt.NDArray[np.intp], lis
 
 
 def histories(
-    rows: Iterable[tuple[list[int], npt.NDArray[np.unsignedinteger[Any]]]],
+    rows: Iterable[tuple[list[int], npt.NDArray[Any]]],
 ) -> tuple[npt.NDArray[np.intp], list[History]]:
     """The same of rows (entries, for each position the number of its entry from 1, or 0)."""
     index, found = np.zeros(CHUNK, np.intp), list[History]([()])

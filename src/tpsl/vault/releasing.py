@@ -186,7 +186,7 @@ def _draw(store: Store, planned: Planned, missing: PositionSet, records: int, pr
 def first_releases(store: Store, chunks: Iterable[int]) -> dict[int, ledger.Entry]:
     """The first release of each series in these chunks, by sequence number: what rows of outcomes call their series."""
     rows = store.execute(
-        "SELECT DISTINCT series FROM json_each(?) AS wanted JOIN outcomes ON label = ? AND chunk = wanted.value",
+        "SELECT DISTINCT series FROM json_each(?) AS wanted CROSS JOIN outcomes ON label = ? AND chunk = wanted.value",
         (json.dumps(list(chunks)), store.label),
     )
     return releases_by_number(store, (series for (series,) in rows))

@@ -12,8 +12,8 @@ from types import NoneType
 from typing import Any
 
 from tpsl.vault import accounting
+from tpsl.vault.blocks import ids_in_order
 from tpsl.vault.errors import VaultError
-from tpsl.vault.id_order import IdsInOrder
 from tpsl.vault.ledger import Entry, Series, as_json
 from tpsl.vault.store import Store
 from tpsl.vault.texts import TextDigest, Texts
@@ -102,9 +102,9 @@ def digest_of_ids(ids: Iterable[str]) -> str:
 
 def _ids_digest(store: Store) -> str:
     digest = TextDigest()
-    with IdsInOrder(store) as ordered:
+    with ids_in_order(store) as ordered:
         for ids, _ in ordered.parts():
-            digest.update(ids)
+            digest.update(Texts(ids))
     return digest.hexdigest()
 
 

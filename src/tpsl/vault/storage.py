@@ -38,8 +38,6 @@ from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
 from tpsl.vault.store import Store
 
 DATABASE = "vault.sqlite"
-INCOMING = "incoming"
-"""The folder of a vault with what was read of files that it does not have yet."""
 APPLICATION_ID = int.from_bytes(b"tpsl", "big")
 FORMAT = 1
 
@@ -67,7 +65,6 @@ CREATE TABLE labels (
 CREATE TRIGGER labels_stay BEFORE DELETE ON labels BEGIN SELECT RAISE(ABORT, 'labels are never deleted'); END;
 CREATE TRIGGER labels_fixed BEFORE UPDATE ON labels BEGIN SELECT RAISE(ABORT, 'labels never change'); END;
 """
-_LAST_FILES = "CREATE TABLE last_files (digest TEXT NOT NULL, head TEXT NOT NULL, added TEXT NOT NULL);"
 _TABLES = {
     "labels": _LABELS,
     "blocks": blocks.SCHEMA,
@@ -77,7 +74,6 @@ _TABLES = {
     "statistics": _STATISTICS,
     "ledger": _LEDGER,
     "file_records": _FILE_RECORDS,
-    "last_files": _LAST_FILES,
 }
 
 
@@ -90,7 +86,7 @@ def require_free(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise VaultError(f"{folder} exists and is no folder, so no vault can be created there")
-    if {entry.name for entry in folder.iterdir()} - {DATABASE, DATABASE + "-journal", INCOMING}:
+    if {entry.name for entry in folder.iterdir()} - {DATABASE, DATABASE + "-journal"}:
         raise VaultError(f"{folder} exists and is not empty, so no vault can be created there")
 
 

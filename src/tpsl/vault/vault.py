@@ -15,24 +15,21 @@ from tpsl.mechanisms import Mechanism
 from tpsl.progress import Notice, Progress, no_progress
 from tpsl.vault import (
     accounting,
-    adding,
-    entering,
     file_records,
+    ingest,
     ledger,
     releasing,
     storage,
     totals,
     verifying,
 )
-from tpsl.vault.adding import Added
-from tpsl.vault.blocks import CHUNK, count_records, ids_between, labels_at
+from tpsl.vault.blocks import CHUNK, count_records, ids_between, ids_in_order, labels_at
 from tpsl.vault.canonical import GivenIds, ids_as_text
 from tpsl.vault.comparing import Overlap, overlap_of
 from tpsl.vault.coverage import PositionSet
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_errors
 from tpsl.vault.id_index import Found, by_row, find_known
-from tpsl.vault.id_order import IdsInOrder
-from tpsl.vault.incoming import Incoming
+from tpsl.vault.ingest import Added, Batch, LabelTable
 from tpsl.vault.ledger import Ledger, Series
 from tpsl.vault.near_duplicates import warn
 from tpsl.vault.noisy import NoisyLabels, NoisyStatistic, Room
@@ -44,10 +41,12 @@ from tpsl.vault.releasing_statistic import StatisticRequest
 from tpsl.vault.statement import facts
 from tpsl.vault.statistic_tests import noise_problems
 from tpsl.vault.store import Store
-from tpsl.vault.tables import Batch
+from tpsl.vault.texts import Texts
 from tpsl.vault.totals import Holdings, LedgerTotal, Releases
 
 AnyIds = Sequence[Any] | npt.NDArray[Any]
+Given = Iterable[Batch | LabelTable] | LabelTable
+"""Records: (ids, labels, units or None) batches, or tables in files."""
 
 
 class Vault:
@@ -80,7 +79,7 @@ class Vault:
         *,
         label: str = "label",
         classes: int = 2,
-        batches: Iterable[Batch] | Incoming = (),
+        batches: Given = (),
         counts_people: bool = False,
         scratch: bool = False,
         notice: Notice = warn,
@@ -90,9 +89,8 @@ class Vault:
         A vault that is there gets a further label of that name. With `counts_people` the same people come again under
         new ids, ALIGNMENT-NUMBER: totals and limits are what a person can have spent over all alignments
         (`tpsl.vault.people`). A `scratch` vault is counted in no total, and nothing of it may leave. Either the label
-        exists afterwards with all of the records, or an error is raised and nothing has changed. A vault that a killed
-        process has made of the same files (`Incoming`), and to which nothing has happened since, is that vault.
-        Near-duplicate ids are told to `notice`.
+        exists afterwards with all of the records, or an error is raised and nothing has changed. Near-duplicate ids are
+        told to `notice`.
         """
         path = Path(path)
         if isinstance(classes, bool) or not isinstance(classes, (int, np.integer)) or not 2 <= classes <= 65_536:
@@ -108,15 +106,10 @@ class Vault:
             else:
                 storage.require_format(connection, path)
             if label in storage.labels_of(store):
-                _require_made_of(Store(connection, path, storage.label_called(store, label).number), batches)
-            else:
-                kind = {"counts_people": counts_people, "scratch": scratch}
-                store = storage.add_label(
-                    store, label, int(classes), {name: True for name, is_so in kind.items() if is_so}
-                )
-                entering.enter(store, int(classes), batches, notice)
-        if isinstance(batches, Incoming):
-            batches.clear()
+                raise VaultError(f"{path} already holds a vault with this label")
+            kind = {"counts_people": counts_people, "scratch": scratch}
+            store = storage.add_label(store, label, int(classes), {name: True for name, is_so in kind.items() if is_so})
+            ingest.add(store, int(classes), batches, notice)
         return cls.open(path, label)
 
     @classmethod
@@ -151,16 +144,6 @@ class Vault:
             return False
         with contextlib.closing(storage.connect(Path(path))) as connection, storage.reading(connection, Path(path)):
             return not storage.is_blank(connection)
-
-    @classmethod
-    def require_free(
-        cls, path: str | PathLike[str], batches: Iterable[Batch] | Incoming = (), label: str = "label"
-    ) -> None:
-        """Raise a `VaultError` unless a label can be created of `batches` in a vault at `path`."""
-        storage.require_free(Path(path))
-        if label in cls.labels(path):
-            with cls.open(path, label) as vault, vault._reading():
-                _require_made_of(vault._store, batches)
 
     def close(self) -> None:
         """Close the vault's file; the object cannot be used afterwards."""
@@ -198,11 +181,10 @@ class Vault:
     def require_units(self, ids: AnyIds, units: Any) -> None:
         """Raise a `VaultError` unless the vault has these records with these units."""
         given = GivenIds(units, "unit", "the units")
-        for start in range(0, len(given), CHUNK):
-            given.part(start, start + CHUNK)
+        texts = Texts.joined(given.part(start, start + CHUNK) for start in range(0, len(given), CHUNK))
         with self._reading():
             for rows, positions in self._known(ids):
-                adding.require_units(self._store, positions, given.take(rows))
+                ingest.require_units(self._store, positions, texts.take(rows))
 
     def compare(self, ids: AnyIds, labels: npt.NDArray[np.int64]) -> Overlap:
         """Count which of these records the vault knows, with another label, and with a release.
@@ -222,17 +204,14 @@ class Vault:
         with self._reading():
             return file_records.compare(self._store, ids, labels)
 
-    def add(self, batches: Iterable[Batch] | Incoming, *, notice: Notice = warn) -> Added:
+    def add(self, batches: Given, *, notice: Notice = warn) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
 
         New ids are appended. A known id with another label gets the new label and keeps its release, if it has one.
         Near-duplicates among the new ids are told to `notice`.
         """
         with self._writing():
-            added = entering.enter(self._store, self.classes, batches, notice)
-        if isinstance(batches, Incoming):
-            batches.clear()
-        return added
+            return ingest.add(self._store, self.classes, batches, notice)
 
     def release(
         self,
@@ -282,13 +261,13 @@ class Vault:
         planned = self._planned(mechanism, draws, seed)
         with self._reading():
             covered, outcomes = releasing.outcomes_of_series(self._store, planned)
-            ordered = IdsInOrder(self._store)
+            ordered = ids_in_order(self._store)
         with ordered:
             for ids, positions in ordered.parts():
                 here = np.flatnonzero(covered[positions])
                 for start in range(0, len(here), CHUNK):
                     rows = here[start : start + CHUNK]
-                    yield ids.take(rows).to_list(), outcomes[:, positions[rows]]
+                    yield Texts(ids).take(rows).to_list(), outcomes[:, positions[rows]]
 
     def release_statistic(
         self,
@@ -569,13 +548,3 @@ class Vault:
         for _, positions in self._known(ids):
             wanted.add(positions)
         return wanted
-
-
-def _require_made_of(store: Store, batches: Iterable[Batch] | Incoming) -> None:
-    """Raise a `VaultError` unless a process that was killed then has made the label of these files."""
-    if not isinstance(batches, Incoming) or not entering.is_made_of(store, batches):
-        raise VaultError(f"{store.folder} already holds a vault with this label")
-    if not batches.goes_on:
-        raise VaultError(
-            f"{store.folder} already holds a vault with just the records of these files: nothing is left to do"
-        )
