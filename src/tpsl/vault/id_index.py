@@ -238,7 +238,8 @@ class IndexCheck:
         """Take in the ids of the next records."""
         if self._bits is not None:
             positions = _range(self._records, len(ids))
-            buckets, high, low = _placed(*(ids.hashes(key) for key in self._keys), self._bits)
+            one, two = (ids.hashes(key) for key in self._keys)
+            buckets, high, low = _placed(one, two, self._bits)
             self._sum += _sum(buckets, high, low | positions)
         self._records += len(ids)
 

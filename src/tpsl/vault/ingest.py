@@ -86,17 +86,20 @@ class LabelTable:
         with as_vault_error():
             dialect = dialect_of(self.path)
             for block in read_blocks(self.path, columns, dialect, progress=self.progress):
-                ids, label, unit = (
+                ids, labels, units = (
                     (None, None) if name is None else (block.columns[name], Place.of(block, name, dialect))
                     for name in (self.id, self.label, self.unit)
                 )
-                yield SourceBatch(
-                    _records(ids, label, unit, values), (RowRange(block.file, block.first - block.before, block.rows),)
-                )
+                rows = RowRange(block.file, block.first - block.before, block.rows)
+                yield SourceBatch(_records(ids, labels, units, values), (rows,))
 
 
-def _records(ids: Any, labels: Any, units: Any, class_values: tuple[str, ...]) -> Block:
-    """Columns, each with the place that errors name, in canonical form."""
+_Placed = tuple[Any, Place | None]
+"""A column, and the place that errors name; None for a column that there is not."""
+
+
+def _records(ids: _Placed, labels: _Placed, units: _Placed, class_values: tuple[str, ...]) -> Block:
+    """Columns in canonical form."""
     return Block(
         ids_as_text(ids[0], place=ids[1]),
         labels_as_integers(labels[0], class_values, place=labels[1]),
@@ -115,12 +118,11 @@ def source_batches(given: Iterable[Batch | LabelTable] | LabelTable, classes: in
         if len(ids) != len(labels) or (units is not None and len(ids) != len(units)):
             raise VaultError(f"{INPUT}: a batch has {len(ids)} ids but another number of labels or units")
         for start in range(0, len(ids), _ROWS):
-            names = zip(("id", "label", "unit"), (ids, labels, units), strict=True)
-            columns = [
+            ids_part, labels_part, units_part = (
                 (None if column is None else column[start : start + _ROWS], Place(INPUT, name, row))
-                for name, column in names
-            ]
-            records = _records(*columns, names_of_classes(classes))
+                for name, column in (("id", ids), ("label", labels), ("unit", units))
+            )
+            records = _records(ids_part, labels_part, units_part, names_of_classes(classes))
             yield SourceBatch(records, (RowRange(INPUT, row, len(records)),))
             row += len(records)
 
