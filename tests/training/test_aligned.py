@@ -236,7 +236,7 @@ def test_metrics_to_share_are_charged_to_people(tables: Path) -> None:
     terms = EvaluationTerms(randomized_response(0.5, 2), run.vault(), ReleasePolicy())
     shared, total = evaluate_test_records(run, side, terms)
     assert shared.records == len(side.records.test) == round(SHOP * 0.2)
-    assert (total.epsilon, total.of_people) == (0.5, True)
+    assert (total.epsilon, total.who == "person") == (0.5, True)
     align(agreed, digest="e" * 64)  # the same people under new ids
     train(agreed, tables / "second", vault=run.vault())
     second, side = RunFolder(tables / "second"), load_label_party(agreed.data)

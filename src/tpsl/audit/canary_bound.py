@@ -44,7 +44,7 @@ from tpsl.training.transcript import Trajectory, Transcript
 from tpsl.training.vaults import VaultChoice
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import NO_LIMITS, Vault
-from tpsl.vault.budget import times
+from tpsl.vault.cost import times
 
 Floats = npt.NDArray[np.float64]
 

@@ -63,7 +63,7 @@ def _promise(run: RunFolder, result: TrainResult) -> Facts:
     """What was released, what that promises, and the vault whose ledger says so."""
     from tpsl.report.words import LARGE_DELTA_TEXT, guarantee_text
     from tpsl.training.result import NOTHING_RELEASED
-    from tpsl.vault.budget import is_large_delta
+    from tpsl.vault.cost import is_large_delta
 
     if result.mechanism == NOTHING_RELEASED:
         return {"guarantee": "ε = 0: nothing was released, the feature parties got nothing back"}

@@ -16,7 +16,7 @@ from tpsl.report.statements import own_statement
 from tpsl.report.words import records_text, spent_text
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import LedgerTotal, Vault
+from tpsl.vault import Spent, Vault
 from tpsl.vault.ledger import Ledger
 
 
@@ -49,18 +49,18 @@ def read_handed_view(path: Path, party: str, name: str | None = None, *, vault: 
     return view
 
 
-def _stated_total(ledger: Ledger, records: int) -> LedgerTotal | None:
+def _stated_total(ledger: Ledger, records: int) -> Spent | None:
     """Return what anybody has spent in all; None where that would tell whom the label party knows."""
     if not ledger.counts_people:
-        return LedgerTotal(ledger.epsilon_per_record, ledger.delta_per_record, ledger.private, records)
+        return Spent(ledger.epsilon_per_record, ledger.delta_per_record, ledger.private, records)
     unit = ledger.stated_unit
     if unit is None:
         return None
-    return LedgerTotal(unit.epsilon, unit.delta, ledger.private, records, of_people=True)
+    return Spent(unit.epsilon, unit.delta, ledger.private, records, who="person")
 
 
-def _spent_words(total: LedgerTotal | None) -> str:
+def _spent_words(total: Spent | None) -> str:
     if total is None:
         return "what a person has spent over several alignments is not said: it would tell whom that party knows."
-    whom = "nobody, over all alignments," if total.of_people else "none"
+    whom = "nobody, over all alignments," if total.who == "person" else "none"
     return f"{whom} has spent more than {spent_text(total.epsilon, total.delta)} in all."

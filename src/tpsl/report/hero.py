@@ -39,7 +39,7 @@ from tpsl.report.words import (
     spoken,
 )
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault.budget import is_large_delta
+from tpsl.vault.cost import is_large_delta
 
 Claim = Literal[
     "total_epsilon",

@@ -16,11 +16,11 @@ from tpsl.training.job import Job
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import Ledger, LedgerTotal, Vault, VaultError, VaultSum, default_place
+from tpsl.vault import Ledger, Spent, Vault, VaultError, VaultSum, default_place
+from tpsl.vault.accounting import spent_under
 from tpsl.vault.ledger import Entry, describe_release
 from tpsl.vault.place import folders_of_vaults
 from tpsl.vault.storage import DATABASE
-from tpsl.vault.totals import total_of
 
 _HEADER = 100  # bytes of an SQLite file
 
@@ -33,7 +33,7 @@ class RunLedger:
     """Its ledger, ready for JSON."""
     note: str
     """Why there is no ledger, or nothing."""
-    total: LedgerTotal | None
+    total: Spent | None
     """What the run's records have spent in all; None if nothing was released yet."""
 
     @property
@@ -48,7 +48,7 @@ def read_ledger(run: RunFolder, job: Job, classes: int, vault: Path | None = Non
     `vault` says where the vault is now, if it is not where the run has noted.
     """
     noted = run.noted_ledger()
-    then = LedgerTotal(noted["epsilon"], noted["delta"], bool(noted["private"])) if noted else None
+    then = Spent(noted["epsilon"], noted["delta"], bool(noted["private"])) if noted else None
     path = vault or run.vault()
     state = _state_of(path)
     if state is None:
@@ -80,7 +80,7 @@ def result_now(run: RunFolder, result: TrainResult) -> TrainResult:
     now = _total_of(run, state, _noted_releases(noted)) if state else None
     if now is None:
         return result
-    total = now.joined(LedgerTotal(result.total_epsilon, result.total_delta, result.private))
+    total = now.joined(Spent(result.total_epsilon, result.total_delta, result.private))
     return replace(result, total_epsilon=total.epsilon, total_delta=total.delta, private=total.private)
 
 
@@ -175,7 +175,7 @@ def _read_state(vault: Path, version: tuple[object, ...]) -> _VaultState | None:
         return _VaultState(opened.ledger(), opened.counts_people, opened.ways_out())
 
 
-def _total_of(run: RunFolder, vault: _VaultState, released: set[str]) -> LedgerTotal | None:
+def _total_of(run: RunFolder, vault: _VaultState, released: set[str]) -> Spent | None:
     """Return the most that any record has spent in all which had a release of the run; None if none had.
 
     In a vault that counts people it is the most that anybody has spent. Where the run started from another one, labels
@@ -183,13 +183,13 @@ def _total_of(run: RunFolder, vault: _VaultState, released: set[str]) -> LedgerT
     """
     of_all = run.origin(LABEL_PARTY) is not None
     parts = [
-        total_of(history, count)
+        spent_under(history, count)
         for history, count in vault.ways
         if of_all or any(entry.description in released for entry in history)
     ]
-    found = reduce(LedgerTotal.joined, parts) if parts else None
+    found = reduce(Spent.joined, parts) if parts else None
     unit = vault.ledger.largest_unit if found and vault.counts_people else None
-    return found.joined(LedgerTotal(unit.epsilon, unit.delta, of_people=True)) if found and unit else found
+    return found.joined(Spent(unit.epsilon, unit.delta, who="person")) if found and unit else found
 
 
 def _absent(noted: dict[str, Any] | None) -> str:

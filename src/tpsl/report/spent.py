@@ -12,7 +12,7 @@ from tpsl.report.ledgers import vault_label
 from tpsl.report.run_view import RunView
 from tpsl.report.watching import Snapshot, WatchedRun
 from tpsl.report.words import rounded_up
-from tpsl.vault import LedgerTotal, VaultSum
+from tpsl.vault import Spent, VaultSum
 
 
 class Spent(TypedDict):
@@ -57,14 +57,14 @@ def _as_runs_have_noted(vault: Path, runs: Sequence[WatchedRun]) -> Spent:
     return _row(runs, noted, [{"vault": vault_label(vault)}], runs[0].view["ledger_note"])
 
 
-def _noted(view: RunView) -> LedgerTotal:
+def _noted(view: RunView) -> Spent:
     promise = view["promise"]
     epsilon = math.inf if promise["total_epsilon"] is None else promise["total_epsilon"]
-    return LedgerTotal(epsilon, promise["total_delta"], promise["private"])
+    return Spent(epsilon, promise["total_delta"], promise["private"])
 
 
-def _row(runs: Sequence[WatchedRun], totals: Iterable[LedgerTotal], vaults: list[dict[str, str]], note: str) -> Spent:
-    total = reduce(LedgerTotal.joined, totals)
+def _row(runs: Sequence[WatchedRun], totals: Iterable[Spent], vaults: list[dict[str, str]], note: str) -> Spent:
+    total = reduce(Spent.joined, totals)
     return Spent(
         data=", ".join(sorted({run.view["data"] for run in runs})),
         runs=len(runs),

@@ -29,7 +29,7 @@ from tpsl.party.label_party import LabelParty
 from tpsl.training.released import Released, SharedVault
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import RunVault, VaultChoice, choose_vault
-from tpsl.vault import LedgerTotal, NoisyLabels, Vault, VaultBusy, VaultError
+from tpsl.vault import NoisyLabels, Spent, Vault, VaultBusy, VaultError
 
 Answer = TypeVar("Answer")
 
@@ -123,7 +123,7 @@ class _ArrivingLabels(RunVault):
                 )
         return labels
 
-    def total(self) -> LedgerTotal:
+    def total(self) -> Spent:
         """Return what the training records have spent by now, and note it."""
         return self._patiently(super().total)
 

@@ -19,22 +19,22 @@ from tpsl.training.job import Job
 from tpsl.training.rare_labels import rare_label_warning_of
 from tpsl.training.schedule import Schedule
 from tpsl.vault import (
-    LedgerTotal,
     NoisyLabels,
     Overlap,
     ReleasePolicy,
     ReleaseReport,
+    Spent,
     StatisticPlan,
     Vault,
     VaultError,
 )
+from tpsl.vault.accounting import spent_under
 from tpsl.vault.planned import Charge, Planned, PlannedStatistic
-from tpsl.vault.totals import total_of
 
 
 def noisy_labels_for(
     job: Job, side: LabelSide, vault_path: Path, notice: Notice, policy: ReleasePolicy
-) -> tuple[NoisyLabels, LedgerTotal]:
+) -> tuple[NoisyLabels, Spent]:
     """Return the noisy labels of the training records, and what these have spent over all releases of the vault.
 
     A vault that does not exist yet is made from the data's training labels. One that does must have the same labels of
@@ -105,12 +105,12 @@ def planned_releases(job: Job, classes: int) -> dict[str, Charge]:
 def check_first_releases(job: Job, classes: int, records: int, policy: ReleasePolicy) -> None:
     """Raise a `VaultError` unless a job may release this many records that nothing was released of before."""
     for charge in planned_releases(job, classes).values():
-        policy.check(total_of([charge], records), records)
+        policy.check(spent_under([charge], records), records)
 
 
 def noisy_test_labels(
     mechanism: Mechanism, side: LabelSide, vault_path: Path, notice: Notice, policy: ReleasePolicy
-) -> tuple[NoisyLabels, LedgerTotal]:
+) -> tuple[NoisyLabels, Spent]:
     """Return the noisy labels of the test records, and what these have spent over all releases of the vault.
 
     The vault is that of the training records, so that one ledger speaks of all records of a run. The labels are stored
@@ -129,7 +129,7 @@ def noisy_test_labels(
 
 def noisy_labels_of(
     ids: Any, mechanism: Mechanism, vault_path: Path, notice: Notice, policy: ReleasePolicy
-) -> tuple[NoisyLabels, LedgerTotal]:
+) -> tuple[NoisyLabels, Spent]:
     """Return the noisy labels of records whose labels are in the vault, and what they have spent there in all."""
     with Vault.open(vault_path) as vault:
         unknown = int((~vault.knows(ids)).sum())

@@ -39,15 +39,16 @@ from tpsl.training.setup import RunSetup
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import (
     NO_LIMITS,
-    LedgerTotal,
     NoisyLabels,
     NoisyStatistic,
     Overlap,
     ReleasePolicy,
+    Spent,
     Vault,
     VaultError,
 )
-from tpsl.vault.ledger import as_json, describe_release, now
+from tpsl.vault.cost import as_json
+from tpsl.vault.ledger import describe_release, now
 from tpsl.vault.place import default_place, free_name, vaults_in
 from tpsl.vault.planned import Planned, PlannedStatistic
 
@@ -94,7 +95,7 @@ class RunVault:
         noted = setup.run.noted_ledger() or {}
         self._statistics: list[str] = list(noted.get("statistics", []))
         self._statistics_before: int | None = noted.get("statistics_before")
-        self._total: LedgerTotal | None = None
+        self._total: Spent | None = None
 
     def store(self) -> None:
         """Have the labels of the training records in the vault; nothing is released, unless people are counted.
@@ -173,7 +174,7 @@ class RunVault:
         """Return true labels of the test records with those that were not known when they were loaded: none here."""
         return labels
 
-    def total(self) -> LedgerTotal:
+    def total(self) -> Spent:
         """Return what the records whose labels are in the weights have spent by now, and note it.
 
         They are the training records; in a run that started from others all that the vault has released. What people
@@ -184,7 +185,7 @@ class RunVault:
         with Vault.open(self.path) as vault:
             return self._noted(vault.total(None if self._continues else self.records.training_ids))
 
-    def _noted(self, total: LedgerTotal) -> LedgerTotal:
+    def _noted(self, total: Spent) -> Spent:
         """Note in the run's folder where the vault is, what the records have spent and the ledger's head.
 
         The note outlives the vault's absence: a page that cannot reach the vault shows what was noted.

@@ -6,18 +6,17 @@ records and the local head, do so when no peer can see how long they take (`tpsl
 """
 
 from tpsl.vault.adding import Added
-from tpsl.vault.comparing import Overlap
+from tpsl.vault.agreement import Overlap
+from tpsl.vault.cost import Spent
 from tpsl.vault.errors import VaultBusy, VaultError, VaultFull
 from tpsl.vault.incoming import Incoming
-from tpsl.vault.ledger import Entry, LargestUnit, Ledger, Spent
+from tpsl.vault.ledger import Entry, Ledger
 from tpsl.vault.noisy import NoisyLabels, NoisyStatistic
 from tpsl.vault.place import default_place
 from tpsl.vault.planned import StatisticPlan
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
-from tpsl.vault.summing import VaultSum, sums_over
 from tpsl.vault.tables import LabelTable
-from tpsl.vault.totals import LedgerTotal
 from tpsl.vault.vault import Vault
 
 __all__ = [
@@ -26,9 +25,7 @@ __all__ = [
     "Entry",
     "Incoming",
     "LabelTable",
-    "LargestUnit",
     "Ledger",
-    "LedgerTotal",
     "NoisyLabels",
     "NoisyStatistic",
     "Overlap",
@@ -40,7 +37,5 @@ __all__ = [
     "VaultBusy",
     "VaultError",
     "VaultFull",
-    "VaultSum",
     "default_place",
-    "sums_over",
 ]

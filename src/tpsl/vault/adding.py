@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.progress import Notice
-from tpsl.vault import blocks, id_index, ledger
+from tpsl.vault import agreement, blocks, id_index, ledger
 from tpsl.vault.blocks import Positions
 from tpsl.vault.coverage import PositionSet, covered_by, masks
 from tpsl.vault.errors import VaultError
@@ -111,6 +111,7 @@ class _Adding:
             self._units.update(rows.units)
         self._new_ids.take(rows.ids.hashes(self._key), np.arange(first, first + len(rows)))
         blocks.append(self._store, self._classes, rows)
+        agreement.note(self._store, rows.ids, rows.labels)
 
     def finish(self) -> Added:
         """Complete the index, write the ledger entry and return the counts.
@@ -135,6 +136,7 @@ class _Adding:
                 "labels_changed_after_release": after_release,
             }
             ledger.append(self._store, "added", details)
+        agreement.settle(self._store)
         return added
 
     def _occurs_twice(self, first: int, second: int) -> str:
@@ -169,7 +171,10 @@ class _Adding:
         self._seen.add(known)
         if rows.units is not None:
             self._check_units(portion, old, known)
-        differ = blocks.labels_at(self._store, known) != rows.labels[old]
+        stored = blocks.labels_at(self._store, known)
+        differ = stored != rows.labels[old]
+        agreement.note(self._store, rows.ids.take(old[differ]), stored[differ], -1)
+        agreement.note(self._store, rows.ids.take(old[differ]), rows.labels[old[differ]])
         self._changed.add(known[differ])
         blocks.set_labels(self._store, known[differ], rows.labels[old[differ]])
         new: npt.NDArray[np.bool_] = positions < 0

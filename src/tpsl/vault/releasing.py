@@ -1,7 +1,6 @@
 """Noisy labels out of the vault: drawn once, stored, and always the same."""
 
 import json
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from tpsl.mechanisms import secure_words, seeded_words
 from tpsl.progress import Progress
 from tpsl.vault import coverage, ledger
+from tpsl.vault.accounting import Account
 from tpsl.vault.blocks import CHUNK, Positions, by_chunk, chunk_count, count_records, id_at, read_block
 from tpsl.vault.coverage import PositionSet
 from tpsl.vault.errors import VaultError
@@ -52,7 +52,7 @@ class ReleaseReport(Planned):
 
 def release(store: Store, planned: Planned, wanted: PositionSet, *, progress: Progress) -> ReleaseReport:
     """Draw for every wanted record that this series does not cover yet, inside the running transaction."""
-    missing, elsewhere = _missing(store, wanted, planned.series)
+    missing, elsewhere = Account(store).histories.without(planned.series, wanted)
     requested, released, composed = len(wanted), len(missing), elsewhere.total()
     if released:
         _draw(store, planned, missing, released, progress)
@@ -61,12 +61,12 @@ def release(store: Store, planned: Planned, wanted: PositionSet, *, progress: Pr
     )
 
 
-def check_conflicts(store: Store, wanted: PositionSet, series: Series | None, after: str) -> None:
+def check_conflicts(account: Account, wanted: PositionSet, series: Series | None, after: str) -> None:
     """Raise a `VaultError` if a release in this series would be a second one for any wanted record.
 
     None: a series of its own. `after` says whom it would bring to which ε.
     """
-    elsewhere = _missing(store, wanted, series)[1]
+    elsewhere = account.conflicts(wanted, series)
     if not elsewhere:
         return
     under = "; ".join(f"{count:,} under {' and '.join(texts)}" for texts, count in elsewhere.most_common(3))
@@ -155,24 +155,6 @@ def outcomes_of_chunk(
     places = np.concatenate(covered)
     order = np.argsort(places)
     return places[order], np.concatenate(outcomes, axis=1)[:, order]
-
-
-def _missing(store: Store, wanted: PositionSet, series: Series | None) -> tuple[PositionSet, Counter[tuple[str, ...]]]:
-    """The wanted positions that the series does not cover, and how many of them have which other releases."""
-    releases = releases_of_chunks(store, wanted.chunks())
-    own = {sequence for sequence, entry in releases.items() if entry.series == series}
-    missing, elsewhere = PositionSet(), Counter[tuple[str, ...]]()
-    for chunk, mask in wanted.masks():
-        covers = coverage.masks(store, chunk)
-        todo = mask & ~coverage.covered_by(covers, own)
-        if not todo.any():
-            continue
-        missing.put(chunk, todo)
-        index, histories = coverage.histories(covers)
-        for history, count in zip(histories, np.bincount(index[todo], minlength=len(histories)).tolist(), strict=True):
-            if history and count:
-                elsewhere[tuple(releases[entry].description for entry in history)] += count
-    return missing, elsewhere
 
 
 def _draw(store: Store, planned: Planned, missing: PositionSet, records: int, progress: Progress) -> None:

@@ -14,20 +14,20 @@ import numpy.typing as npt
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Notice, Progress, no_progress
 from tpsl.vault import (
-    accounting,
     adding,
+    agreement,
     entering,
-    file_records,
     ledger,
     releasing,
     storage,
-    totals,
     verifying,
 )
+from tpsl.vault.accounting import Account, Releases
 from tpsl.vault.adding import Added
-from tpsl.vault.blocks import CHUNK, count_records, ids_between, labels_at
+from tpsl.vault.agreement import Overlap
+from tpsl.vault.blocks import CHUNK, count_records, labels_at
 from tpsl.vault.canonical import GivenIds, ids_as_text
-from tpsl.vault.comparing import Overlap, overlap_of
+from tpsl.vault.cost import Spent
 from tpsl.vault.coverage import PositionSet
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_errors
 from tpsl.vault.id_index import Found, by_row, find_known
@@ -36,7 +36,6 @@ from tpsl.vault.incoming import Incoming
 from tpsl.vault.ledger import Ledger, Series
 from tpsl.vault.near_duplicates import warn
 from tpsl.vault.noisy import NoisyLabels, NoisyStatistic, Room
-from tpsl.vault.people import NewRecords, total_of_people
 from tpsl.vault.planned import Charge, Planned, PlannedStatistic, StatisticPlan
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy, spent_after
 from tpsl.vault.releasing import ReleaseReport
@@ -45,7 +44,6 @@ from tpsl.vault.statement import facts
 from tpsl.vault.statistic_tests import noise_problems
 from tpsl.vault.store import Store
 from tpsl.vault.tables import Batch
-from tpsl.vault.totals import Holdings, LedgerTotal, Releases
 
 AnyIds = Sequence[Any] | npt.NDArray[Any]
 
@@ -68,7 +66,7 @@ class Vault:
         with storage.reading(connection, path):
             storage.require_format(connection, path)
             created = ledger.read_first(Store(connection, path)).details
-            found = storage.label_called(Store(connection, path), label)
+            found = agreement.label_called(Store(connection, path), label)
         self.label, self.classes, self.counts_people = found.name, found.classes, found.counts_people
         self._store = Store(connection, path, found.number)
         self.scratch = bool(created.get("scratch"))
@@ -107,8 +105,8 @@ class Vault:
                 storage.write_schema(connection)
             else:
                 storage.require_format(connection, path)
-            if label in storage.labels_of(store):
-                _require_made_of(Store(connection, path, storage.label_called(store, label).number), batches)
+            if label in agreement.labels_of(store):
+                _require_made_of(Store(connection, path, agreement.label_called(store, label).number), batches)
             else:
                 kind = {"counts_people": counts_people, "scratch": scratch}
                 store = storage.add_label(
@@ -139,7 +137,7 @@ class Vault:
             return []
         with contextlib.closing(storage.connect(Path(path))) as connection, storage.reading(connection, Path(path)):
             storage.require_format(connection, Path(path))
-            return list(storage.labels_of(Store(connection, Path(path))))
+            return list(agreement.labels_of(Store(connection, Path(path))))
 
     @staticmethod
     def exists(path: str | PathLike[str]) -> bool:
@@ -210,17 +208,17 @@ class Vault:
         A negative label is unknown and differs from none. The comparison happens here: no true label leaves the vault.
         """
         with self._reading():
-            return overlap_of(self._store, ids, self._find(ids), labels)
+            return agreement.compare(self._store, ids, self._find(ids), labels)
 
     def keep_file_records(self, ids: Any, labels: npt.NDArray[np.int64]) -> None:
         """Keep the records of the label party's file that alignments make new ones of, to recognise them later."""
         with self._writing():
-            file_records.keep(self._store, ids, labels)
+            agreement.keep_file_records(self._store, ids, labels)
 
     def compare_file_records(self, ids: Any, labels: npt.NDArray[np.int64]) -> Overlap:
         """Count which of these records are of a file that was aligned, and with another label; as `compare`."""
         with self._reading():
-            return file_records.compare(self._store, ids, labels)
+            return agreement.compare_file_records(self._store, ids, labels)
 
     def add(self, batches: Iterable[Batch] | Incoming, *, notice: Notice = warn) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
@@ -256,7 +254,8 @@ class Vault:
         planned = self._planned(mechanism, draws, seed)
         with self._writing():
             wanted = self._wanted(ids)
-            self._require(wanted, planned.series, self._total(wanted, planned), policy, compose=compose)
+            account = Account(self._store)
+            self._require(account, wanted, planned.series, account.spent(wanted, planned), policy, compose=compose)
             return releasing.release(self._store, planned, wanted, progress=progress)
 
     def noisy_labels(
@@ -326,9 +325,7 @@ class Vault:
         with self._reading():
             return len(self._statistic(plan, ids).candidates())
 
-    def check_statistic(
-        self, plan: StatisticPlan, ids: AnyIds, *, units: Any | None = None, policy: ReleasePolicy
-    ) -> None:
+    def check_statistic(self, plan: StatisticPlan, ids: AnyIds, *, policy: ReleasePolicy) -> None:
         """Raise what a statistic of these records would raise; nothing is drawn, and the vault need not know them yet.
 
         Where the vault has a statistic of these records with this noise and bound, its vectors may be the same, and
@@ -339,7 +336,7 @@ class Vault:
             positions = by_row(self._find(ids), len(ids))
             if (positions >= 0).all() and StatisticRequest(self._store, planned, positions).candidates():
                 return
-            self._check(planned, ids, units, policy)
+            self._check(planned, ids, policy)
 
     def statistic_problems(
         self, plan: StatisticPlan, ids: AnyIds, blocks: Iterable[npt.NDArray[np.integer]]
@@ -381,40 +378,30 @@ class Vault:
     def ledger(self) -> Ledger:
         """What happened to this vault and what it has spent."""
         with self._reading():
-            return accounting.account(self._store)
-
-    def holdings(self) -> Holdings:
-        """Which records the vault has at this moment, and under which releases each of them went out."""
-        with self._reading():
-            return totals.holdings(self._store)
+            return Account(self._store).ledger()
 
     def ways_out(self) -> list[tuple[Releases, int]]:
         """Under which releases records went out at this moment, and how many went out like that."""
         with self._reading():
-            return totals.ways_out(self._store)
+            return Account(self._store).histories.counted()
 
     def positions(self, ids: AnyIds) -> npt.NDArray[np.int64]:
-        """The position of each id, or -1 where the vault does not know it."""
+        """The position of each id, or -1 where the label does not know it."""
         with self._reading():
             return by_row(self._find(ids), len(ids))
-
-    def ids_at(self, start: int, stop: int) -> Any:
-        """The ids of the records from one position to before another, as an Arrow column."""
-        with sqlite_errors(self.path):
-            return ids_between(self._store, start, stop).to_arrow()
 
     def head(self) -> str:
         """The hash of the newest entry of the ledger."""
         with self._reading():
             return ledger.read_last(self._store)[1]
 
-    def total(self, ids: AnyIds | None) -> LedgerTotal:
+    def total(self, ids: AnyIds | None) -> Spent:
         """The largest ε and δ that any of these records, or people, has spent over all releases; rounded up.
 
         None: of all records.
         """
         with self._reading():
-            return self._total(self._wanted(ids))
+            return Account(self._store).spent(self._wanted(ids))
 
     def check_release(
         self,
@@ -423,42 +410,36 @@ class Vault:
         *,
         draws: int = 1,
         seed: int | None = None,
-        units: Any | None = None,
         policy: ReleasePolicy,
     ) -> None:
-        """Raise what a release of these records would raise; nothing is drawn, and the vault need not know them yet.
-
-        A vault that counts people takes the `units` of the records, if they have any.
-        """
+        """Raise what a release of these records would raise; nothing is drawn, and the vault need not know them yet."""
         with self._reading():
-            self._check(self._planned(mechanism, draws, seed), ids, units, policy)
+            self._check(self._planned(mechanism, draws, seed), ids, policy)
 
-    def _check(self, planned: Charge, ids: Any, units: Any | None, policy: ReleasePolicy) -> None:
+    def _check(self, planned: Charge, ids: Any, policy: ReleasePolicy) -> None:
         """Raise what the release of these records would raise, some of which the vault does not know yet."""
-        is_known, known = np.zeros(len(ids), np.bool_), PositionSet()
+        is_new, known = np.ones(len(ids), np.bool_), PositionSet()
         for rows, positions in self._find(ids):
-            is_known[rows] = True
+            is_new[rows] = False
             known.add(positions)
-        new = totals.total_of([planned], len(ids) - int(is_known.sum()))
-        if self.counts_people:
-            strangers = NewRecords.among(is_known, ids, units)
-            after = total_of_people(self._store, known.positions(), planned, strangers)
-        else:
-            after = self._total(known, planned).joined(new) if new.records else self._total(known, planned)
-        self._require(known, planned.series, after, policy, new=new.records)
+        account, new = Account(self._store), GivenIds(ids).take(np.flatnonzero(is_new))
+        after = account.spent(known, planned, new)
+        self._require(account, known, planned.series, after, policy, new=len(new))
 
     def _permit(self, request: StatisticRequest, planned: PlannedStatistic, policy: ReleasePolicy) -> None:
         """Raise a `VaultError` unless this statistic may be drawn, and what is left of its plan's releases after it."""
-        after, permitted_with_the_first = self._total(request.wanted, planned), planned.releases < planned.plan.releases
-        self._require(request.wanted, None, after, policy, compose=permitted_with_the_first)
+        account, permitted_with_the_first = Account(self._store), planned.releases < planned.plan.releases
+        after = account.spent(request.wanted, planned)
+        self._require(account, request.wanted, None, after, policy, compose=permitted_with_the_first)
         if self.counts_people:
             request.require_one_alignment()
 
     def _require(
         self,
+        account: Account,
         wanted: PositionSet,
         series: Series | None,
-        after: LedgerTotal,
+        after: Spent,
         policy: ReleasePolicy,
         *,
         compose: bool = False,
@@ -470,13 +451,8 @@ class Vault:
         nothing. `new` records will be in the vault by then.
         """
         if not (compose or policy.compose):
-            releasing.check_conflicts(self._store, wanted, series, spent_after(after))
+            releasing.check_conflicts(account, wanted, series, spent_after(after))
         policy.check(after, count_records(self._store) + new)
-
-    def _total(self, wanted: PositionSet, planned: Charge | None = None) -> LedgerTotal:
-        if self.counts_people:
-            return total_of_people(self._store, wanted.positions(), planned)
-        return totals.total_spent(self._store, wanted, planned)
 
     def back_up(self, folder: str | PathLike[str]) -> None:
         """Copy the vault as it is at one moment, also while others use it, to a folder that is new or empty."""
@@ -574,8 +550,8 @@ class Vault:
 def _require_made_of(store: Store, batches: Iterable[Batch] | Incoming) -> None:
     """Raise a `VaultError` unless a process that was killed then has made the label of these files."""
     if not isinstance(batches, Incoming) or not entering.is_made_of(store, batches):
-        raise VaultError(f"{store.folder} already holds a vault with this label")
+        raise VaultError(f"{store.folder} already holds a vault")
     if not batches.goes_on:
         raise VaultError(
-            f"{store.folder} already holds a vault with just the records of these files: nothing is left to do"
+            f"{store.folder} already holds a vault, with just the records of these files: nothing is left to do"
         )

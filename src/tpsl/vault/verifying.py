@@ -11,11 +11,12 @@ import numpy.typing as npt
 from tpsl.mechanisms import Mechanism, from_spec
 from tpsl.progress import Progress, no_progress
 from tpsl.vault import coverage, id_index, ledger
+from tpsl.vault.agreement import labels_of
 from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, read_block
-from tpsl.vault.budget import times
+from tpsl.vault.cost import times
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry, Series
-from tpsl.vault.storage import DATABASE, labels_of
+from tpsl.vault.storage import DATABASE
 from tpsl.vault.store import Store
 from tpsl.vault.stored_outcomes import CANNOT_SEE, StoredOutcomes
 from tpsl.vault.texts import TextDigest, Texts
