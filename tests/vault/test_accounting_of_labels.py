@@ -19,7 +19,11 @@ def value_of(ids: list[str]) -> np.ndarray:
 
 
 def made(path: Path, ids: list[str] = IDS, label: str = "label") -> Vault:
-    return Vault.create(path, label=label, batches=[(ids, value_of(ids), None)])
+    return Vault.create(
+        path / label if path.exists() else path,
+        label=None if path.exists() else label,
+        batches=[(ids, value_of(ids), None)],
+    )
 
 
 def test_the_total_is_of_the_records_that_are_asked_for(tmp_path: Path) -> None:
@@ -103,7 +107,7 @@ def test_labels_in_another_order_are_the_same_records(tmp_path: Path) -> None:
 def test_different_labels_are_accounted_for_one_by_one_and_together(tmp_path: Path) -> None:
     clicks = made(tmp_path / "vault", IDS[:1000])
     bought = np.random.default_rng(0).integers(0, 2, 1000)
-    sales = Vault.create(tmp_path / "vault", label="sales", batches=[(IDS[:1000], bought, None)])
+    sales = Vault.create(tmp_path / "vault/sales", batches=[(IDS[:1000], bought, None)])
     clicks.release(laplace(1.0))
     sales.release(laplace(0.5), ids=IDS[:500])  # no second release of anything
     ledgers = clicks.ledger(), sales.ledger()
@@ -128,7 +132,7 @@ def test_the_same_label_under_another_name_is_no_way_round_the_total(
     first = made(tmp_path / "vault", ids)
     first.release(randomized_response(1.0), policy=policy)
     batches = [(ids, values(value_of(ids)), None)]
-    other = Vault.create(tmp_path / "vault", label="other", classes=classes, batches=batches)
+    other = Vault.create(tmp_path / "vault/other", classes=classes, batches=batches)
     again = randomized_response(1.0, classes)
     with pytest.raises(VaultError, match="1,000 records were released before"):
         other.release(again)
@@ -145,7 +149,7 @@ def test_the_same_label_under_another_name_is_no_way_round_the_total(
 def test_labels_that_become_the_same_by_corrections_are_the_same(tmp_path: Path) -> None:
     ids, noise = IDS[:1000], np.random.default_rng(0).integers(0, 2, 1000)
     first = made(tmp_path / "vault", ids)
-    other = Vault.create(tmp_path / "vault", label="other", batches=[(ids, noise, None)])
+    other = Vault.create(tmp_path / "vault/other", batches=[(ids, noise, None)])
     first.release(laplace(1.0))
     other.add([(ids, value_of(ids), None)])
     with pytest.raises(VaultError, match="released before"):
@@ -158,9 +162,7 @@ def test_labels_that_become_the_same_by_corrections_are_the_same(tmp_path: Path)
 def test_people_and_records_of_the_same_label_add_up(tmp_path: Path) -> None:
     ids = IDS[:100]
     plain = made(tmp_path / "vault", ids)
-    people = Vault.create(
-        tmp_path / "vault", label="aligned", counts_people=True, batches=[(["x-1", "x-2"], [0, 1], None)]
-    )
+    people = Vault.create(tmp_path / "vault/aligned", counts_people=True, batches=[(["x-1", "x-2"], [0, 1], None)])
     people.keep_file_records(ids, value_of(ids))
     people.release(laplace(0.5))
     assert plain.total(None).epsilon == 0.5

@@ -12,7 +12,7 @@ from tpsl.vault.errors import VaultBusy, VaultError, VaultFull
 from tpsl.vault.incoming import Incoming
 from tpsl.vault.ledger import Entry, Ledger
 from tpsl.vault.noisy import NoisyLabels, NoisyStatistic
-from tpsl.vault.place import default_place
+from tpsl.vault.place import the_vault
 from tpsl.vault.planned import StatisticPlan
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
@@ -37,5 +37,5 @@ __all__ = [
     "VaultBusy",
     "VaultError",
     "VaultFull",
-    "default_place",
+    "the_vault",
 ]

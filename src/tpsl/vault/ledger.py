@@ -296,7 +296,7 @@ def read_entries(store: Store) -> tuple[Entry, ...]:
 
 
 def read_numbered(store: Store, numbers: Iterable[int]) -> dict[int, Entry]:
-    """The entries with these numbers; all there are may be many: while labels arrive late, one for every few records."""
+    """The entries with these numbers: while labels arrive late there is one for every few records."""
     rows = store.execute(
         "SELECT sequence, hash, body FROM ledger WHERE sequence IN (SELECT value FROM json_each(?))",
         (json.dumps(list(numbers)),),

@@ -263,7 +263,7 @@ def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
             statement = ""
 
 
-def add_label(store: Store, name: str, classes: int, details: Mapping[str, bool | str]) -> Store:
+def add_label(store: Store, name: str, classes: int, details: Mapping[str, bool | str | None]) -> Store:
     """Add a label without records, inside the running transaction, and return what it is reached by."""
     new = replace(store, label=len(agreement.labels_of(store)) + 1)
     row = (new.label, name, classes, bool(details.get("counts_people")))

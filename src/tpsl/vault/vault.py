@@ -1,6 +1,7 @@
 """`Vault`: where the label party keeps true labels, and the only place they leave: noisy, once, and accounted for."""
 
 import contextlib
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
@@ -18,6 +19,7 @@ from tpsl.vault import (
     agreement,
     entering,
     ledger,
+    place,
     releasing,
     storage,
     verifying,
@@ -36,6 +38,7 @@ from tpsl.vault.incoming import Incoming
 from tpsl.vault.ledger import Ledger, Series
 from tpsl.vault.near_duplicates import warn
 from tpsl.vault.noisy import NoisyLabels, NoisyStatistic, Room
+from tpsl.vault.place import Address
 from tpsl.vault.planned import Charge, Planned, PlannedStatistic, StatisticPlan
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy, spent_after
 from tpsl.vault.releasing import ReleaseReport
@@ -60,32 +63,36 @@ class Vault:
     Private Label Protection in Split Learning").
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, label: str | None) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, address: Address) -> None:
         self.path = path
         self._entries_known = 0
-        with storage.reading(connection, path):
-            storage.require_format(connection, path)
-            created = ledger.read_first(Store(connection, path)).details
-            found = agreement.label_called(Store(connection, path), label)
+        folder = address.folder
+        with storage.reading(connection, folder):
+            storage.require_format(connection, folder)
+            created = ledger.read_first(Store(connection, folder)).details
+            found = agreement.label_called(Store(connection, folder), address.label)
         self.label, self.classes, self.counts_people = found.name, found.classes, found.counts_people
-        self._store = Store(connection, path, found.number)
-        self.scratch = bool(created.get("scratch"))
+        self._store = Store(connection, folder, found.number)
+        self.scratch, self.apart = bool(created.get("scratch")), created.get("apart")
 
     @classmethod
     def create(
         cls,
         path: str | PathLike[str],
         *,
-        label: str = "label",
+        label: str | None = None,
         classes: int = 2,
         batches: Iterable[Batch] | Incoming = (),
         counts_people: bool = False,
         scratch: bool = False,
+        apart: str | None = None,
         notice: Notice = warn,
     ) -> Self:
         """Create a vault for labels 0..classes-1, together with its first records if `batches` (`LabelTable`) has any.
 
-        A vault that is there gets a further label of that name. With `counts_people` the same people come again under
+        `path` is the folder of the vault, or FOLDER/LABEL for a further label of a vault that is there; `label` names
+        the label of a new vault. A label party has one vault (`tpsl.vault.place`): a second one takes a sentence that
+        says why its labels are nobody's in the first (`apart`). With `counts_people` the same people come again under
         new ids, ALIGNMENT-NUMBER: totals and limits are what a person can have spent over all alignments
         (`tpsl.vault.people`). A `scratch` vault is counted in no total, and nothing of it may leave. Either the label
         exists afterwards with all of the records, or an error is raised and nothing has changed. A vault that a killed
@@ -93,71 +100,83 @@ class Vault:
         Near-duplicate ids are told to `notice`.
         """
         path = Path(path)
+        folder, name = place.address_of(path) if label is None else (path, label)
+        name = name or "label"
         if isinstance(classes, bool) or not isinstance(classes, (int, np.integer)) or not 2 <= classes <= 65_536:
             raise VaultError(f"a label needs at least 2 and at most 65536 classes, not {classes!r}")
+        if not re.fullmatch(r"[\w][\w.+-]{0,99}", name):
+            raise VaultError(f"a label is called by letters, digits, '.', '+', '_' and '-', not {name!r}")
+        if not scratch:
+            place.require_counted(folder, apart)
         with (
-            storage.creating(path),
-            contextlib.closing(storage.connect(path)) as connection,
-            storage.writing(connection, path),
+            storage.creating(folder),
+            contextlib.closing(storage.connect(folder)) as connection,
+            storage.writing(connection, folder),
         ):
-            store = Store(connection, path)
+            store = Store(connection, folder)
             if storage.is_blank(connection):
                 storage.write_schema(connection)
+                kind = {"scratch": scratch, "apart": apart}
             else:
-                storage.require_format(connection, path)
-            if label in agreement.labels_of(store):
-                _require_made_of(Store(connection, path, agreement.label_called(store, label).number), batches)
+                storage.require_format(connection, folder)
+                kind = {}
+            if name in agreement.labels_of(store):
+                _require_made_of(Store(connection, folder, agreement.label_called(store, name).number), batches)
             else:
-                kind = {"counts_people": counts_people, "scratch": scratch}
+                kind["counts_people"] = counts_people
                 store = storage.add_label(
-                    store, label, int(classes), {name: True for name, is_so in kind.items() if is_so}
+                    store, name, int(classes), {key: value for key, value in kind.items() if value}
                 )
                 entering.enter(store, int(classes), batches, notice)
         if isinstance(batches, Incoming):
             batches.clear()
-        return cls.open(path, label)
+        return cls.open(path if label is None else folder / name)
 
     @classmethod
-    def open(cls, path: str | PathLike[str], label: str | None = None) -> Self:
-        """Open a label of an existing vault; what a killed process left unfinished is undone first.
+    def open(cls, path: str | PathLike[str]) -> Self:
+        """Open a label of an existing vault, FOLDER/LABEL; what a killed process left unfinished is undone first.
 
-        None: the only label that the vault has.
+        FOLDER alone means the only label that the vault has.
         """
-        connection = storage.connect(Path(path))
+        address = place.address_of(Path(path))
+        connection = storage.connect(address.folder)
         try:
-            return cls(Path(path), connection, label)
+            return cls(Path(path), connection, address)
         except BaseException:
             connection.close()
             raise
 
     @staticmethod
-    def labels(path: str | PathLike[str]) -> list[str]:
-        """The names of the labels of the vault at `path`, oldest first; none where there is no vault."""
-        if not Vault.exists(path):
+    def labels(folder: str | PathLike[str]) -> list[str]:
+        """The names of the labels of the vault in a folder, oldest first; none where there is no vault."""
+        folder = Path(folder)
+        if not place.is_vault(folder):
             return []
-        with contextlib.closing(storage.connect(Path(path))) as connection, storage.reading(connection, Path(path)):
-            storage.require_format(connection, Path(path))
-            return list(agreement.labels_of(Store(connection, Path(path))))
+        with contextlib.closing(storage.connect(folder)) as connection, storage.reading(connection, folder):
+            if storage.is_blank(connection):
+                return []
+            storage.require_format(connection, folder)
+            return list(agreement.labels_of(Store(connection, folder)))
 
-    @staticmethod
-    def exists(path: str | PathLike[str]) -> bool:
-        """Say whether `path` holds something that must be opened; a creation that was killed midway counts as nothing.
+    @classmethod
+    def exists(cls, path: str | PathLike[str]) -> bool:
+        """Say whether there is such a vault, or such a label; a creation that was killed midway counts as nothing.
 
         Raises a `VaultError` for a file that is no vault, rather than taking its place for free.
         """
-        if not (Path(path) / storage.DATABASE).is_file():
+        folder, label = place.address_of(Path(path))
+        if not place.is_vault(folder):
             return False
-        with contextlib.closing(storage.connect(Path(path))) as connection, storage.reading(connection, Path(path)):
-            return not storage.is_blank(connection)
+        with contextlib.closing(storage.connect(folder)) as connection, storage.reading(connection, folder):
+            blank = storage.is_blank(connection)
+        return not blank and (label is None or label in cls.labels(folder))
 
     @classmethod
-    def require_free(
-        cls, path: str | PathLike[str], batches: Iterable[Batch] | Incoming = (), label: str = "label"
-    ) -> None:
-        """Raise a `VaultError` unless a label can be created of `batches` in a vault at `path`."""
-        storage.require_free(Path(path))
-        if label in cls.labels(path):
-            with cls.open(path, label) as vault, vault._reading():
+    def require_free(cls, path: str | PathLike[str], batches: Iterable[Batch] | Incoming = ()) -> None:
+        """Raise a `VaultError` unless a label can be created of `batches` at `path`."""
+        storage.require_free(place.address_of(Path(path)).folder)
+        if cls.exists(path):
+            with cls.open(path) as vault, vault._reading():
                 _require_made_of(vault._store, batches)
 
     def close(self) -> None:
@@ -174,7 +193,7 @@ class Vault:
 
     def __len__(self) -> int:
         """The number of records."""
-        with sqlite_errors(self.path):
+        with sqlite_errors(self._store.folder):
             return count_records(self._store)
 
     def knows(self, ids: AnyIds) -> npt.NDArray[np.bool_]:
@@ -184,12 +203,12 @@ class Vault:
 
     def _reading(self) -> contextlib.AbstractContextManager[None]:
         """One state of the vault for all reads, whatever others write at the same time."""
-        return storage.reading(self._store.connection, self.path)
+        return storage.reading(self._store.connection, self._store.folder)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """All or nothing; when it ends, what was done is durable."""
-        with storage.writing(self._store.connection, self.path):
+        with storage.writing(self._store.connection, self._store.folder):
             self._entries_known = ledger.require_known(self._store, self._entries_known)
             yield
 
@@ -252,6 +271,7 @@ class Vault:
         before anything is drawn: by default a δ above 1/records.
         """
         planned = self._planned(mechanism, draws, seed)
+        self._require_counted()
         with self._writing():
             wanted = self._wanted(ids)
             account = Account(self._store)
@@ -307,6 +327,7 @@ class Vault:
         release before are refused unless the policy permits composing; what it does not permit is an error before
         anything is drawn. A plan of several releases is asked for as a whole with the first one.
         """
+        self._require_counted()
         with self._writing():
             request = self._statistic(plan, ids)
             return request.release(blocks, lambda left: self._permit(request, left, policy), progress)
@@ -456,7 +477,7 @@ class Vault:
 
     def back_up(self, folder: str | PathLike[str]) -> None:
         """Copy the vault as it is at one moment, also while others use it, to a folder that is new or empty."""
-        storage.back_up(self._store.connection, self.path, Path(folder))
+        storage.back_up(self._store.connection, self._store.folder, Path(folder))
 
     def verify(self, progress: Progress = no_progress) -> list[str]:
         """Recompute all that the ledger claims; return a sentence for each thing that is wrong, none if it is sound.
@@ -468,7 +489,7 @@ class Vault:
             self._store.execute("BEGIN")
             return verifying.verify(self._store, progress)
         except DATABASE_ERRORS as error:
-            return [str(explained(self.path, error))]
+            return [str(explained(self._store.folder, error))]
         finally:
             self._store.connection.rollback()
 
@@ -490,6 +511,11 @@ class Vault:
         """Raise a `VaultError` if nothing of this vault may leave."""
         if self.scratch:
             raise VaultError(f"{self.path} is the vault of a scratch run: nothing of it may leave")
+
+    def _require_counted(self) -> None:
+        """Raise a `VaultError` if what this vault releases would be missing in the label party's total."""
+        if not self.scratch:
+            place.require_counted(self._store.folder, self.apart)
 
     def remarks(self) -> list[str]:
         """What is odd about the ledger without being damage, a sentence each."""
