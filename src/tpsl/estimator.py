@@ -220,7 +220,7 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             _warn_of_repetition(_contents(block, names), job.privacy.build(len(self.classes_)).epsilon)
         with one_thread(), tempfile.TemporaryDirectory(prefix="tpsl-", dir=_folder_in_memory()) as folder:
             run, data = Path(folder) / "run", _dataset(features, ids, numbers, self.classes_)
-            vault = VaultChoice(None if self.vault is None else Path(self.vault), policy=policy, may_be_new=True)
+            vault = VaultChoice(None if self.vault is None else Path(self.vault), policy, scratch=self.vault is None)
             result = train(job, run, vault=vault, data=data)
             self.halves_ = load_halves(run, data.feature_parties, data.label_features)
         self.epsilon_, self.delta_, self.private_ = result.epsilon, result.delta, result.private

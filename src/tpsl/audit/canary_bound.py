@@ -43,7 +43,7 @@ from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import Trajectory, Transcript
 from tpsl.training.vaults import VaultChoice
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import NO_LIMITS, Vault
+from tpsl.vault import Vault
 from tpsl.vault.cost import times
 
 Floats = npt.NDArray[np.float64]
@@ -152,7 +152,7 @@ def attack_canaries(
     """
     vault = setup.run.path.parent / "vault"
     _store(vault, planted.data)
-    choice = VaultChoice(vault, policy=NO_LIMITS)  # the audit's own, and nothing of it leaves
+    choice = VaultChoice(vault, scratch=True)
     result = train_together(setup, choice, planted.data, make_label_party)
     setup.watching.notice(f"attacking {len(planted.rows):,} canaries")
     evidence, noise_changed = _evidence(setup, planted)
@@ -233,7 +233,7 @@ def _store(vault: Path, data: Dataset) -> None:
     """Make a vault of the training labels, all there before the first step, also where a job has them arrive."""
     records = data.label_side.records
     batch = (records.training_ids, reveal(data.labels)[data.train], records.training_units)
-    Vault.create(vault, classes=data.classes, batches=[batch], counts_people=records.ids_are_new).close()
+    Vault.create(vault, classes=data.classes, batches=[batch], counts_people=records.ids_are_new, scratch=True).close()
 
 
 def judged(found: AuditResult) -> AuditResult:

@@ -78,7 +78,7 @@ def repeat_releases(
     labels = (np.argsort(secure_words().words(records)) % mechanism.classes).astype(np.int64)
     ids = np.arange(records)
     original = folder / "original"
-    Vault.create(original, classes=mechanism.classes, batches=[(ids, labels, None)]).close()
+    Vault.create(original, classes=mechanism.classes, batches=[(ids, labels, None)], apart="made-up labels").close()
 
     handed: list[str] = []
 

@@ -175,7 +175,7 @@ def _released(plan: StatisticPlan, classes: int, labels: Integers, path: Path) -
             block[rows - start, rows] = _HUGE
             yield block
 
-    with Vault.create(path, classes=classes, batches=[(ids, labels, None)]) as vault:
+    with Vault.create(path, classes=classes, batches=[(ids, labels, None)], scratch=True) as vault:
         values = vault.release_statistic(plan, ids, vectors()).values
     shutil.rmtree(path)
     return values

@@ -179,6 +179,11 @@ class Vault:
             with cls.open(path) as vault, vault._reading():
                 _require_made_of(vault._store, batches)
 
+    @property
+    def address(self) -> Path:
+        """FOLDER/LABEL: what this label is found by, however many the vault gets."""
+        return self._store.folder / self.label
+
     def close(self) -> None:
         """Close the vault's file; the object cannot be used afterwards."""
         self._store.connection.close()
