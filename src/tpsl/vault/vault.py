@@ -3,7 +3,7 @@
 import contextlib
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -106,8 +106,9 @@ class Vault:
             raise VaultError(f"a label needs at least 2 and at most 65536 classes, not {classes!r}")
         if not re.fullmatch(r"[\w][\w.+-]{0,99}", name):
             raise VaultError(f"a label is called by letters, digits, '.', '+', '_' and '-', not {name!r}")
-        if not scratch:
-            place.require_counted(folder, apart)
+        there = _created(folder)
+        if not (scratch or there.get("scratch")):
+            place.require_counted(folder, apart or there.get("apart"))
         with (
             storage.creating(folder),
             contextlib.closing(storage.connect(folder)) as connection,
@@ -150,12 +151,9 @@ class Vault:
     def labels(folder: str | PathLike[str]) -> list[str]:
         """The names of the labels of the vault in a folder, oldest first; none where there is no vault."""
         folder = Path(folder)
-        if not place.is_vault(folder):
+        if not _created(folder):
             return []
         with contextlib.closing(storage.connect(folder)) as connection, storage.reading(connection, folder):
-            if storage.is_blank(connection):
-                return []
-            storage.require_format(connection, folder)
             return list(agreement.labels_of(Store(connection, folder)))
 
     @classmethod
@@ -165,11 +163,7 @@ class Vault:
         Raises a `VaultError` for a file that is no vault, rather than taking its place for free.
         """
         folder, label = place.address_of(Path(path))
-        if not place.is_vault(folder):
-            return False
-        with contextlib.closing(storage.connect(folder)) as connection, storage.reading(connection, folder):
-            blank = storage.is_blank(connection)
-        return not blank and (label is None or label in cls.labels(folder))
+        return bool(_created(folder)) and (label is None or label in cls.labels(folder))
 
     @classmethod
     def require_free(cls, path: str | PathLike[str], batches: Iterable[Batch] | Incoming = ()) -> None:
@@ -576,6 +570,17 @@ class Vault:
         for _, positions in self._known(ids):
             wanted.add(positions)
         return wanted
+
+
+def _created(folder: Path) -> Mapping[str, Any]:
+    """What the ledger says of the creation of the vault in a folder; nothing where there is none."""
+    if not place.is_vault(folder):
+        return {}
+    with contextlib.closing(storage.connect(folder)) as connection, storage.reading(connection, folder):
+        if storage.is_blank(connection):
+            return {}
+        storage.require_format(connection, folder)
+        return ledger.read_first(Store(connection, folder)).details
 
 
 def _require_made_of(store: Store, batches: Iterable[Batch] | Incoming) -> None:
