@@ -1,6 +1,7 @@
 """Verification: recompute everything the ledger claims and say, a sentence each, what does not hold."""
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -8,29 +9,52 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.mechanisms import Mechanism, from_spec
+from tpsl.mechanisms import Mechanism, from_spec, noise_from_spec
 from tpsl.progress import Progress, no_progress
 from tpsl.vault import coverage, id_index, ledger
 from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, read_block
 from tpsl.vault.budget import times
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry, Series
+from tpsl.vault.noise_tests import StoredNoise, Tested, accusations, level_at
+from tpsl.vault.planned import PlannedStatistic, StatisticPlan
+from tpsl.vault.releasing_statistic import decode_values, read_values
 from tpsl.vault.storage import DATABASE, labels_of
 from tpsl.vault.store import Store
-from tpsl.vault.stored_outcomes import CANNOT_SEE, StoredOutcomes
 from tpsl.vault.texts import TextDigest, Texts
-from tpsl.vault.verifying_statistics import NOISE_NOT_TESTED, statistic_problems
+
+_UNSEEN = (
+    "the noise was tested as a whole: verification cannot see a few records without noise (about one in a hundred) "
+    "in a single release, noise whose key somebody else knows, copies of this vault, or entries cut off at the end of "
+    "the ledger; `tpsl audit` finds the first"
+)
+_UNTESTED_STATISTICS = (
+    "the noise of statistics was not tested: that takes the vectors they were summed from, which the vault does not "
+    "keep; whoever has them can ask Vault.statistic_problems"
+)
 
 
 def verify(store: Store, progress: Progress = no_progress) -> list[str]:
-    """All problems of the vault; an empty list means that it is sound."""
+    """All problems of the vault; an empty list means that it is sound. The same vault always gives the same list.
+
+    Sound noise is accused with probability at most `noise_tests.LEVEL` in the life of a vault: the tests of all labels
+    and releases are counted together (Bonferroni), and each state of the ledger has a part of the level (`level_at`).
+    """
     problems = [*_permissions(store.folder), *_length(store), *_integrity(store)]
     entries, chain = _chain(store)
+    labels = labels_of(store).values()
     problems += chain + _labels(store, entries)
-    for row in labels_of(store).values():
-        own = [entry for entry in entries if entry.details.get("label") == row.number]
-        problems += _contents(replace(store, label=row.number), row.classes, own, progress)
-    return problems + _strays(store)
+    problems += _statistics(store, entries, {row.number: row.classes for row in labels})
+    tested: list[Tested] = []
+    for row in labels:
+        problems += _contents(
+            replace(store, label=row.number), row.classes, _about(entries, row.number), tested, progress
+        )
+    return problems + _strays(store) + accusations(tested, level_at(max(1, len(entries))))
+
+
+def _about(entries: list[Entry], label: int) -> list[Entry]:
+    return [entry for entry in entries if entry.details.get("label") == label]
 
 
 def _labels(store: Store, entries: list[Entry]) -> list[str]:
@@ -57,9 +81,9 @@ def cannot_see(store: Store) -> list[str]:
     """What no verification of this vault can find, a sentence each."""
     entries = list(ledger.read_entries(store))
     changed, has_statistics = _changed_after_release(entries), any(entry.kind == "statistic" for entry in entries)
-    sentences = [CANNOT_SEE]
+    sentences = [_UNSEEN]
     if has_statistics:
-        sentences.append(NOISE_NOT_TESTED)
+        sentences.append(_UNTESTED_STATISTICS)
     if changed:
         sentences.append(
             f"{changed:,} labels were changed after their release, and the vault does not keep the labels they had: "
@@ -69,8 +93,8 @@ def cannot_see(store: Store) -> list[str]:
 
 
 def require_unchanged_labels(store: Store) -> None:
-    """Raise a `VaultError` if labels were changed after a release: noise cannot be told from such a change."""
-    changed = _changed_after_release(list(ledger.read_entries(store)))
+    """Raise a `VaultError` if values of this label were changed after a release: noise cannot be told from a change."""
+    changed = _changed_after_release(_about(list(ledger.read_entries(store)), store.label))
     if changed:
         raise VaultError(f"{changed:,} labels were changed after their release, so the noise cannot be computed")
 
@@ -177,12 +201,14 @@ def _rebuilt(entries: list[Entry]) -> tuple[dict[int, _Release], list[str]]:
     return releases, problems
 
 
-def _contents(store: Store, classes: int, entries: list[Entry], progress: Progress) -> list[str]:
-    """One pass over records and outcomes of a label, chunk by chunk, against what the ledger says of them."""
+def _contents(store: Store, classes: int, entries: list[Entry], tested: list[Tested], progress: Progress) -> list[str]:
+    """One pass over records and outcomes of a label, chunk by chunk, against what the ledger says of them.
+
+    What the tests of the noise have found is appended to `tested`.
+    """
     releases, problems = _rebuilt(entries)
-    problems += statistic_problems(store, [entry for entry in entries if entry.kind == "statistic"], classes)
-    additions = Additions([entry for entry in entries if entry.kind == "added"])
-    noise, index = StoredOutcomes(_changed_after_release(entries)), id_index.IndexCheck(store)
+    additions = _Additions([entry for entry in entries if entry.kind == "added"])
+    noise, index = StoredNoise(_changed_after_release(entries)), id_index.IndexCheck(store)
     records = count_records(store)
     (last,) = store.execute("SELECT MAX(chunk) FROM outcomes WHERE label = ?", (store.label,)).fetchone()
     for chunk in range(max(chunk_count(records), -1 if last is None else int(last) + 1)):
@@ -193,82 +219,111 @@ def _contents(store: Store, classes: int, entries: list[Entry], progress: Progre
                 raise VaultError(f"records are missing between positions {start} and {start + CHUNK}")
         except VaultError as error:
             return [*problems, str(error)]
+        additions.take(block)
+        index.take(block.ids)
+        outcomes = _checked_outcomes(store, chunk, block, releases, problems)
         bad = np.flatnonzero(block.labels >= classes)
         if bad.size:
             first = start + int(bad[0])
             problems.append(f"{bad.size} records have a label outside 0..{classes - 1}, the first at position {first}")
-        additions.take(block)
-        index.take(block.ids)
-        problems += _chunk(store, chunk, block, releases, None if bad.size else noise)
+            list(outcomes)
+        else:
+            noise.take(chunk, block.labels, outcomes)
         progress(min(start + CHUNK, records), records, "checking records")
-    problems += additions.problems() + index.problems(store) + noise.problems()
+    tested += noise.tested()
+    problems += additions.problems() + index.problems(store)
     return problems + [problem for release in releases.values() for problem in release.problems()]
 
 
-def _chunk(
-    store: Store,
-    chunk: int,
-    block: Block,
-    releases: dict[int, _Release],
-    noise: StoredOutcomes | None,
-) -> list[str]:
-    """Check the outcomes of one chunk and feed the running digests of their releases and the tests of their noise."""
-    problems = []
-    covered: dict[Series, coverage.Mask] = {}
+def _read_outcomes(
+    store: Store, chunk: int, releases: Mapping[int, _Release], problems: list[str]
+) -> Iterator[tuple[_Release, npt.NDArray[np.intp], npt.NDArray[Any]]]:
+    """Releases with the rows of a chunk that they cover and their outcomes `[draws, rows, …]` there, oldest first.
+
+    A statistic has no outcomes. What cannot be read is a problem.
+    """
     stored = store.execute(
         "SELECT entry, covered, outcomes FROM outcomes WHERE label = ? AND chunk = ? ORDER BY entry",
         (store.label, chunk),
     )
     for sequence, bitmap, blob in stored:
-        place = f"release {sequence}, chunk {chunk}"
-        release = releases.get(sequence)
-        if release is None:
-            problems.append(f"{place}: noisy labels are stored, but the ledger has no readable entry for them")
-            continue
         try:
-            mask = coverage.unpack(bitmap)
+            if sequence not in releases:
+                raise VaultError("noisy labels are stored, but the ledger has no readable entry for them")
+            release, rows = releases[sequence], np.flatnonzero(coverage.unpack(bitmap))
+            release.records += len(rows)
+            mechanism, draws = release.mechanism, release.entry.details.get("draws", 0)
+            if mechanism is None and blob:
+                raise VaultError("noisy labels are stored, but the release is a statistic")
+            none = np.zeros((0, len(rows)), np.uint8)
+            yield release, rows, coverage.decode_outcomes(blob, mechanism, draws, len(rows)) if mechanism else none
         except (VaultError, TypeError) as error:
-            problems.append(f"{place}: {error}")
-            continue
-        places = np.flatnonzero(mask)
-        release.records += len(places)
-        if places.size and places[-1] >= len(block):
+            problems.append(f"release {sequence}, chunk {chunk}: {error}")
+
+
+def _checked_outcomes(
+    store: Store, chunk: int, block: Block, releases: Mapping[int, _Release], problems: list[str]
+) -> Iterator[tuple[Entry, Mechanism, npt.NDArray[np.intp], npt.NDArray[Any]]]:
+    """Check the outcomes of one chunk, feed the digests of their releases, and yield what the noise is tested by."""
+    covered: dict[Series, npt.NDArray[np.bool_]] = {}
+    for release, rows, outcomes in _read_outcomes(store, chunk, releases, problems):
+        place, mechanism, series = (
+            f"release {release.entry.sequence}, chunk {chunk}",
+            release.mechanism,
+            release.entry.series,
+        )
+        if rows.size and rows[-1] >= len(block):
             problems.append(f"{place}: it covers positions that hold no record")
             continue
-        release.ids.update(block.ids.take(mask[: len(block)]))
-        problems += _outcomes(chunk, release, places, blob, block.labels, noise)
-        before = covered.setdefault(release.entry.series, np.zeros(CHUNK, np.bool_))
-        if (before & mask).any():
-            problems.append(f"{place}: {int((before & mask).sum())} records have two noisy labels of the same series")
-        before |= mask
+        release.ids.update(block.ids.take(rows))
+        release.outcomes.update(coverage.encode_outcomes(outcomes))
+        before = covered.setdefault(series, np.zeros(len(block), np.bool_))
+        if before[rows].any():
+            problems.append(f"{place}: {int(before[rows].sum())} records have two noisy labels of the same series")
+        before[rows] = True
+        if mechanism is not None and outcomes.size and int(outcomes.max()) >= mechanism.outcomes:
+            problems.append(f"{place}: an outcome is outside the table of {mechanism}")
+        elif mechanism is not None:
+            yield release.entry, mechanism, rows, outcomes
+
+
+def _statistics(store: Store, entries: list[Entry], classes: Mapping[int, int]) -> list[str]:
+    """What is wrong with the numbers of the statistics and with what their entries claim; `classes` is by label."""
+    stored = {int(sequence) for (sequence,) in store.execute("SELECT entry FROM statistics")}
+    released = {entry.sequence: entry for entry in entries if entry.kind == "statistic"}
+    problems = [
+        f"release {number}: a statistic is stored without a ledger entry" for number in sorted(stored - released.keys())
+    ]
+    for sequence, entry in released.items():
+        try:
+            if sequence not in stored:
+                raise VaultError("the numbers of its statistic are missing")
+            found = _claims(entry, read_values(store, entry), classes.get(entry.details["label"]))
+        except (ValueError, TypeError) as error:
+            found = [str(error)]
+        problems += [f"release {sequence}: {problem}" for problem in found]
     return problems
 
 
-def _outcomes(
-    chunk: int,
-    release: _Release,
-    places: npt.NDArray[np.intp],
-    blob: bytes,
-    labels: npt.NDArray[np.int64],
-    noise: StoredOutcomes | None,
-) -> list[str]:
-    """Check the outcomes that a release of noisy labels gave to the records at these places of a chunk."""
-    place, mechanism = f"release {release.entry.sequence}, chunk {chunk}", release.mechanism
-    if mechanism is None:
-        return [f"{place}: noisy labels are stored, but the release is a statistic"] if blob else []
-    release.outcomes.update(blob)
-    try:
-        outcomes = coverage.decode_outcomes(blob, mechanism, release.entry.details["draws"], len(places))
-    except (VaultError, TypeError) as error:
-        return [f"{place}: {error}"]
-    if outcomes.size and int(outcomes.max()) >= mechanism.outcomes:
-        return [f"{place}: an outcome is outside the table of {mechanism}"]
-    if noise is not None:
-        noise.take(chunk, release.entry, mechanism, places, labels[places], outcomes)
-    return []
+def _claims(entry: Entry, blob: bytes, classes: int | None) -> list[str]:
+    """Where the entry of a statistic does not say what follows from its noise, its bound and its numbers."""
+    details = entry.details
+    noise = noise_from_spec(details["mechanism"])
+    plan = StatisticPlan(noise, details["bound"], details["width"], details["seed"], details["releases"])
+    planned, found = PlannedStatistic(plan, details["classes"]), []
+    decode_values(blob, plan.shape(planned.classes))
+    if planned.classes != classes:
+        found.append(f"its ledger entry speaks of {planned.classes} classes, but the labels have {classes}")
+    if hashlib.sha256(blob).hexdigest() != details["values_digest"]:
+        found.append("its noisy statistic was changed, it does not have the digest of its ledger entry")
+    claimed = planned.details(details["records"], "", "", "")
+    for name in ("noise_digest", "epsilon", "delta", "rho", "noise"):
+        if details[name] != claimed[name]:
+            found.append(f"its ledger entry says {name} {details[name]!r}, but {plan.noise} has {claimed[name]!r}")
+    return found
 
 
-class Additions:
+class _Additions:
     """The `added` entries, compared with the ids and units of the records they brought."""
 
     def __init__(self, entries: list[Entry]) -> None:
