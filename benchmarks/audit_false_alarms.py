@@ -37,10 +37,12 @@ from tpsl.mechanisms import (
     Mechanism,
     StatisticNoise,
     fit_noise,
+    integer_weights,
     laplace,
     randomized_response,
     secure_words,
     subset_selection,
+    table_mechanism,
 )
 from tpsl.training.job import make_job
 from tpsl.vault.noise_tests import LEVEL, Expected
@@ -52,6 +54,7 @@ MECHANISMS = (
     laplace(1.0),
     randomized_response(2.0, 5),
     subset_selection(0.5, 10),
+    table_mechanism("uneven", integer_weights([[0.6, 0.2, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], 1.0)),
 )
 STATISTICS: tuple[tuple[StatisticNoise, int, int], ...] = (
     (fit_noise("gaussian", 1.0, 1e-6, DEFAULT_BOUND, 2), DEFAULT_BOUND, 2),

@@ -1,9 +1,9 @@
 """Verification: recompute everything the ledger claims and say, a sentence each, what does not hold."""
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,10 @@ from tpsl.mechanisms import Mechanism, from_spec, noise_from_spec
 from tpsl.progress import Progress, no_progress
 from tpsl.vault import coverage, id_index, ledger
 from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, read_block
-from tpsl.vault.budget import times
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry, Series
 from tpsl.vault.noise_tests import StoredNoise, Tested, accusations, level_at
-from tpsl.vault.planned import PlannedStatistic, StatisticPlan
+from tpsl.vault.planned import Planned, PlannedStatistic, StatisticPlan
 from tpsl.vault.releasing_statistic import decode_values, read_values
 from tpsl.vault.storage import DATABASE, labels_of
 from tpsl.vault.store import Store
@@ -40,17 +39,13 @@ def verify(store: Store, progress: Progress = no_progress) -> list[str]:
     Sound noise is accused with probability at most `noise_tests.LEVEL` in the life of a vault: the tests of all labels
     and releases are counted together (Bonferroni), and each state of the ledger has a part of the level (`level_at`).
     """
-    problems = [*_permissions(store.folder), *_length(store), *_integrity(store)]
-    entries, chain = _chain(store)
-    labels = labels_of(store).values()
-    problems += chain + _labels(store, entries)
-    problems += _statistics(store, entries, {row.number: row.classes for row in labels})
+    entries, problems = _chain(store)
+    problems = _file(store) + problems + _labels(store, entries)
     tested: list[Tested] = []
-    for row in labels:
-        problems += _contents(
-            replace(store, label=row.number), row.classes, _about(entries, row.number), tested, progress
-        )
-    return problems + _strays(store) + accusations(tested, level_at(max(1, len(entries))))
+    for row in labels_of(store).values():
+        own = _about(entries, row.number)
+        problems += _contents(replace(store, label=row.number), row.classes, own, tested, progress)
+    return problems + accusations(tested, level_at(max(1, len(entries))))
 
 
 def _about(entries: list[Entry], label: int) -> list[Entry]:
@@ -58,23 +53,19 @@ def _about(entries: list[Entry], label: int) -> list[Entry]:
 
 
 def _labels(store: Store, entries: list[Entry]) -> list[str]:
-    """What is wrong with the labels that the vault has, according to its ledger."""
+    """Where the vault has other labels than its ledger says, or rows of no label or release that it knows."""
     stated = [entry.details for entry in entries if entry.kind in ("created", "label")]
     said = [(part["label"], part["name"], part["classes"], bool(part.get("counts_people"))) for part in stated]
+    problems = []
     if said != [tuple(row) for row in labels_of(store).values()]:
-        return ["the labels of the vault, their names or their classes are not those of its ledger"]
-    return []
-
-
-def _strays(store: Store) -> list[str]:
-    """Rows of a label that the vault does not have."""
-    return [
-        f"{table} of a label are stored, but the vault has no such label"
-        for table in ("blocks", "outcomes", "id_index")
-        if store.execute(
-            f"SELECT 1 FROM {table} WHERE label NOT IN (SELECT number FROM labels) LIMIT 1"  # noqa: S608
-        ).fetchone()
-    ]
+        problems.append("the labels of the vault, their names or their classes are not those of its ledger")
+    for table in ("blocks", "outcomes", "id_index"):
+        query = f"SELECT 1 FROM {table} WHERE label NOT IN (SELECT number FROM labels) LIMIT 1"  # noqa: S608
+        if store.execute(query).fetchone():
+            problems.append(f"{table} of a label are stored, but the vault has no such label")
+    stored = {sequence for (sequence,) in store.execute("SELECT entry FROM statistics")}
+    strays = stored - {entry.sequence for entry in entries if entry.kind == "statistic"}
+    return problems + [f"release {number}: a statistic is stored without a ledger entry" for number in sorted(strays)]
 
 
 def cannot_see(store: Store) -> list[str]:
@@ -103,26 +94,20 @@ def _changed_after_release(entries: list[Entry]) -> int:
     return sum(int(entry.details["labels_changed_after_release"]) for entry in entries if entry.kind == "added")
 
 
-def _permissions(folder: Path) -> list[str]:
-    return [
+def _file(store: Store) -> list[str]:
+    """What is wrong with the vault's file: who can reach it, its length, its structure."""
+    problems = [
         f"{path} can be {'changed' if mode & 0o022 else 'read'} by others (mode {mode & 0o777:o}); it holds true "
         f"labels and must be its owner's only: chmod go= {path}"
-        for path in (folder, folder / DATABASE)
+        for path in (store.folder, store.folder / DATABASE)
         if (mode := path.stat().st_mode) & 0o077
     ]
-
-
-def _length(store: Store) -> list[str]:
     pages, size = (store.execute(f"PRAGMA page_{what}").fetchone()[0] for what in ("count", "size"))
     actual = (store.folder / DATABASE).stat().st_size
-    if actual >= pages * size:
-        return []
-    return [f"the database file is truncated: it has {actual} bytes instead of {pages * size}"]
-
-
-def _integrity(store: Store) -> list[str]:
+    if actual < pages * size:
+        problems.append(f"the database file is truncated: it has {actual} bytes instead of {pages * size}")
     rows = [text for (text,) in store.execute("PRAGMA integrity_check(5)")]
-    return [f"the database file is damaged: {' '.join(text.split())}" for text in rows if text != "ok"]
+    return problems + [f"the database file is damaged: {' '.join(text.split())}" for text in rows if text != "ok"]
 
 
 def _chain(store: Store) -> tuple[list[Entry], list[str]]:
@@ -151,54 +136,75 @@ def _chain(store: Store) -> tuple[list[Entry], list[str]]:
 
 @dataclass
 class _Release:
-    """A ledger entry of a release, and what its stored rows add up to. A statistic has no mechanism and no outcomes."""
+    """A ledger entry of a release, what was asked for according to it, and what its stored rows add up to."""
 
     entry: Entry
-    mechanism: Mechanism | None = None
+    planned: Planned | PlannedStatistic
     ids: TextDigest = field(default_factory=TextDigest)
     outcomes: Any = field(default_factory=hashlib.sha256)
     records: int = 0
 
-    def problems(self) -> list[str]:
-        details, place = self.entry.details, f"release {self.entry.sequence}"
-        found = []
+    @property
+    def mechanism(self) -> Mechanism | None:
+        """None for a statistic, which has no outcomes."""
+        return self.planned.mechanism if isinstance(self.planned, Planned) else None
+
+    def problems(self, store: Store, classes: int) -> list[str]:
+        """What is wrong with it once all rows were read, a sentence each; its label has this number of classes."""
+        details, planned, found = self.entry.details, self.planned, list[str]()
+        if isinstance(planned, Planned):
+            claimed, noise = planned.details(0, "", ""), f"{planned.mechanism} with {planned.draws} draws"
+            if self.outcomes.hexdigest() != details["outcomes_digest"]:
+                found.append("its noisy labels were changed, they do not have the digest of its ledger entry")
+        else:
+            claimed, noise = planned.details(0, "", "", ""), str(planned.plan.noise)
+            found += _values(store, self.entry, planned, classes)
+        for name in ("table_digest", "noise_digest", "epsilon", "delta", "rho", "noise"):
+            if details.get(name) != claimed.get(name):
+                found.append(f"its ledger entry says {name} {details[name]!r}, but {noise} has {claimed[name]!r}")
         if self.records != details["records"]:
-            found.append(f"{place} covers {self.records} records, but its ledger entry says {details['records']}")
+            found.append(f"it covers {self.records} records, but its ledger entry says {details['records']}")
         if self.ids.hexdigest() != details["ids_digest"]:
-            found.append(f"{place}: the ids of the records it covers are not those of its ledger entry")
-        if self.mechanism is not None and self.outcomes.hexdigest() != details["outcomes_digest"]:
-            found.append(f"{place}: its noisy labels were changed, they do not have the digest of its ledger entry")
-        return found
+            found.append("the ids of the records it covers are not those of its ledger entry")
+        return [f"release {self.entry.sequence}: {problem}" for problem in found]
 
 
-def _rebuilt(entries: list[Entry]) -> tuple[dict[int, _Release], list[str]]:
-    """Each release with its mechanism rebuilt from the spec, and where claims about mechanisms do not hold."""
-    releases, problems = {}, []
-    built: dict[str, Mechanism] = {}
+def _values(store: Store, entry: Entry, planned: PlannedStatistic, classes: int) -> list[str]:
+    """What is wrong with the stored numbers of a statistic."""
+    blob = read_values(store, entry)
+    if not blob:
+        return ["the numbers of its statistic are missing"]
+    if planned.classes != classes:
+        return [f"its ledger entry speaks of {planned.classes} classes, but the labels have {classes}"]
+    try:
+        decode_values(blob, planned.plan.shape(classes))
+    except VaultError as error:
+        return [str(error)]
+    if hashlib.sha256(blob).hexdigest() != entry.details["values_digest"]:
+        return ["its noisy statistic was changed, it does not have the digest of its ledger entry"]
+    return []
+
+
+def _releases(entries: list[Entry], classes: int, problems: list[str]) -> dict[int, _Release]:
+    """The releases among these entries with what they claim rebuilt; one that cannot be rebuilt is a problem."""
+    releases = {}
+    built: dict[Series, Planned] = {}
     for entry in entries:
-        if entry.kind == "statistic":
-            releases[entry.sequence] = _Release(entry)
-        if entry.kind != "released":
-            continue
-        details, place = entry.details, f"release {entry.sequence}"
+        details, series = entry.details, entry.series if entry.is_release else None
         try:
-            spec = entry.series.spec
-            mechanism = built[spec] = built.get(spec) or from_spec(details["mechanism"])
+            if entry.kind == "statistic":
+                noise = noise_from_spec(details["mechanism"])
+                plan = StatisticPlan(noise, details["bound"], details["width"], details["seed"], details["releases"])
+                releases[entry.sequence] = _Release(entry, PlannedStatistic(plan, details["classes"]))
+            elif series is not None:
+                if series not in built:
+                    built[series] = Planned(from_spec(details["mechanism"]), details["draws"], details["seed"])
+                if built[series].mechanism.classes != classes:
+                    raise VaultError(f"its mechanism {built[series].mechanism} is not for labels of {classes} classes")
+                releases[entry.sequence] = _Release(entry, built[series])
         except (ValueError, TypeError) as error:
-            problems.append(f"{place}: its mechanism cannot be built: {error}")
-            continue
-        releases[entry.sequence] = _Release(entry, mechanism)
-        if mechanism.digest != details["table_digest"]:
-            problems.append(f"{place}: the table of {mechanism} is not the one it was drawn from")
-        claimed = (times(mechanism.epsilon, details["draws"]), times(mechanism.delta, details["draws"]))
-        if claimed != (entry.epsilon, entry.delta):
-            problems.append(
-                f"{place}: its ledger entry says epsilon {entry.epsilon} and delta {entry.delta}, "
-                f"but {mechanism} with {details['draws']} draws has {claimed[0]} and {claimed[1]}"
-            )
-        if (details["noise"] == "secure") != (details["seed"] is None):
-            problems.append(f"{place}: its ledger entry contradicts itself on whether its noise was seeded")
-    return releases, problems
+            problems.append(f"release {entry.sequence}: {error}")
+    return releases
 
 
 def _contents(store: Store, classes: int, entries: list[Entry], tested: list[Tested], progress: Progress) -> list[str]:
@@ -206,9 +212,13 @@ def _contents(store: Store, classes: int, entries: list[Entry], tested: list[Tes
 
     What the tests of the noise have found is appended to `tested`.
     """
-    releases, problems = _rebuilt(entries)
-    additions = _Additions([entry for entry in entries if entry.kind == "added"])
-    noise, index = StoredNoise(_changed_after_release(entries)), id_index.IndexCheck(store)
+    problems: list[str] = []
+    releases = _releases(entries, classes, problems)
+    noise, additions, index = (
+        StoredNoise(_changed_after_release(entries)),
+        _Additions(entries),
+        id_index.IndexCheck(store),
+    )
     records = count_records(store)
     (last,) = store.execute("SELECT MAX(chunk) FROM outcomes WHERE label = ?", (store.label,)).fetchone()
     for chunk in range(max(chunk_count(records), -1 if last is None else int(last) + 1)):
@@ -232,7 +242,7 @@ def _contents(store: Store, classes: int, entries: list[Entry], tested: list[Tes
         progress(min(start + CHUNK, records), records, "checking records")
     tested += noise.tested()
     problems += additions.problems() + index.problems(store)
-    return problems + [problem for release in releases.values() for problem in release.problems()]
+    return problems + [text for release in releases.values() for text in release.problems(store, classes)]
 
 
 def _read_outcomes(
@@ -267,17 +277,13 @@ def _checked_outcomes(
     """Check the outcomes of one chunk, feed the digests of their releases, and yield what the noise is tested by."""
     covered: dict[Series, npt.NDArray[np.bool_]] = {}
     for release, rows, outcomes in _read_outcomes(store, chunk, releases, problems):
-        place, mechanism, series = (
-            f"release {release.entry.sequence}, chunk {chunk}",
-            release.mechanism,
-            release.entry.series,
-        )
+        place, mechanism = f"release {release.entry.sequence}, chunk {chunk}", release.mechanism
         if rows.size and rows[-1] >= len(block):
             problems.append(f"{place}: it covers positions that hold no record")
             continue
         release.ids.update(block.ids.take(rows))
         release.outcomes.update(coverage.encode_outcomes(outcomes))
-        before = covered.setdefault(series, np.zeros(len(block), np.bool_))
+        before = covered.setdefault(release.entry.series, np.zeros(len(block), np.bool_))
         if before[rows].any():
             problems.append(f"{place}: {int(before[rows].sum())} records have two noisy labels of the same series")
         before[rows] = True
@@ -287,74 +293,36 @@ def _checked_outcomes(
             yield release.entry, mechanism, rows, outcomes
 
 
-def _statistics(store: Store, entries: list[Entry], classes: Mapping[int, int]) -> list[str]:
-    """What is wrong with the numbers of the statistics and with what their entries claim; `classes` is by label."""
-    stored = {int(sequence) for (sequence,) in store.execute("SELECT entry FROM statistics")}
-    released = {entry.sequence: entry for entry in entries if entry.kind == "statistic"}
-    problems = [
-        f"release {number}: a statistic is stored without a ledger entry" for number in sorted(stored - released.keys())
-    ]
-    for sequence, entry in released.items():
-        try:
-            if sequence not in stored:
-                raise VaultError("the numbers of its statistic are missing")
-            found = _claims(entry, read_values(store, entry), classes.get(entry.details["label"]))
-        except (ValueError, TypeError) as error:
-            found = [str(error)]
-        problems += [f"release {sequence}: {problem}" for problem in found]
-    return problems
-
-
-def _claims(entry: Entry, blob: bytes, classes: int | None) -> list[str]:
-    """Where the entry of a statistic does not say what follows from its noise, its bound and its numbers."""
-    details = entry.details
-    noise = noise_from_spec(details["mechanism"])
-    plan = StatisticPlan(noise, details["bound"], details["width"], details["seed"], details["releases"])
-    planned, found = PlannedStatistic(plan, details["classes"]), []
-    decode_values(blob, plan.shape(planned.classes))
-    if planned.classes != classes:
-        found.append(f"its ledger entry speaks of {planned.classes} classes, but the labels have {classes}")
-    if hashlib.sha256(blob).hexdigest() != details["values_digest"]:
-        found.append("its noisy statistic was changed, it does not have the digest of its ledger entry")
-    claimed = planned.details(details["records"], "", "", "")
-    for name in ("noise_digest", "epsilon", "delta", "rho", "noise"):
-        if details[name] != claimed[name]:
-            found.append(f"its ledger entry says {name} {details[name]!r}, but {plan.noise} has {claimed[name]!r}")
-    return found
-
-
 class _Additions:
     """The `added` entries, compared with the ids and units of the records they brought."""
 
     def __init__(self, entries: list[Entry]) -> None:
-        self._entries = [entry for entry in entries if entry.details.get("records")]
+        self._entries = deque(entry for entry in entries if entry.kind == "added" and entry.details["records"])
+        self._taken, self._ids, self._units = 0, TextDigest(), TextDigest()
         self._found: list[str] = []
-        self._begin()
-
-    def _begin(self) -> None:
-        self._left = int(self._entries[0].details["records"]) if self._entries else 0
-        self._ids, self._units = TextDigest(), TextDigest()
 
     def take(self, records: Block) -> None:
         """Take in the next records."""
         while len(records) and self._entries:
-            taken = records.part(0, min(len(records), self._left))
-            self._ids.update(taken.ids)
-            self._units.update(Texts.empty(len(taken)) if taken.units is None else taken.units)
-            records = records.part(len(taken), len(records))
-            self._left -= len(taken)
-            if not self._left:
-                self._finish(self._entries.pop(0))
-                self._begin()
+            left = self._entries[0].details["records"] - self._taken
+            part, records = (
+                records.part(0, min(len(records), left)),
+                records.part(min(len(records), left), len(records)),
+            )
+            self._taken += len(part)
+            self._ids.update(part.ids)
+            self._units.update(Texts.empty(len(part)) if part.units is None else part.units)
+            if len(part) == left:
+                self._finish(self._entries.popleft())
         if len(records):
             self._found.append(f"{len(records)} records are in the vault that no ledger entry added")
 
     def _finish(self, entry: Entry) -> None:
-        if self._ids.hexdigest() != entry.details["ids_digest"]:
-            self._found.append(f"the ids of the records added by ledger entry {entry.sequence} were changed")
-        units = entry.details["units_digest"]
-        if units is not None and self._units.hexdigest() != units:
-            self._found.append(f"the units of the records added by ledger entry {entry.sequence} were changed")
+        """Compare the records of one entry, and begin with those of the next."""
+        for what, digest in (("ids", self._ids), ("units", self._units)):
+            if entry.details[f"{what}_digest"] not in (None, digest.hexdigest()):
+                self._found.append(f"the {what} of the records added by ledger entry {entry.sequence} were changed")
+        self._taken, self._ids, self._units = 0, TextDigest(), TextDigest()
 
     def problems(self) -> list[str]:
         """What does not hold, a sentence each, once all records were taken in."""
