@@ -321,7 +321,8 @@ def _label_in(path: Path, job: Job, side: LabelSide) -> Path:
                 overlaps[label] = compared(vault, side)
     # Where ids are new they tell the alignment, and labels decide nothing that others see: people are counted together.
     found = [label for label, overlap in overlaps.items() if overlap.same or records.ids_are_new]
-    found += [label for label in (name,) if label in overlaps and not overlaps[label].known]
+    only = set(overlaps) if len(Vault.labels(folder)) == 1 and folder != the_vault() else set()  # of a vault apart
+    found += [label for label in overlaps if label in {name, *only} and not overlaps[label].known]
     if found:
         return folder / (name if name in found else found[0])
     for label, overlap in overlaps.items():
