@@ -200,7 +200,7 @@ def test_all_tests_in_the_life_of_a_vault_share_the_level() -> None:
 def released(folder: Path, *mechanisms: Mechanism, draws: int = 1, records: int = RECORDS, **named: Any) -> Vault:
     classes = mechanisms[0].classes
     labels = np.random.default_rng(0).integers(0, classes, records)
-    vault = Vault.create(folder, classes=classes, batches=[(np.arange(records), labels, None)])
+    vault = Vault.create(folder, classes=classes, batches=[(np.arange(records), labels, None)], apart="others")
     for mechanism in mechanisms:
         vault.release(mechanism, draws=draws, compose=True, **named)
     return vault
@@ -337,8 +337,8 @@ def test_the_tests_of_all_labels_are_counted_together(folder: Path, monkeypatch:
         ((_, alone), *_) = everything_found(monkeypatch, vault)
     labels = np.random.default_rng(1).integers(0, 2, RECORDS)
     for name in ("second", "third"):
-        with Vault.create(folder, label=name, batches=[(np.arange(RECORDS), labels, None)]) as vault:
-            vault.release(randomized_response(1.0))
+        with Vault.create(folder / name, batches=[(np.arange(RECORDS), labels, None)]) as vault:
+            vault.release(randomized_response(1.0), compose=True)
             together = everything_found(monkeypatch, vault)
     assert {tests for _, tests in together} == {3 * alone}
     assert len(together) == 3 * 2
@@ -381,9 +381,9 @@ def test_another_process_finds_the_same_in_the_same_order(folder: Path) -> None:
 def test_broken_noise_of_a_further_label_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     released(folder, randomized_response(1.0)).close()
     monkeypatch.setattr(RandomizedResponse, "_draw", lambda self, labels, words: labels)
-    with Vault.create(folder, label="second", batches=[(np.arange(RECORDS), np.arange(RECORDS) % 2, None)]) as vault:
-        vault.release(randomized_response(1.0))
-    with Vault.open(folder, "label") as vault:
+    with Vault.create(folder / "second", batches=[(np.arange(RECORDS), np.arange(RECORDS) % 2, None)]) as vault:
+        vault.release(randomized_response(1.0), compose=True)
+    with Vault.open(folder / "label") as vault:
         problems = vault.verify()
     assert problems and all(text.startswith("release 6: ") for text in problems)
 
@@ -428,6 +428,6 @@ def test_a_statistic_is_tested_whatever_happens_to_another_label(folder: Path) -
         with pytest.raises(VaultError, match="5 labels were changed"):
             vault.release_statistic(plan, ids, [rows], policy=ReleasePolicy(compose=True))
             vault.statistic_problems(plan, ids, [rows])
-    with Vault.create(folder, label="second", batches=[(ids, ids % 2, None)]) as vault:
-        vault.release_statistic(plan, ids, [rows])
+    with Vault.create(folder / "second", batches=[(ids, ids % 2, None)]) as vault:
+        vault.release_statistic(plan, ids, [rows], policy=ReleasePolicy(compose=True))
         assert vault.statistic_problems(plan, ids, [rows]) == []

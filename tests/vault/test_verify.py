@@ -42,7 +42,7 @@ def tampered(folder: Path, change: Callable[[sqlite3.Connection], object], label
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {name}")
         change(connection)
-    with Vault.open(folder, label) as vault:
+    with Vault.open(folder if label is None else folder / label) as vault:
         return vault.verify()
 
 
@@ -266,7 +266,7 @@ PURE = StatisticPlan(DiscreteLaplace(1000), 100, 3)
 def with_statistics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A vault with a release of noisy labels and two statistics (entries 3, 4 and 5)."""
     folder = tmp_path_factory.mktemp("statistics") / "vault"
-    with Vault.create(folder, batches=[(IDS, IDS % 2, None)]) as vault:
+    with Vault.create(folder, batches=[(IDS, IDS % 2, None)], apart="others") as vault:
         vault.release(laplace(1.0), ids=IDS[:100])
         vault.release_statistic(GAUSSIAN, IDS[100:300], [ROWS[100:300]])
         vault.release_statistic(PURE, IDS[300:], [ROWS[300:]])
@@ -334,7 +334,7 @@ def test_verification_says_that_the_noise_of_statistics_needs_their_vectors(
 
 def test_statistics_of_several_labels_are_sound(with_statistics: Path, folder: Path) -> None:
     shutil.copytree(with_statistics, folder)
-    with Vault.create(folder, label="second", classes=3, batches=[(IDS, IDS % 3, None)]) as vault:
+    with Vault.create(folder / "second", classes=3, batches=[(IDS, IDS % 3, None)]) as vault:
         vault.release_statistic(PURE, IDS, [ROWS])
         assert vault.verify() == []
         sequence = len(vault.ledger().entries)
