@@ -275,7 +275,7 @@ class Vault:
             wanted = self._wanted(ids)
             account = Account(self._store)
             self._require(account, wanted, planned.series, account.spent(wanted, planned), policy, compose=compose)
-            return releasing.release(self._store, planned, wanted, progress=progress)
+            return releasing.release(self._store, account, planned, wanted, progress=progress)
 
     def noisy_labels(
         self, mechanism: Mechanism, ids: AnyIds, *, draws: int = 1, seed: int | None = None, room: Room = np.empty
