@@ -150,7 +150,7 @@ def test_aligned_runs_pass_an_audit(tables: Path) -> None:
 
 
 def choice(tables: Path, limit: float) -> VaultChoice:
-    return VaultChoice(place=tables / "vaults", policy=ReleasePolicy(max_epsilon=limit))
+    return VaultChoice(tables / "vault", policy=ReleasePolicy(max_epsilon=limit))
 
 
 def test_people_who_are_aligned_again_spend_again(tables: Path) -> None:
@@ -162,7 +162,7 @@ def test_people_who_are_aligned_again_spend_again(tables: Path) -> None:
     with pytest.raises(VaultError, match="would bring people to ε = 2 in all, more than the ε = 1 that"):
         train(agreed, tables / "second", vault=choice(tables, 1.0))
     assert train(agreed, tables / "third", vault=choice(tables, 2.0)).total_epsilon == 2.0
-    (path,) = (tables / "vaults").iterdir()
+    path = tables / "vault"
     with Vault.open(path) as vault:
         largest = vault.ledger().largest_unit
         assert largest is not None and (largest.epsilon, largest.records) == (2.0, 2)
@@ -297,9 +297,9 @@ def test_one_vault_knows_people_with_and_without_an_alignment(tables: Path, firs
     align(both)
     jobs = {"unaligned": unaligned(tables), "both": both}
     for name in sorted(jobs, key=lambda name: name != first):
-        run = train(jobs[name], tables / name, vault=VaultChoice(place=tables / "vaults", policy=ONE_RELEASE))
+        run = train(jobs[name], tables / name, vault=VaultChoice(tables / "vault", policy=ONE_RELEASE))
         assert run.total_epsilon == 1.0
-    (path,) = (tables / "vaults").iterdir()
+    path = tables / "vault"
     bank = set(pq.read_table(tables / "bank.parquet")["id"].cast(pa.string()).to_pylist())
     with Vault.open(path) as vault:
         assert bank >= set(vault.ids_at(0, len(vault)).to_pylist()) and len(vault) <= COMMON
@@ -350,7 +350,7 @@ def test_what_recognises_people_is_in_no_statement(tables: Path) -> None:
     secret = job(tables, "label-only")
     align(secret)
     train(secret, tables / "run", vault=choice(tables, 9.0))
-    (path,) = (tables / "vaults").iterdir()
+    path = tables / "vault"
     with Vault.open(path) as vault:
         before = vault.statement()
         vault.keep_file_records(pa.array(["somebody"]), np.array([1]))
@@ -430,14 +430,14 @@ def test_whether_a_person_with_several_records_is_known_shows_nowhere(tables: Pa
     rows = pa.table({"id": ids, "customer": ["the person"] * 5})
     for known, list_of_buyers in ((True, pa.concat_tables([others, rows])), (False, others)):
         folder = tables / str(known)
-        local = Local(listen="127.0.0.1:0", vaults=folder / "vaults", max_epsilon=2.5)
+        local = Local(listen="127.0.0.1:0", vault=folder / "vault", max_epsilon=2.5)
         pq.write_table(list_of_buyers, tables / "bank.parquet")
         agreed, seen = job(tables, "label-only", label=None, unit="customer"), []
         for digest in "def":  # the third brings people to ε = 3
             align(agreed, digest=digest * 64)
             seen.append(served(agreed, folder / digest, local))
         assert [trained for trained, _ in seen] == [True, True, False]
-        (path,) = (folder / "vaults").iterdir()
+        path = folder / "vault"
         with Vault.open(path) as vault:
             changes = ("ledger_head",)
             stated = {name: value for name, value in vault.statement().items() if name not in changes}
