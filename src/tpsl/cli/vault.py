@@ -84,7 +84,9 @@ def create(
 
     classes = classes or len(context.meta[_META]["class_value"] or ()) or 2
     with progress_bar("storing labels") as progress:
-        made = Vault.create(vault, classes=classes, batches=_tables(context, tables, progress), apart=apart, notice=warn)
+        made = Vault.create(
+            vault, classes=classes, batches=_tables(context, tables, progress), apart=apart, notice=warn
+        )
     with made:
         records = len(made)
     content = {"vault": str(vault), "records": records, "classes": classes}
