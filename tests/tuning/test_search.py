@@ -50,7 +50,8 @@ def base_job(**privacy: Any) -> Job:
 
 
 def tune(job: Job, space: Any, out: Path, *, vault: Path | None = None, **options: Any) -> TuneResult:
-    return search.tune(RunSetup(job, RunFolder(out)), space, vault=VaultChoice(vault, policy=NO_LIMITS), **options)
+    choice = VaultChoice(vault, NO_LIMITS, scratch=vault is None)
+    return search.tune(RunSetup(job, RunFolder(out)), space, vault=choice, **options)
 
 
 @pytest.fixture(scope="module")

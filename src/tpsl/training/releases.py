@@ -203,11 +203,13 @@ def tell_of_rare_labels(job: Job, side: LabelSide, notice: Notice) -> None:
         notice(warning)
 
 
-def store_labels(side: LabelSide, vault_path: Path, notice: Notice, *, scratch: bool = False) -> None:
+def store_labels(
+    side: LabelSide, vault_path: Path, notice: Notice, *, name: str | None = None, scratch: bool = False
+) -> None:
     """Have the labels of the training records in the vault. Nothing is released.
 
     Stored labels stay as they are; a vault that has another label or unit of a record is an error. One that is not
-    there is made, as a `scratch` vault or not.
+    there is made, as a `scratch` vault or not, and its label gets the `name`.
     """
     labels = taken(reveal(side.labels), side.records.train)
     # Said, not refused: others would see a refusal, and what they see may not depend on labels.
@@ -219,13 +221,13 @@ def store_labels(side: LabelSide, vault_path: Path, notice: Notice, *, scratch: 
             f"{side.records.further_records:,} known records count as unknown: their unit has another record, and only "
             "one of each has its label, so that a unit spends no more than a record"
         )
-    _store_training(side, vault_path, notice, scratch)
+    _store_training(side, vault_path, notice, name, scratch)
     if side.in_file is not None:
         with Vault.open(vault_path) as vault:
             vault.keep_file_records(side.in_file.ids, reveal(side.in_file.labels))
 
 
-def _store_training(side: LabelSide, vault_path: Path, notice: Notice, scratch: bool) -> None:
+def _store_training(side: LabelSide, vault_path: Path, notice: Notice, name: str | None, scratch: bool) -> None:
     ids, units = side.records.training_ids, side.records.training_units
     labels = taken(reveal(side.labels), side.records.train)
     if not Vault.exists(vault_path):
@@ -236,7 +238,7 @@ def _store_training(side: LabelSide, vault_path: Path, notice: Notice, scratch: 
             folder, label = address_of(vault_path)
             Vault.create(
                 folder,
-                label=label,
+                label=label or name,
                 classes=classes,
                 batches=batches,
                 counts_people=are_new,

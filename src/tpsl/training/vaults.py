@@ -97,7 +97,7 @@ class RunVault:
         How long it takes may depend on them, so a label party that listens does it before it opens its port.
         """
         new = not Vault.exists(self.path)
-        store_labels(self.side, self.path, self._notice, scratch=self.scratch)
+        store_labels(self.side, self.path, self._notice, name=vault_name(self.job), scratch=self.scratch)
         self._stored = True
         with Vault.open(self.path) as vault:
             self.path = vault.address
@@ -322,11 +322,12 @@ def _label_in(path: Path, job: Job, side: LabelSide) -> Path:
                 overlaps[label] = compared(vault, side)
     # Where ids are new they tell the alignment, and labels decide nothing that others see: people are counted together.
     found = [label for label, overlap in overlaps.items() if overlap.same or records.ids_are_new]
-    found += [label for label in (name,) if label in overlaps and not overlaps[label].known]
+    only = set(overlaps) if len(Vault.labels(folder)) == 1 and folder != the_vault() else set()  # of a vault apart
+    found += [label for label in overlaps if label in {name, *only} and not overlaps[label].known]
     if found:
         return folder / (name if name in found else found[0])
     for label, overlap in overlaps.items():
-        if 2 * overlap.differing < overlap.known:
+        if overlap.same_label and 2 * overlap.differing < overlap.known:
             raise VaultError(overlap.difference(folder / label))
     taken = set(Vault.labels(folder))
     return folder / next(

@@ -54,6 +54,7 @@ class Histories:
 
     def __init__(self, store: Store, others: Iterable[Store] = ()) -> None:
         self._store, self._numbers = store, dict[History, int]({(): 0})
+        self._entries = dict[int, Entry]()
         self._others = [(other, *_by_position(other)) for other in others]
 
     def of_chunk(self, chunk: int) -> npt.NDArray[np.uint32]:
@@ -86,15 +87,16 @@ class Histories:
         for chunk in chunks:
             index = self.of_chunk(chunk)
             chosen = index if wanted is None else index[wanted.mask(chunk)[: len(index)]]
-            numbers, many = np.unique(chosen, return_counts=True)
-            counts.update(dict(zip(numbers.tolist(), many.tolist(), strict=True)))
+            counts.update(_counted(chosen))
         releases = self.releases()
         return [(releases[number], counts[number]) for number in sorted(counts)]
 
     def releases(self) -> list[Releases]:
         """The releases of each history by its number, of the chunks that were asked for; the first has none."""
-        entries = ledger.read_numbered(self._store, {entry for history in self._numbers for entry in history})
-        return [tuple(entries[entry] for entry in history) for history in self._numbers]
+        missing = {entry for history in self._numbers for entry in history} - self._entries.keys()
+        if missing:
+            self._entries |= ledger.read_numbered(self._store, missing)
+        return [tuple(self._entries[entry] for entry in history) for history in self._numbers]
 
     def without(self, series: Series | None, wanted: PositionSet) -> tuple[PositionSet, Counter[tuple[str, ...]]]:
         """The wanted records that a series of this label does not cover, and how many of them have which others."""
@@ -104,8 +106,7 @@ class Histories:
             is_own = np.array([self._has(history, series) for history in releases])
             mask[: len(index)] &= ~is_own[index]
             missing.put(chunk, mask)
-            numbers, many = np.unique(index[mask[: len(index)]], return_counts=True)
-            for number, count in zip(numbers.tolist(), many.tolist(), strict=True):
+            for number, count in _counted(index[mask[: len(index)]]).items():
                 if number:
                     elsewhere[tuple(entry.description for entry in releases[number])] += count
         return missing, elsewhere
@@ -120,6 +121,12 @@ class Histories:
             due = planned is not None and not self._has(history, planned.series)
             found = found.joined(spent_under([*history, *([planned] if planned is not None and due else [])], count))
         return found
+
+
+def _counted(numbers: npt.NDArray[np.uint32]) -> dict[int, int]:
+    """How often each number occurs."""
+    counts = np.bincount(numbers)
+    return {number: int(counts[number]) for number in np.flatnonzero(counts).tolist()}
 
 
 def _by_position(store: Store) -> tuple[_Numbers, list[History]]:

@@ -3,7 +3,7 @@
 import contextlib
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +22,7 @@ from tpsl.vault import (
     place,
     releasing,
     storage,
-    verifying,
+    verify,
 )
 from tpsl.vault.accounting import Account, Releases
 from tpsl.vault.adding import Added
@@ -37,6 +37,7 @@ from tpsl.vault.id_order import IdsInOrder
 from tpsl.vault.incoming import Incoming
 from tpsl.vault.ledger import Ledger, Series
 from tpsl.vault.near_duplicates import warn
+from tpsl.vault.noise_tests import accusations, level_at, statistic_noise_tests
 from tpsl.vault.noisy import NoisyLabels, NoisyStatistic, Room
 from tpsl.vault.place import Address
 from tpsl.vault.planned import Charge, Planned, PlannedStatistic, StatisticPlan
@@ -44,7 +45,6 @@ from tpsl.vault.policy import NO_LIMITS, ReleasePolicy, spent_after
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.releasing_statistic import StatisticRequest
 from tpsl.vault.statement import facts
-from tpsl.vault.statistic_tests import noise_problems
 from tpsl.vault.store import Store
 from tpsl.vault.tables import Batch
 
@@ -107,8 +107,9 @@ class Vault:
             raise VaultError(f"a label needs at least 2 and at most 65536 classes, not {classes!r}")
         if not re.fullmatch(r"[\w][\w.+-]{0,99}", name):
             raise VaultError(f"a label is called by letters, digits, '.', '+', '_' and '-', not {name!r}")
-        if not scratch:
-            place.require_counted(folder, apart)
+        there = _created(folder)
+        if not (scratch or there.get("scratch")):
+            place.require_counted(folder, apart or there.get("apart"))
         with (
             storage.creating(folder),
             contextlib.closing(storage.connect(folder)) as connection,
@@ -151,12 +152,9 @@ class Vault:
     def labels(folder: str | PathLike[str]) -> list[str]:
         """The names of the labels of the vault in a folder, oldest first; none where there is no vault."""
         folder = Path(folder)
-        if not place.is_vault(folder):
+        if not _created(folder):
             return []
         with contextlib.closing(storage.connect(folder)) as connection, storage.reading(connection, folder):
-            if storage.is_blank(connection):
-                return []
-            storage.require_format(connection, folder)
             return list(agreement.labels_of(Store(connection, folder)))
 
     @classmethod
@@ -166,11 +164,7 @@ class Vault:
         Raises a `VaultError` for a file that is no vault, rather than taking its place for free.
         """
         folder, label = place.address_of(Path(path))
-        if not place.is_vault(folder):
-            return False
-        with contextlib.closing(storage.connect(folder)) as connection, storage.reading(connection, folder):
-            blank = storage.is_blank(connection)
-        return not blank and (label is None or label in cls.labels(folder))
+        return bool(_created(folder)) and (label is None or label in cls.labels(folder))
 
     @classmethod
     def require_free(cls, path: str | PathLike[str], batches: Iterable[Batch] | Incoming = ()) -> None:
@@ -282,7 +276,7 @@ class Vault:
             wanted = self._wanted(ids)
             account = Account(self._store)
             self._require(account, wanted, planned.series, account.spent(wanted, planned), policy, compose=compose)
-            return releasing.release(self._store, planned, wanted, progress=progress)
+            return releasing.release(self._store, account, planned, wanted, progress=progress)
 
     def noisy_labels(
         self, mechanism: Mechanism, ids: AnyIds, *, draws: int = 1, seed: int | None = None, room: Room = np.empty
@@ -370,16 +364,17 @@ class Vault:
     ) -> list[str]:
         """Test the noise of a released statistic against the true labels, which needs its vectors; a sentence each.
 
-        Sound noise is accused with probability at most 1e-6.
+        Sound noise is accused with probability at most 1e-6, all statistics of the vault together.
         """
         with self._reading():
             request = self._statistic(plan, ids)
-            verifying.require_unchanged_labels(self._store)
+            verify.require_unchanged_labels(self._store)
             sums, phi_digest = request.sum(blocks)
             found = [entry for entry in request.candidates() if entry.details["phi_digest"] == phi_digest]
             if not found:
                 raise VaultError(f"vault {self.path} has released no statistic of these records with these vectors")
-            return noise_problems(plan.noise, request.stored(found[0]).values - sums, f"release {found[0].sequence}")
+            added, sequence = request.stored(found[0]).values - sums, found[0].sequence
+            return accusations(statistic_noise_tests(plan.noise, added, f"release {sequence}"), level_at(sequence))
 
     def true_labels_for_evaluation(self, ids: AnyIds) -> npt.NDArray[np.int64]:
         """The true labels of these records, in order: to evaluate a test set at the label party, and for nothing else.
@@ -489,11 +484,13 @@ class Vault:
         """Recompute all that the ledger claims; return a sentence for each thing that is wrong, none if it is sound.
 
         The noise is tested too: how often each outcome stands with each label, and whether the noise of neighbouring
-        records and of several releases is independent. Sound noise is accused with probability at most 1e-6.
+        records and of several releases is independent. Sound noise is accused with probability at most 1e-6 in the life
+        of a vault, however many labels and releases it has and however often it is verified. Nothing is drawn: the same
+        vault always gives the same sentences.
         """
         try:
             self._store.execute("BEGIN")
-            return verifying.verify(self._store, progress)
+            return verify.verify(self._store, progress)
         except DATABASE_ERRORS as error:
             return [str(explained(self._store.folder, error))]
         finally:
@@ -531,7 +528,7 @@ class Vault:
     def cannot_see(self) -> list[str]:
         """Say, a sentence each, what `verify` cannot find."""
         with self._reading():
-            return verifying.cannot_see(self._store)
+            return verify.cannot_see(self._store)
 
     def _planned(self, mechanism: Mechanism, draws: int, seed: int | None) -> Planned:
         if mechanism.classes != self.classes:
@@ -577,6 +574,17 @@ class Vault:
         for _, positions in self._known(ids):
             wanted.add(positions)
         return wanted
+
+
+def _created(folder: Path) -> Mapping[str, Any]:
+    """What the ledger says of the creation of the vault in a folder; nothing where there is none."""
+    if not place.is_vault(folder):
+        return {}
+    with contextlib.closing(storage.connect(folder)) as connection, storage.reading(connection, folder):
+        if storage.is_blank(connection):
+            return {}
+        storage.require_format(connection, folder)
+        return ledger.read_first(Store(connection, folder)).details
 
 
 def _require_made_of(store: Store, batches: Iterable[Batch] | Incoming) -> None:
