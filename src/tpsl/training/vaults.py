@@ -206,11 +206,12 @@ class RunVault:
         """
         planned = self._planned()
         with Vault.open(self.path) as vault:
-            head = vault.head()
+            head, identity = vault.head(), vault.identity
         content = {
             "release": describe_release(str(planned.mechanism), planned.draws, planned.seed),
             **({"statistics": self._statistics} if self._statistics else {}),
             **({} if self._statistics_before is None else {"statistics_before": self._statistics_before}),
+            "identity": identity,
             "head": head,
             "epsilon": as_json(total.epsilon),
             "delta": total.delta,
