@@ -95,7 +95,7 @@ def peaks_of(folder: Path, count: int) -> dict[str, int]:
     numbers, labels, mechanism = np.arange(count), np.zeros(count, np.int64), randomized_response(1.0)
     ids = pa.array(numbers * 7919 % 1_000_003).cast(pa.string())
     asked = ids.take(pa.array(np.random.default_rng(0).permutation(count)))
-    with Vault.create(folder, batches=[(ids, labels, None)]) as vault:
+    with Vault.create(folder, batches=[(ids, labels, None)], scratch=True) as vault:
         return {
             "release": peak_bytes(lambda: vault.release(mechanism, ids=asked)),
             "look up": peak_bytes(lambda: vault.noisy_labels(mechanism, asked)),
@@ -200,7 +200,7 @@ def test_the_key_of_a_vault_decides_which_ids_share_a_bucket(tmp_path: Path) -> 
     with Vault.create(tmp_path / "one", batches=[(ids, [0] * len(ids), None)]) as vault:
         buckets = Texts.of(ids).hashes(id_index.keys_of(vault._store)[0]) >> np.uint64(58)
         together = [id for id, bucket in zip(ids, buckets.tolist(), strict=True) if bucket == 7]
-    with Vault.create(tmp_path / "other", batches=[(together, [0] * len(together), None)]) as vault:
+    with Vault.create(tmp_path / "other", batches=[(together, [0] * len(together), None)], scratch=True) as vault:
         buckets = Texts.of(together).hashes(id_index.keys_of(vault._store)[0]) >> np.uint64(58)
         assert np.bincount(buckets.astype(int), minlength=64).max() < len(together) // 10
 

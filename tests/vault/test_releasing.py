@@ -244,7 +244,7 @@ def test_a_release_of_late_labels_costs_as_much_after_a_thousand_others_as_after
     ids, more, mechanism = np.arange(100_100), np.arange(100_000, 100_100), laplace(1.0)
     read = {}
     for releases in (1, 1000):
-        with Vault.create(tmp_path / str(releases), batches=[(ids, ids % 2, None)]) as vault:
+        with Vault.create(tmp_path / str(releases), batches=[(ids, ids % 2, None)], scratch=True) as vault:
             vault._store.connection.execute("PRAGMA synchronous = OFF")
             for some in np.split(ids[:100_000], releases):
                 vault.release(mechanism, ids=some)

@@ -13,7 +13,7 @@ def write_csv(path: Path, text: str | bytes) -> Path:
 
 
 def made(folder: Path, table: Path, unit: str | None = None) -> Vault:
-    return Vault.create(folder, batches=LabelTable(path=table, id="id", label="y", unit=unit))
+    return Vault.create(folder, batches=LabelTable(path=table, id="id", label="y", unit=unit), scratch=True)
 
 
 def test_csv_keeps_leading_zeros_and_quoted_text(folder: Path, tmp_path: Path) -> None:
@@ -131,9 +131,9 @@ def test_tables_and_batches_of_one_import_enter_together(folder: Path, tmp_path:
             )
     with pytest.raises(VaultError, match=r"d\.csv, row 2: the id '2' occurred before, in .*a\.csv, row 2"):
         table = LabelTable(path=write_csv(tmp_path / "d.csv", "id,y\n9,1\n2,1\n"), id="id", label="y")
-        Vault.create(tmp_path / "other", batches=[tables[0], table])
+        Vault.create(tmp_path / "other", batches=[tables[0], table], scratch=True)
     with pytest.raises(VaultError, match="3 classes need as many different class values, not no, yes"):
-        Vault.create(tmp_path / "other", classes=3, batches=tables)
+        Vault.create(tmp_path / "other", classes=3, batches=tables, scratch=True)
 
 
 def test_a_folder_of_files_is_one_table_whose_errors_name_the_file(folder: Path, tmp_path: Path) -> None:

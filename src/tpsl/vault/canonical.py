@@ -21,6 +21,7 @@ from tpsl.vault.errors import VaultError
 from tpsl.vault.texts import Texts
 
 INPUT = "the input"
+_ROWS = 1 << 16
 
 
 @contextmanager
@@ -84,6 +85,11 @@ class GivenIds:
         """Those from one row to before another."""
         place = Place(self._source, self._what, start + 1)
         return ids_as_text(self._ids[start:stop], what=self._what, place=place)
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> Texts:
+        """Those that a mask chooses."""
+        starts = range(0, len(self), _ROWS)
+        return Texts.joined(self.part(start, start + _ROWS).take(mask[start : start + _ROWS]) for start in starts)
 
 
 def _arrow(values: Any) -> Any:

@@ -73,11 +73,13 @@ class Covered:
 
     def columns(self, places: Places) -> Places:
         """Where the outcomes of these places stand among those of the row; -1: nowhere."""
-        if self.records == CHUNK:
-            return places
+        return places if self.records == CHUNK else self._column_of[places]
+
+    @cached_property
+    def _column_of(self) -> Places:
+        """For each position of the chunk: where [1, 1, 0, 2, …] covers the positions, it is [0, 1, -1, 2, …]."""
         is_covered = self.release_of > 0
-        columns: Places = np.where(is_covered, np.cumsum(is_covered) - 1, -1)[places]
-        return columns
+        return np.where(is_covered, np.cumsum(is_covered) - 1, -1)
 
     def releases(self) -> Iterator[tuple[int, Places]]:
         """(ledger entry, its places in this chunk, ascending) for each release."""
@@ -184,14 +186,14 @@ def histories(
     for entries, release_of in rows:
         # A history and a release make one number: with 3 entries, history 2 and the first of them are 2 · 4 + 1.
         width = len(entries) + 1
-        numbers, index = _numbered(index * width + release_of, len(found) * width)
+        numbers, index = numbered(index * width + release_of, len(found) * width)
         found = [
             (*found[number // width], *entries[number % width - 1 : number % width]) for number in numbers.tolist()
         ]
     return index, [tuple(sorted(history)) for history in found]
 
 
-def _numbered(values: npt.NDArray[np.intp], below: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def numbered(values: npt.NDArray[np.intp], below: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """The different values, ascending, and for each value which of them it is."""
     if below > _MOST_COUNTED:
         return np.unique(values, return_inverse=True)
@@ -255,7 +257,9 @@ class PositionSet:
 
     def put(self, chunk: int, mask: Mask) -> None:
         """Have these positions of a chunk in the set, and no others of it."""
-        self._packed[chunk] = zlib.compress(np.packbits(mask).tobytes(), 1)
+        self._packed.pop(chunk, None)
+        if mask.any():
+            self._packed[chunk] = zlib.compress(np.packbits(mask).tobytes(), 1)
 
     def add(self, positions: Positions) -> None:
         """Put positions into the set."""

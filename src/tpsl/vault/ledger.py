@@ -18,15 +18,15 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from types import NoneType
 from typing import Any
 
-from tpsl.mechanisms import Cost, compose
-from tpsl.vault.budget import of_group, repeated
+from tpsl.mechanisms import Cost
+from tpsl.vault.cost import Spent, as_json, of_group, repeated
 from tpsl.vault.errors import VaultError
 from tpsl.vault.store import Store
 
@@ -165,43 +165,23 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Spent:
-    """Records that were released under exactly these series, and what that cost each of them."""
-
-    records: int
-    epsilon: float
-    delta: float
-    released_under: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class LargestUnit:
-    """The unit (for example user) that spent most: epsilon and delta summed over its records."""
-
-    epsilon: float
-    delta: float
-    records: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """The unit as JSON-able data."""
-        return {**asdict(self), "epsilon": as_json(self.epsilon)}
-
-
-@dataclass(frozen=True)
 class Ledger:
     """What the vault has spent, computed from what each record was really released under."""
 
     label: int
     """The number of the label that it speaks of; the entries are those of the whole vault."""
+    name: str
     classes: int
     records: int
     entries: tuple[Entry, ...]
     spent: tuple[Spent, ...]
-    largest_unit: LargestUnit | None
+    largest_unit: Spent | None
     """None where no record has a unit. Record-level epsilon is not user-level epsilon; this is the latter's maximum.
 
     Where alignments make new records of the same people it is the most that anybody can have spent over all of them.
     """
+    all_labels: Spent | None = None
+    """The most that any record has spent over all labels of the vault; None if it has no other label."""
 
     @property
     def own(self) -> tuple[Entry, ...]:
@@ -214,7 +194,7 @@ class Ledger:
         return any(entry.details.get("counts_people") for entry in self.own)
 
     @property
-    def stated_unit(self) -> LargestUnit | None:
+    def stated_unit(self) -> Spent | None:
         """The largest unit, for others: None where alignments have made the records and these have units.
 
         Those are of the people whom the label party knows, and whom it knows may be the label.
@@ -240,7 +220,7 @@ class Ledger:
     @property
     def private(self) -> bool:
         """False as soon as one release used seeded noise or none."""
-        return all(entry.private for entry in self.own)
+        return all(entry.private for entry in self.own) and all(part.private for part in self.spent)
 
     @property
     def head(self) -> str:
@@ -251,6 +231,7 @@ class Ledger:
         """The ledger as JSON-able data; an infinite epsilon is the text "inf"."""
         unit = self.largest_unit
         return {
+            "label": self.name,
             "classes": self.classes,
             "records": self.records,
             "released_records": self.released_records,
@@ -258,7 +239,8 @@ class Ledger:
             "delta_per_record": self.delta_per_record,
             "private": self.private,
             "largest_unit": unit and unit.as_dict(),
-            "spent": [{**asdict(part), "epsilon": as_json(part.epsilon)} for part in self.spent],
+            **({"all_labels": self.all_labels.as_dict()} if self.all_labels else {}),
+            "spent": [part.as_dict() for part in self.spent],
             "head": self.head,
             "entries": [entry.as_dict() for entry in self.entries],
         }
@@ -273,11 +255,6 @@ def describe_release(mechanism: str, draws: int, seed: int | None) -> str:
 def now() -> str:
     """The time in UTC, as entries have it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def as_json(number: float) -> float | str:
-    """A float that survives JSON: infinity as the text "inf", which `float` reads back."""
-    return "inf" if math.isinf(number) else number
 
 
 def append(store: Store, kind: str, details: Mapping[str, Any]) -> Entry:
@@ -316,6 +293,15 @@ def read_entries(store: Store) -> tuple[Entry, ...]:
         parse(sequence, stored, body)
         for sequence, stored, body in store.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence")
     )
+
+
+def read_numbered(store: Store, numbers: Iterable[int]) -> dict[int, Entry]:
+    """The entries with these numbers: while labels arrive late there is one for every few records."""
+    rows = store.execute(
+        "SELECT sequence, hash, body FROM ledger WHERE sequence IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(numbers)),),
+    )
+    return {row[0]: parse(*row) for row in rows}
 
 
 def read_first(store: Store) -> Entry:
@@ -378,12 +364,6 @@ def parse(sequence: int, stored_hash: str, body: str) -> Entry:
     if not sound or entry.details.get("draws", 1) < 1:
         raise VaultError(f"ledger entry {sequence} is damaged: its details are not those of {entry.kind!r}")
     return entry
-
-
-def spent_under(releases: Sequence[Entry], records: int) -> Spent:
-    """What records spend that were part of exactly these releases."""
-    spent = compose(entry.cost for entry in releases)
-    return Spent(records, spent.epsilon, spent.delta, tuple(entry.description for entry in releases))
 
 
 def hash_of(body: str) -> str:

@@ -1,7 +1,6 @@
 """Noisy labels out of the vault: drawn once, stored, and always the same."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from tpsl.mechanisms import secure_words, seeded_words
 from tpsl.progress import Progress
 from tpsl.vault import coverage, ledger
+from tpsl.vault.accounting import Account
 from tpsl.vault.blocks import CHUNK, Positions, by_chunk, chunk_count, count_records, id_at, read_block
 from tpsl.vault.coverage import PositionSet, read_row
 from tpsl.vault.errors import VaultError
@@ -50,9 +50,11 @@ class ReleaseReport(Planned):
         return f"released {self.released:,} noisy labels by {self.mechanism}{draws}{already}{composed}{warning}"
 
 
-def release(store: Store, planned: Planned, wanted: PositionSet, *, progress: Progress) -> ReleaseReport:
+def release(
+    store: Store, account: Account, planned: Planned, wanted: PositionSet, *, progress: Progress
+) -> ReleaseReport:
     """Draw for every wanted record that this series does not cover yet, inside the running transaction."""
-    missing, elsewhere = _missing(store, wanted, planned.series)
+    missing, elsewhere = account.histories.without(planned.series, wanted)
     requested, released, composed = len(wanted), len(missing), elsewhere.total()
     if released:
         _draw(store, planned, missing, released, progress)
@@ -61,12 +63,12 @@ def release(store: Store, planned: Planned, wanted: PositionSet, *, progress: Pr
     )
 
 
-def check_conflicts(store: Store, wanted: PositionSet, series: Series | None, after: str) -> None:
+def check_conflicts(account: Account, wanted: PositionSet, series: Series | None, after: str) -> None:
     """Raise a `VaultError` if a release in this series would be a second one for any wanted record.
 
     None: a series of its own. `after` says whom it would bring to which ε.
     """
-    elsewhere = _missing(store, wanted, series)[1]
+    elsewhere = account.conflicts(wanted, series)
     if not elsewhere:
         return
     under = "; ".join(f"{count:,} under {' and '.join(texts)}" for texts, count in elsewhere.most_common(3))
@@ -139,23 +141,6 @@ def _numbers_of(store: Store, series: Series | None, chunks: Iterable[int]) -> s
     return {number for number, entry in first_releases(store, chunks).items() if entry.series == series}
 
 
-def _missing(store: Store, wanted: PositionSet, series: Series | None) -> tuple[PositionSet, Counter[tuple[str, ...]]]:
-    """The wanted positions that the series does not cover, and how many of them have which other releases."""
-    firsts = first_releases(store, wanted.chunks())
-    missing, elsewhere = PositionSet(), Counter[tuple[str, ...]]()
-    for chunk, mask in wanted.masks():
-        rows = coverage.read_chunk(store, chunk)
-        todo = mask & ~coverage.is_covered(row for row in rows if firsts[row.series].series == series)
-        if not todo.any():
-            continue
-        missing.put(chunk, todo)
-        index, histories = coverage.histories(([row.series], row.release_of > 0) for row in rows)
-        for history, count in zip(histories, np.bincount(index[todo], minlength=len(histories)).tolist(), strict=True):
-            if history and count:
-                elsewhere[tuple(firsts[number].description for number in history)] += count
-    return missing, elsewhere
-
-
 def _draw(store: Store, planned: Planned, missing: PositionSet, records: int, progress: Progress) -> None:
     """Draw and store the outcomes of the missing positions, and enter the release into the ledger."""
     mechanism, draws = planned.mechanism, planned.draws
@@ -189,18 +174,4 @@ def first_releases(store: Store, chunks: Iterable[int]) -> dict[int, ledger.Entr
         "SELECT DISTINCT series FROM json_each(?) AS wanted CROSS JOIN outcomes ON label = ? AND chunk = wanted.value",
         (json.dumps(list(chunks)), store.label),
     )
-    return releases_by_number(store, (series for (series,) in rows))
-
-
-def releases_by_number(store: Store, sequences: Iterable[int]) -> dict[int, ledger.Entry]:
-    """The releases with these sequence numbers.
-
-    Not all there are: a vault that is filled while training goes on has one for every few records.
-    """
-    wanted = set(sequences)
-    query = "SELECT sequence, hash, body FROM ledger WHERE sequence IN (SELECT value FROM json_each(?))"
-    rows = store.execute(query, (json.dumps(list(wanted)),))
-    found = {entry.sequence: entry for entry in (ledger.parse(*row) for row in rows) if entry.is_release}
-    if len(found) < len(wanted):
-        raise VaultError(f"the ledger has no release {min(wanted - found.keys())}; run verify on the vault")
-    return found
+    return ledger.read_numbered(store, (series for (series,) in rows))

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from types import NoneType
 from typing import Any
 
-from tpsl.vault import accounting
+from tpsl.vault.accounting import Account
 from tpsl.vault.blocks import ids_in_order
+from tpsl.vault.cost import as_json
 from tpsl.vault.errors import VaultError
-from tpsl.vault.ledger import Entry, Series, as_json
+from tpsl.vault.ledger import Entry, Series
 from tpsl.vault.store import Store
 from tpsl.vault.texts import TextDigest, Texts
 
@@ -52,7 +53,7 @@ _UNIT: dict[str, tuple[type, ...]] = {"epsilon": (float, str), "delta": (float,)
 
 def facts(store: Store) -> dict[str, Any]:
     """All that a statement says about one state of a label of the vault, as JSON-able data."""
-    ledger = accounting.account(store)
+    ledger = Account(store).ledger()
     unit = ledger.stated_unit
     return {
         "statement": FORMAT,

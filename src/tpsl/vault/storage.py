@@ -22,7 +22,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from tpsl.files import (
     DiskFull,
@@ -33,7 +32,7 @@ from tpsl.files import (
     open_private,
     replaced,
 )
-from tpsl.vault import blocks, coverage, id_index, ledger
+from tpsl.vault import agreement, blocks, coverage, id_index, ledger
 from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
 from tpsl.vault.store import Store
 
@@ -57,23 +56,14 @@ CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, hash TEXT NOT NULL, body TEXT
 CREATE TRIGGER ledger_stay BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE TRIGGER ledger_fixed BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 """
-_FILE_RECORDS = "CREATE TABLE file_records (label INTEGER NOT NULL, ids BLOB NOT NULL, labels BLOB NOT NULL);"
-_LABELS = """
-CREATE TABLE labels (
-    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, classes INTEGER NOT NULL, counts_people INTEGER NOT NULL
-);
-CREATE TRIGGER labels_stay BEFORE DELETE ON labels BEGIN SELECT RAISE(ABORT, 'labels are never deleted'); END;
-CREATE TRIGGER labels_fixed BEFORE UPDATE ON labels BEGIN SELECT RAISE(ABORT, 'labels never change'); END;
-"""
 _TABLES = {
-    "labels": _LABELS,
+    "labels": agreement.SCHEMA,
     "blocks": blocks.SCHEMA,
     "id_key": id_index.KEY_SCHEMA,
     "id_index": id_index.SCHEMA,
     "outcomes": coverage.SCHEMA,
     "statistics": _STATISTICS,
     "ledger": _LEDGER,
-    "file_records": _FILE_RECORDS,
 }
 
 
@@ -261,36 +251,9 @@ def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
             statement = ""
 
 
-class LabelRow(NamedTuple):
-    """What a vault says of one of its labels."""
-
-    number: int
-    name: str
-    classes: int
-    counts_people: bool
-
-
-def labels_of(store: Store) -> dict[str, LabelRow]:
-    """The labels of a vault by name, oldest first."""
-    rows = store.execute("SELECT number, name, classes, counts_people FROM labels ORDER BY number")
-    return {row[1]: LabelRow(row[0], row[1], row[2], bool(row[3])) for row in rows}
-
-
-def label_called(store: Store, name: str | None) -> LabelRow:
-    """The label of this name; None: the only one. A `VaultError` names those there are."""
-    found = labels_of(store)
-    if name is None and len(found) == 1:
-        return next(iter(found.values()))
-    if name in found:
-        return found[name]
-    names = ", ".join(found) or "none"
-    what = "has several labels, and one must be named" if name is None else f"has no label {name!r}"
-    raise VaultError(f"the vault {store.folder} {what}; its labels are: {names}")
-
-
-def add_label(store: Store, name: str, classes: int, details: Mapping[str, bool | str]) -> Store:
+def add_label(store: Store, name: str, classes: int, details: Mapping[str, bool | str | None]) -> Store:
     """Add a label without records, inside the running transaction, and return what it is reached by."""
-    new = replace(store, label=len(labels_of(store)) + 1)
+    new = replace(store, label=len(agreement.labels_of(store)) + 1)
     row = (new.label, name, classes, bool(details.get("counts_people")))
     store.execute("INSERT INTO labels VALUES (?, ?, ?, ?)", row)
     created = {} if new.label > 1 else {"format": FORMAT}
