@@ -208,7 +208,7 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with one_thread(), tempfile.TemporaryDirectory(prefix="tpsl-", dir=_folder_in_memory()) as folder:
             run, data = Path(folder) / "run", _dataset(features, ids, numbers, self.classes_)
             path, scratch = None if self.vault is None else Path(self.vault), self.vault is None
-            vault = VaultChoice(path, policy=policy, may_be_new=True, scratch=scratch)
+            vault = VaultChoice(path, policy, scratch=scratch)
             result = train(job, run, vault=vault, data=data)
             self.halves_ = load_halves(run, data.feature_parties, data.label_features)
         self.epsilon_, self.delta_, self.private_ = result.epsilon, result.delta, result.private
