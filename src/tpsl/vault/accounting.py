@@ -105,10 +105,10 @@ class Histories:
         missing, elsewhere = PositionSet(), Counter[tuple[str, ...]]()
         for chunk, mask in wanted.masks():
             index, releases = self.of_chunk(chunk, mask), self.releases()
-            due = ~np.array([self._has(history, series) for history in releases])[index]
-            mask[np.flatnonzero(mask)[~due]] = False
+            is_own = np.array([self._has(history, series) for history in releases])[index]
+            mask[np.flatnonzero(mask)[is_own]] = False
             missing.put(chunk, mask)
-            for number, count in _counted(index[due]).items():
+            for number, count in _counted(index[~is_own]).items():
                 if number:
                     elsewhere[tuple(entry.description for entry in releases[number])] += count
         return missing, elsewhere
@@ -194,14 +194,15 @@ class Account:
             unit = self._largest_unit() if any(entry.details.get("units_digest") for entry in own) else None
         merged: dict[tuple[Series, ...], tuple[Releases, int]] = {}
         for history, count in self.histories.counted():
-            if history:  # records of several releases in one series appear together
+            if history or self._elsewhere.epsilon:  # records of several releases in one series appear together
                 series = tuple(sorted((entry.series for entry in history), key=repr))
                 first, before = merged.get(series, (history, 0))
                 merged[series] = (first, before + count)
         spent = [spent_under(history, count).plus(self._elsewhere) for history, count in merged.values()]
         spent.sort(key=lambda part: (-part.epsilon, -part.delta, part.released_under))
-        label = agreement.label_numbered(store)
-        return Ledger(label.number, label.name, label.classes, records, entries, tuple(spent), unit, self._all_labels())
+        label, same = agreement.label_numbered(store), tuple(other.number for other in agreement.same_as(store))
+        found = Ledger(label.number, label.name, label.classes, records, entries, tuple(spent), unit, same)
+        return replace(found, all_labels=self._all_labels())
 
     def _all_labels(self) -> Spent | None:
         """The most that any record of the label has spent over all labels of the vault; None if there is no other."""
