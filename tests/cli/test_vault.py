@@ -309,7 +309,7 @@ def test_a_faulty_table_leaves_no_vault(tpsl: Any, tmp_path: Path) -> None:
     assert str(table) in tpsl("vault", "create", vault, table).error()
     write_csv(table, [0, 1, 2])
     assert "clicks" in tpsl("vault", "create", vault, table, "--id", "record", "--label", "clicks").error()
-    assert f"{table}, row 3" in tpsl("vault", "create", vault, table, *COLUMNS).error()
+    assert f"{table}: column 'clicked', row 3" in tpsl("vault", "create", vault, table, *COLUMNS).error()
     assert not vault.exists()
     assert tpsl("vault", "create", vault, table, *COLUMNS, "--classes", 3).status == 0
     assert str(vault) in tpsl("vault", "create", vault, table, *COLUMNS, "--classes", 3).error()

@@ -175,18 +175,11 @@ def chunk_histories(store: Store, chunk: int) -> tuple[npt.NDArray[np.intp], lis
 
     Records share few histories (mostly one), so exact sums can be made for each history instead of for each record.
     """
-    return histories((row.entries.tolist(), row.release_of) for row in read_chunk(store, chunk))
-
-
-def histories(
-    rows: Iterable[tuple[list[int], npt.NDArray[Any]]],
-) -> tuple[npt.NDArray[np.intp], list[History]]:
-    """The same of rows (entries, for each position the number of its entry from 1, or 0)."""
     index, found = np.zeros(CHUNK, np.intp), list[History]([()])
-    for entries, release_of in rows:
+    for row in read_chunk(store, chunk):
         # A history and a release make one number: with 3 entries, history 2 and the first of them are 2 · 4 + 1.
-        width = len(entries) + 1
-        numbers, index = numbered(index * width + release_of, len(found) * width)
+        entries, width = row.entries.tolist(), len(row.entries) + 1
+        numbers, index = numbered(index * width + row.release_of, len(found) * width)
         found = [
             (*found[number // width], *entries[number % width - 1 : number % width]) for number in numbers.tolist()
         ]
