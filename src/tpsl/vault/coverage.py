@@ -125,11 +125,18 @@ def read_chunk(store: Store, chunk: int, *, outcomes: bool = False) -> list[Cove
     return [_row(*row) for row in store.execute(columns + " ORDER BY series", (store.label, chunk))]
 
 
-def read_row(store: Store, chunk: int, series: Iterable[int]) -> Covered | None:
-    """The row of a chunk that has one of these numbers as its series, with its outcomes; None: there is none."""
-    query = _COLUMNS + " AND series IN (SELECT value FROM json_each(?))"  # noqa: S608
-    row = store.execute(query, (store.label, chunk, json.dumps(list(series)))).fetchone()
+def read_row(store: Store, chunk: int, series: int | None) -> Covered | None:
+    """The row of a series in a chunk, with its outcomes; None: there is none."""
+    row = store.execute(_COLUMNS + " AND series = ?", (store.label, chunk, series)).fetchone()
     return None if row is None else _row(*row)
+
+
+def series_in(store: Store, chunks: Iterable[int]) -> list[tuple[int, int]]:
+    """(chunk, number of a series there) for each row of these chunks."""
+    return store.execute(
+        "SELECT chunk, series FROM json_each(?) AS wanted CROSS JOIN outcomes ON label = ? AND chunk = wanted.value",
+        (json.dumps(list(chunks)), store.label),
+    ).fetchall()
 
 
 def _row(series: int, records: int, entries: bytes, packed: bytes, outcomes: bytes) -> Covered:
