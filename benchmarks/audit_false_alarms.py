@@ -25,7 +25,6 @@ from tpsl.attacks.auc_prediction import predicted_statistic_auc
 from tpsl.audit import examine
 from tpsl.audit.canaries import plant_canaries
 from tpsl.audit.canary_bound import Claim, guess_coins
-from tpsl.audit.levels import CANARIES, RELEASES, STATISTIC
 from tpsl.audit.repeated_releases import examine_draws
 from tpsl.audit.statistic_canaries import OneHotCanaries, examine_releases
 from tpsl.data.dataset import Dataset
@@ -38,13 +37,15 @@ from tpsl.mechanisms import (
     Mechanism,
     StatisticNoise,
     fit_noise,
+    integer_weights,
     laplace,
     randomized_response,
     secure_words,
     subset_selection,
+    table_mechanism,
 )
 from tpsl.training.job import make_job
-from tpsl.vault.outcome_tests import Expected
+from tpsl.vault.noise_tests import LEVEL, Expected
 
 MECHANISMS = (
     randomized_response(0.5),
@@ -53,6 +54,7 @@ MECHANISMS = (
     laplace(1.0),
     randomized_response(2.0, 5),
     subset_selection(0.5, 10),
+    table_mechanism("uneven", integer_weights([[0.6, 0.2, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], 1.0)),
 )
 STATISTICS: tuple[tuple[StatisticNoise, int, int], ...] = (
     (fit_noise("gaussian", 1.0, 1e-6, DEFAULT_BOUND, 2), DEFAULT_BOUND, 2),
@@ -114,13 +116,13 @@ def simulate(audits: int) -> dict[str, Any]:
     for number in range(audits):
         mechanism = MECHANISMS[number % len(MECHANISMS)]
         data, expected = of[mechanism]
-        for part, p_value, level in (
-            ("canaries", simulated_canaries(mechanism, data), CANARIES),
-            ("releases", simulated_releases(mechanism, expected), RELEASES),
-            ("statistic", simulated_statistic(*STATISTICS[number % len(STATISTICS)]), STATISTIC),
+        for part, p_value in (
+            ("canaries", simulated_canaries(mechanism, data)),
+            ("releases", simulated_releases(mechanism, expected)),
+            ("statistic", simulated_statistic(*STATISTICS[number % len(STATISTICS)])),
         ):
             found[f"{part}: p below {NOTICED:g}"] += p_value < NOTICED
-            found[f"{part}: accused"] += p_value < level
+            found[f"{part}: accused"] += p_value < LEVEL
     return {"simulated": audits, **found}
 
 

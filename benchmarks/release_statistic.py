@@ -40,7 +40,7 @@ def release(vault: Vault, plan: StatisticPlan, records: int) -> float:
 
 
 def made(folder: Path, classes: int, labels: npt.NDArray[np.int64]) -> Vault:
-    return Vault.create(folder, classes=classes, batches=[(np.arange(len(labels)), labels, None)])
+    return Vault.create(folder, classes=classes, batches=[(np.arange(len(labels)), labels, None)], scratch=True)
 
 
 def of_labels(folder: Path, plan: StatisticPlan, classes: int, records: int) -> float:

@@ -114,7 +114,7 @@ def split_step(
     ids = np.arange(len(held))
     with tempfile.TemporaryDirectory() as folder:
         labels = (ids % 4 == 0).astype(np.int64)
-        with Vault.create(Path(folder) / "vault", batches=[(ids, labels, None)]) as vault:
+        with Vault.create(Path(folder) / "vault", batches=[(ids, labels, None)], scratch=True) as vault:
             vault.release(mechanism)
             noisy = vault.noisy_labels(mechanism, ids)
     feature = FeatureParty(Bottoms([f], f.width), HalfOptimizer(f, optimizer), held)

@@ -233,7 +233,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     job = load_job(options.job)
     folder = options.job.parent
-    local = Local(device=options.device, streams=options.streams, vaults=folder / "vaults")
+    local = Local(device=options.device, streams=options.streams, vault=folder / "vault")
     if options.role == "label":
         label = local.overridden(listen="127.0.0.1:0", certificates=folder / "certs-label")
         serve(job, label, folder / "run-label", watching=Watching(ShowsAddress()))

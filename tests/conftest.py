@@ -142,10 +142,18 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _home_of_the_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a module prepares once is made by a label party of its own, with a vault of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TPSL_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
 @pytest.fixture(autouse=True)
-def _own_place_for_vaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test has a place of its own for vaults: none finds what another has released."""
-    monkeypatch.setenv("TPSL_VAULTS", str(tmp_path / "vaults"))
+def _home_of_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test is a label party of its own: none finds what another has released."""
+    monkeypatch.setenv("TPSL_HOME", str(tmp_path / "home"))
 
 
 REGISTRIES = {
@@ -438,7 +446,7 @@ def in_workers(forks: ForkServerContext) -> InWorkers:
     """
 
     def run(count: int, task: Callable[..., Any], *arguments: Any) -> list[Any]:
-        described = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        described = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TPSL_HOME": os.environ["TPSL_HOME"]}
         what = {"path": task.__code__.co_filename, "task": task.__name__, "arguments": arguments}
         with tempfile.TemporaryDirectory() as answers:
             started = []
@@ -475,7 +483,7 @@ class Forked:
         self.stdout, self.stderr = (folder / f"{name}-{time.monotonic_ns()}.txt" for name in ("stdout", "stderr"))
         self.stdout.touch(), self.stderr.touch()
         place: dict[str, Any] = {"folder": str(folder), "stdout": str(self.stdout), "stderr": str(self.stderr)}
-        vaults = {name: os.environ[name] for name in ("TPSL_VAULTS",) if name in os.environ}
+        vaults = {name: os.environ[name] for name in ("TPSL_HOME",) if name in os.environ}
         place |= {"vaults": vaults}  # of the test, not of the process that it is forked from
         self._process = forks.Process(target=exec, args=(IN_FOLDER + code, scope | place))
         self._process.start()
@@ -582,6 +590,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tpsl.report.findings import keep_finding
     from tpsl.training.job import make_job
     from tpsl.training.one_process import train
+    from tpsl.training.vaults import VaultChoice
+    from tpsl.vault import NO_LIMITS
 
     folder = tmp_path_factory.mktemp("runs")
     for name, privacy in PRIVACY.items():
@@ -589,7 +599,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         data = load(job.data)
         attacked = name != "seeded"
         vault = folder / name / "label" / "vault"  # named, so that it counts
-        train(job, folder / name, vault=vault, record_steps=20 if attacked else 0, data=data)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TPSL_HOME", str(tmp_path_factory.mktemp("home")))  # of another label party for each run
+            steps = 20 if attacked else 0
+            train(job, folder / name, vault=VaultChoice(vault, NO_LIMITS), record_steps=steps, data=data)
         if attacked:
             found = run_attacks(folder / name, data.labels, features=data.feature_parties)
             keep_finding(folder / name, "attacks", found.as_dict())

@@ -141,7 +141,9 @@ def _run_cell(setting: Setting, base: Job, records: SharedRecords, cells: Path, 
     shutil.rmtree(run, ignore_errors=True)
     make = build_label_party if setting.defence is None else defended(setting.defence, setting.seed)
     try:
-        result = train_together(RunSetup(job, RunFolder(run), record_steps=ALL_STEPS), VaultChoice(), data, make)
+        result = train_together(
+            RunSetup(job, RunFolder(run), record_steps=ALL_STEPS), VaultChoice(scratch=True), data, make
+        )
         skip = min(skip_batches, result.steps // 2)
         report = run_attacks(run, data.labels, which=ATTACKS, skip=skip, ceilings=False)
         row = {**_description(setting, job, data.classes), "diverged": False, **_results(result, report)}

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 
-from tpsl.audit import AuditError, audit
+from tpsl.audit import AuditError, audit, clopper_pearson_lower
 from tpsl.audit.canaries import OWN_FEATURES, plant_canaries
 from tpsl.audit.canary_bound import attack_canaries
 from tpsl.data.dataset import Dataset, load
@@ -206,3 +207,19 @@ def test_the_folder_is_its_owners(job: Callable[..., Job], tmp_path: Path) -> No
     small = Dataset(parties, replace(side, records=replace(side.records, train=short)))
     assert audit(agreed, tmp_path / "audit", data=small, canaries=100).canaries == 100
     assert (tmp_path / "audit").stat().st_mode & 0o077 == 0
+
+
+GUESSES = [(0, 1), (1, 1), (1, 10), (9, 10), (10, 10), (731, 1000), (14_621, 20_000), (20_000, 20_000), (1, 20_000)]
+
+
+@pytest.mark.parametrize(("right", "trials"), GUESSES)
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999999])
+def test_the_bound_is_that_of_scipy(right: int, trials: int, confidence: float) -> None:
+    expected = beta.ppf(1 - confidence, right, trials - right + 1) if right else 0.0
+    assert clopper_pearson_lower(right, trials, confidence) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize(("right", "trials", "confidence"), [(2, 1, 0.95), (-1, 1, 0.95), (0, 0, 0.95), (1, 2, 1.0)])
+def test_what_cannot_be(right: int, trials: int, confidence: float) -> None:
+    with pytest.raises(ValueError, match=r"cannot be right|confidence"):
+        clopper_pearson_lower(right, trials, confidence)

@@ -20,7 +20,7 @@ from tpsl.mechanisms import (
     subset_selection,
     table_mechanism,
 )
-from tpsl.vault.outcome_tests import Expected, accusations
+from tpsl.vault.noise_tests import Expected, accusations
 
 TABLE = table_mechanism("uneven", integer_weights([[0.6, 0.2, 0.2], [0.3, 0.5, 0.2], [0.3, 0.3, 0.4]], 1.0))
 """Of a user's own: no two labels are treated alike."""

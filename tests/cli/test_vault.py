@@ -13,7 +13,7 @@ import pytest
 
 from tpsl.mechanisms import DiscreteGaussian, laplace, randomized_response
 from tpsl.report.words import rounded_up
-from tpsl.vault import Incoming, StatisticPlan, Vault, VaultError
+from tpsl.vault import StatisticPlan, Vault
 
 RECORDS = 60
 
@@ -309,7 +309,7 @@ def test_a_faulty_table_leaves_no_vault(tpsl: Any, tmp_path: Path) -> None:
     assert str(table) in tpsl("vault", "create", vault, table).error()
     write_csv(table, [0, 1, 2])
     assert "clicks" in tpsl("vault", "create", vault, table, "--id", "record", "--label", "clicks").error()
-    assert f"{table}, row 3" in tpsl("vault", "create", vault, table, *COLUMNS).error()
+    assert f"{table}: column 'clicked', row 3" in tpsl("vault", "create", vault, table, *COLUMNS).error()
     assert not vault.exists()
     assert tpsl("vault", "create", vault, table, *COLUMNS, "--classes", 3).status == 0
     assert str(vault) in tpsl("vault", "create", vault, table, *COLUMNS, "--classes", 3).error()
@@ -328,7 +328,7 @@ def test_files_go_in_together_and_an_older_copy_does_not_have_the_noted_hash(
 ) -> None:
     for number in range(3):
         write_csv(tmp_path / f"late-{number}.csv", [1, 0], first=RECORDS + 2 * number)
-    found = tpsl("vault", "add", vault, tmp_path / "late-*.csv", "--processes", 1, *COLUMNS, "--json").json()
+    found = tpsl("vault", "add", vault, tmp_path / "late-*.csv", *COLUMNS, "--json").json()
     assert (found["new"], found["unchanged"]) == (6, 0)
     copied = tpsl("vault", "backup", vault, "--out", tmp_path / "copy", "--json").json()["head"]
     tpsl("vault", "release", vault, "--epsilon", 1)
@@ -364,25 +364,3 @@ def test_a_name_is_a_vault_of_the_place_unless_a_folder_here_has_it(
     assert ["loans", f"{RECORDS:,}", f"{RECORDS:,}", "ε", "=", "1"] in shown
     tpsl("vault", "create", "loans", table, *COLUMNS, "--json").json()
     assert tpsl("vault", "ledger", "loans", "--json").json()["vault"] == "loans"
-
-
-def test_a_command_that_was_killed_when_all_was_stored_ends_well_when_it_is_given_again(
-    tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(incoming: Incoming) -> None:
-        raise VaultError("killed before it could clear up")
-
-    (tmp_path / "labels.csv").write_text("id,label\na,0\nb,1\n")
-    (tmp_path / "late.csv").write_text("id,label\nb,1\nc,0\n")
-    vault = tmp_path / "vault"
-    for command, told in (
-        (("vault", "create", vault, tmp_path / "labels.csv"), {"records": 2}),
-        (("vault", "add", vault, tmp_path / "late.csv"), {"new": 1, "unchanged": 1}),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setattr(Incoming, "clear", killed)
-            assert "killed" in tpsl(*command).error()
-        assert tpsl(*command, "--json").json().items() >= told.items()
-        assert [path.name for path in vault.iterdir()] == ["vault.sqlite"]
-    assert "already holds a vault" in tpsl("vault", "create", vault, tmp_path / "labels.csv").error()
-    assert tpsl("vault", "add", vault, tmp_path / "late.csv", "--json").json()["new"] == 0

@@ -20,7 +20,7 @@ from tpsl.mechanisms import (
     subset_selection,
     table_mechanism,
 )
-from tpsl.vault import LedgerTotal
+from tpsl.vault import Spent
 
 OWN = table_mechanism("ordinal", integer_weights([[0.6, 0.3, 0.1], [0.3, 0.4, 0.3], [0.1, 0.3, 0.6]], 2.0))
 
@@ -29,7 +29,7 @@ ONE = randomized_response(1.0)
 
 
 def card(mechanism: Mechanism = ONE, draws: int = 1) -> Card:
-    spent = LedgerTotal(max(3.0, draws * mechanism.epsilon), 0.0, True)
+    spent = Spent(max(3.0, draws * mechanism.epsilon), 0.0, True)
     return Card(mechanism, draws, True, spent, 7, "aa", "bb", "cc", "delay > 15 min")
 
 

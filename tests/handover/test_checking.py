@@ -18,7 +18,7 @@ from tpsl.handover.checking import handed_problems
 from tpsl.handover.giving import hand_over
 from tpsl.handover.labels_file import file_digest
 from tpsl.mechanisms import Mechanism, laplace, optimized_unary, randomized_response
-from tpsl.vault import LedgerTotal, Vault
+from tpsl.vault import Spent, Vault
 from tpsl.vault.planned import Planned
 from tpsl.vault.texts import TextDigest, Texts
 
@@ -159,13 +159,13 @@ def test_a_card_of_another_history_or_price_is_found(tmp_path: Path, make_vault:
         assert stated() == []
         assert "the ledger has no entry with the hash" in stated(ledger_head="0" * 64)[0]
         assert "64 hexadecimal digits" in stated(ledger_head="aa")[0]
-        assert "by the ledger it is 1.0" in stated(spent=LedgerTotal(1.5, 0.0))[0]
+        assert "by the ledger it is 1.0" in stated(spent=Spent(1.5, 0.0))[0]
         assert "has other records than card.json" in stated(records=499)[0]
         assert "is not the file" in stated(labels_digest="00")[0]
         vault.release(laplace(1.0), compose=True)
         assert stated() == [], "less was spent then"
-        assert stated(spent=LedgerTotal(1.5, 0.0)) == [], "what was spent in between is not known"
-        assert stated(spent=LedgerTotal(3.5, 0.0)) != []
+        assert stated(spent=Spent(1.5, 0.0)) == [], "what was spent in between is not known"
+        assert stated(spent=Spent(3.5, 0.0)) != []
 
 
 def test_a_folder_without_files_is_a_problem_and_no_error(tmp_path: Path, make_vault: MakeVault) -> None:

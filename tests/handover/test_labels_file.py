@@ -17,7 +17,7 @@ from tpsl.handover.card import CARD, LABELS, Card, CardError, write_card
 from tpsl.handover.giving import hand_over
 from tpsl.handover.labels_file import file_digest, read_handed_over
 from tpsl.mechanisms import Mechanism, optimized_unary, randomized_response, subset_selection
-from tpsl.vault import LedgerTotal, Vault, VaultError
+from tpsl.vault import Spent, Vault, VaultError
 from tpsl.vault.planned import Planned
 from tpsl.vault.texts import TextDigest, Texts
 
@@ -114,7 +114,7 @@ def _given(folder: Path, table: pa.Table, **stated: Any) -> None:
     digest = TextDigest()
     digest.update(Texts.of(["a", "b"]))
     facts = {"records": 2, "ids_digest": digest.hexdigest(), "labels_digest": file_digest(folder / LABELS), **stated}
-    card = Card(randomized_response(1.0), 1, True, LedgerTotal(1.0, 0.0), ledger_head="", **facts)
+    card = Card(randomized_response(1.0), 1, True, Spent(1.0, 0.0), ledger_head="", **facts)
     write_card(card, folder / CARD, None)
 
 

@@ -20,7 +20,7 @@ from tpsl.handover.labels_file import file_digest
 from tpsl.mechanisms import randomized_response
 from tpsl.tables import DataError
 from tpsl.tables.reading import MOST_EXPANSION, read_foreign
-from tpsl.vault import LedgerTotal
+from tpsl.vault import Spent
 
 MOST_MEBIBYTES = 1024
 KIB, MIB = 1 << 10, 1 << 20
@@ -169,7 +169,7 @@ def in_a_process(make: Callable[[Path], None], path: Path) -> Path:
 
 def handed(folder: Path, records: int) -> None:
     """Write a card that fits the file beside it, so that this is read."""
-    spent = LedgerTotal(1.0, 0.0, True)
+    spent = Spent(1.0, 0.0, True)
     card = Card(randomized_response(1.0), 1, True, spent, records, "aa", file_digest(folder / LABELS), "cc")
     write_card(card, folder / CARD, None)
 

@@ -32,7 +32,7 @@ from tpsl.training.shared_evaluation import (
     evaluate_test_records,
     read_shared,
 )
-from tpsl.vault import LargestUnit, LedgerTotal, ReleasePolicy, Vault
+from tpsl.vault import ReleasePolicy, Spent, Vault
 
 TEST = 200
 HALF = randomized_response(0.5, 2)
@@ -82,7 +82,7 @@ def evaluated(
     side: LabelSide | None = None,
     policy: ReleasePolicy | None = None,
     notice: Notice = no_notice,
-) -> tuple[SharedEvaluation, LedgerTotal]:
+) -> tuple[SharedEvaluation, Spent]:
     """What may be shared, and what the records have spent in all."""
     terms = EvaluationTerms(mechanism, run.vault(), policy or ReleasePolicy(), notice)
     return evaluate_test_records(run, side or data().label_side, terms)
@@ -295,7 +295,7 @@ def test_units_add_up_over_training_and_test_records(tmp_path: Path) -> None:
     side = load_label_party(agreed.data)
     shared(RunFolder(tmp_path / "run"), side=side)
     with Vault.open(tmp_path / "run" / "label" / "vault") as vault:
-        assert vault.ledger().largest_unit == LargestUnit(epsilon=48 * 1.0 + 12 * 0.5, delta=0.0, records=60)
+        assert vault.ledger().largest_unit == Spent(epsilon=48 * 1.0 + 12 * 0.5, delta=0.0, records=60, who="unit")
     others = replace(side.records, units=pa.array(["another"] * 60))
     with pytest.raises(ValueError, match="unit"):
         shared(RunFolder(tmp_path / "run"), side=LabelSide(others, side.labels))

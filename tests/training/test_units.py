@@ -14,7 +14,7 @@ from tpsl.report.words import rounded_up
 from tpsl.tables import DataError
 from tpsl.training.job import Job, JobError, make_job
 from tpsl.training.one_process import train
-from tpsl.vault import LargestUnit, Vault, VaultError
+from tpsl.vault import Spent, Vault, VaultError
 
 RECORDS, EACH = 60, 4
 CLASSES = ["none", "few", "many"]
@@ -50,7 +50,7 @@ def test_a_run_with_text_labels_and_units_accounts_for_each_customer(tmp_path: P
         ledger = vault.ledger()
         assert vault.verify() == []
     assert (ledger.released_records, ledger.epsilon_per_record) == (54, epsilon)
-    assert ledger.largest_unit == LargestUnit(epsilon=EACH * epsilon, delta=0.0, records=EACH)
+    assert ledger.largest_unit == Spent(epsilon=EACH * epsilon, delta=0.0, records=EACH, who="unit")
     shown = read_run(tmp_path / "run")["ledger"]
     assert shown is not None
     assert shown["unit_text"] == f"{rounded_up(EACH * epsilon, 4)} ({EACH} records)"

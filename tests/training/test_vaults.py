@@ -1,9 +1,10 @@
-"""Which vault a run releases from: found by what it holds, refused where labels differ or another vault has them."""
+"""Which label of the vault a run releases: found by what it holds, refused where it would be released again."""
 
 from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ import tpsl
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
+from tpsl.mechanisms import randomized_response
 from tpsl.progress import no_progress
 from tpsl.training.job import Job, make_job
 from tpsl.training.join import join
@@ -31,8 +33,7 @@ from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice, vault_name
 from tpsl.tuning.search import tune
-from tpsl.vault import ReleasePolicy, Vault, VaultError
-from tpsl.vault.place import vaults_in
+from tpsl.vault import ReleasePolicy, Vault, VaultError, place, the_vault
 
 
 def job(epsilon: float = 1.0, rows: int = 100, **privacy: Any) -> Job:
@@ -58,16 +59,16 @@ def relabelled(*training_records: int) -> Dataset:
 
 
 class Party:
-    """A label party with a place of its own for vaults, and runs by number."""
+    """A label party with its one vault, and runs by number."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.place, self.runs = folder, folder / "place", 0
+        self.folder, self.vault, self.runs = folder, the_vault(), 0
         self.notices: list[str] = []
 
     def train(self, epsilon: float = 1.0, records: Dataset | None = None, **options: Any) -> TrainResult:
         self.runs += 1
         records = data() if records is None else records
-        choice: dict[str, Any] = {"vault": None, "place": self.place, "policy": ReleasePolicy(), **options}
+        choice: dict[str, Any] = {"vault": self.vault, "policy": ReleasePolicy(), **options}
         watching = Watching(progress=choice.pop("progress", no_progress), notice=self.notices.append)
         agreed = choice.pop("job", job(epsilon))
         vault = VaultChoice(choice.pop("vault"), **choice)
@@ -77,12 +78,12 @@ class Party:
     def run(self) -> Path:
         return self.folder / f"run-{self.runs}"
 
-    def vaults(self) -> list[str]:
-        return [path.name for path in vaults_in(self.place)]
+    def labels(self) -> list[str]:
+        return Vault.labels(self.vault)
 
     def released(self, name: str = "synthetic") -> list[int]:
-        with Vault.open(self.place / name) as vault:
-            return [entry.details["records"] for entry in vault.ledger().entries if entry.kind == "released"]
+        with Vault.open(self.vault / name) as vault:
+            return [entry.details["records"] for entry in vault.ledger().own if entry.kind == "released"]
 
 
 @pytest.fixture
@@ -92,13 +93,13 @@ def party(tmp_path: Path) -> Party:
 
 def test_a_second_run_finds_the_vault_and_releases_nothing(party: Party) -> None:
     first = party.train()
-    assert any("storing 80 training labels in the new vault" in notice for notice in party.notices)
+    assert any("storing 80 training labels" in notice for notice in party.notices)
     second = party.train()
-    assert (party.vaults(), party.released()) == (["synthetic"], [80])
-    assert (party.place / "synthetic").stat().st_mode & 0o777 == 0o700
+    assert (party.labels(), party.released()) == (["synthetic"], [80])
+    assert party.vault.stat().st_mode & 0o777 == 0o700
     assert first.total_epsilon == second.total_epsilon == 1.0
     assert not (party.run / "label" / "vault").exists()
-    assert json.loads((party.run / "label" / "ledger.json").read_text())["vault"] == str(party.place / "synthetic")
+    assert json.loads((party.run / "label" / "ledger.json").read_text())["vault"] == str(party.vault / "synthetic")
 
 
 def test_records_that_are_new_are_added(party: Party) -> None:
@@ -108,13 +109,13 @@ def test_records_that_are_new_are_added(party: Party) -> None:
     added = len(set(data().ids.take(pa.array(data().train)).to_pylist()) - known)
     assert added
     assert party.released() == [64, added]
-    assert f"adding {added} training labels to the vault {party.place / 'synthetic'}" in party.notices
+    assert f"adding {added} training labels to the vault {party.vault / 'synthetic'}" in party.notices
 
 
 @pytest.mark.parametrize("named", [False, True])
 def test_labels_that_differ_are_an_error_until_they_are_corrected_in_the_vault(party: Party, named: bool) -> None:
     party.train()
-    vault = party.place / "synthetic"
+    vault = party.vault / "synthetic"
     first = data().ids[int(data().train[3])].as_py()
     sentence = (
         f"^2 of the 80 training records that the vault {vault} knows have another label there .*'{first}'.*vault add"
@@ -128,51 +129,112 @@ def test_labels_that_differ_are_an_error_until_they_are_corrected_in_the_vault(p
     assert party.released() == [80]  # the release stays
 
 
-def test_other_records_under_the_same_ids_get_a_vault_by_name(party: Party) -> None:
+def test_another_label_of_the_same_records_is_released_beside_the_first(party: Party) -> None:
     party.train()
-    other = data().with_labels(1 - reveal(data().labels))
-    party.train(records=other, vault=party.place / "other")
-    assert party.vaults() == ["other", "synthetic"]
-    party.train(records=other)  # found by its labels
-    assert party.released("other") == [80]
+    other = data().with_labels(np.random.default_rng(0).integers(0, 2, len(data())))
+    party.train(records=other)
+    assert party.labels() == ["synthetic", "synthetic-2"]
+    assert party.train(records=other).total_epsilon == 1.0  # found by its labels
+    assert party.released("synthetic-2") == [80]
+    with Vault.open(party.vault / "synthetic") as vault:
+        together = vault.ledger().all_labels
+    assert together is not None and together.epsilon == 2.0
 
 
-def test_a_vault_of_other_records_is_refused(party: Party) -> None:
+def test_further_records_of_a_label_are_added_to_it(party: Party) -> None:
     party.train()
     side = data().label_side
     others = replace(side.records, ids=pa.array([f"stranger {number}" for number in range(len(data()))]))
-    strangers = Dataset(data().feature_sides, LabelSide(others, side.labels))
-    with pytest.raises(
-        ValueError, match="synthetic does not know 80 of the 80 training records: it holds others, or none"
-    ):
-        party.train(records=strangers, vault=party.place / "synthetic")
-    party.train(records=strangers)
-    assert party.vaults() == ["synthetic", "synthetic-2"]
+    party.train(records=Dataset(data().feature_sides, LabelSide(others, side.labels)))
+    assert (party.labels(), party.released()) == (["synthetic"], [80, 80])
 
 
-def test_a_second_vault_for_released_records_has_to_be_asked_for(party: Party) -> None:
+COMPOSING = ReleasePolicy(max_epsilon=1.0, compose=True)
+
+
+def of_classes(classes: int, values: Callable[[np.ndarray], np.ndarray] = lambda labels: labels) -> Dataset:
+    """The same labels, declared with another number of classes or with other values."""
+    side = data().label_side
+    records = replace(side.records, class_names=tuple("abcdefgh"[:classes]))
+    return Dataset(
+        data().feature_sides, LabelSide(records, TrueLabels(values(reveal(side.labels)), records.class_names))
+    )
+
+
+@pytest.mark.parametrize("classes", range(3, 8))
+def test_other_numbers_of_classes_are_no_way_round_the_total(party: Party, classes: int) -> None:
+    """A vote over releases of one label, each declared with other classes, tells more than the ε of each."""
+    party.train(policy=COMPOSING)
+    for policy, sentence in ((ReleasePolicy(), "--compose"), (COMPOSING, "ε = 2 in all, more than the ε = 1 that")):
+        with pytest.raises(VaultError, match=sentence):
+            party.train(records=of_classes(classes), policy=policy)
+    assert party.released() == [80]
+    assert [entry["kind"] for entry in ledger_of(party)].count("released") == 1
+
+
+def test_classes_that_are_reversed_are_no_way_round_the_total(party: Party) -> None:
+    party.train(policy=COMPOSING)
+    reversed_classes = of_classes(2, lambda labels: 1 - labels)
+    for policy in (ReleasePolicy(), COMPOSING):
+        with pytest.raises(VaultError):
+            party.train(records=reversed_classes, policy=policy)
+    party.train(records=reversed_classes, policy=ReleasePolicy(compose=True))
+    for label in party.labels():
+        with Vault.open(party.vault / label) as vault:
+            statement = vault.statement()
+            assert (
+                vault.total(None).epsilon == vault.ledger().epsilon_per_record == statement["epsilon_per_record"] == 2
+            )
+    assert party.train().total_epsilon == 2.0, "the first label's own release costs nothing, and its total is the sum"
+
+
+def test_a_second_vault_is_no_way_round_the_total(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
     party.train()
-    elsewhere = party.folder / "elsewhere" / "vault"
-    with pytest.raises(
-        ValueError, match=r"^80 of the 80 training records were released by the vault .*synthetic.*--compose"
-    ):
-        party.train(vault=elsewhere)
-    with pytest.raises(ValueError, match="--compose"):  # a few corrected labels make no other records of them
-        party.train(records=relabelled(1, 2), vault=elsewhere)
+    elsewhere = party.folder / "elsewhere"
+    for policy in (ReleasePolicy(), ReleasePolicy(compose=True)):
+        with pytest.raises(VaultError, match="only one vault can add up"):
+            party.train(vault=elsewhere, policy=policy)
+    monkeypatch.chdir(party.folder)  # from another folder the same vault is found
+    with pytest.raises(VaultError, match="released before"):
+        party.train(0.5)
+    with pytest.raises(VaultError, match="only one vault can add up"):
+        Vault.create(elsewhere)
     assert not elsewhere.exists()
-    party.train(vault=elsewhere, policy=ReleasePolicy(compose=True))
-    party.train(vault=elsewhere)  # it has released them: nothing more is spent
-    # Beside a named vault counts like the place.
-    with pytest.raises(ValueError, match=r"were released by the vault .*elsewhere/vault"):
-        party.train(vault=elsewhere.with_name("third"), place=party.folder / "nowhere")
 
 
-def test_several_vaults_with_the_records_are_named(party: Party) -> None:
+def test_from_a_copy_of_the_vault_nothing_is_released(party: Party) -> None:
     party.train()
-    party.train(vault=party.place / "second", policy=ReleasePolicy(compose=True))
-    with pytest.raises(ValueError, match=r"several vaults: .*second, .*synthetic; choose one with --vault"):
-        party.train()
-    party.train(vault=party.place / "second")
+    copy = party.folder / "copy"
+    with Vault.open(party.vault) as vault:
+        vault.back_up(copy)
+    with pytest.raises(VaultError, match="only one vault can add up"):
+        party.train(0.5, vault=copy, policy=ReleasePolicy(compose=True))
+    with Vault.open(copy) as opened, pytest.raises(VaultError, match="only one vault can add up"):
+        opened.release(randomized_response(0.5), compose=True)
+
+
+def test_a_vault_that_was_moved_is_found_again(party: Party) -> None:
+    party.train()
+    before, there = party.vault, party.folder / "archive" / "vault"
+    assert place.move(there) == before
+    assert the_vault() == there
+    assert party.train(vault=None, job=job()).total_epsilon == 1.0
+    party.vault = there
+    assert party.released() == [80]
+
+
+def test_labels_of_nobody_in_the_first_vault_may_be_apart(party: Party) -> None:
+    party.train()
+    elsewhere = party.folder / "elsewhere"
+    Vault.create(elsewhere, label="other", apart="customers of another country").close()
+    party.train(vault=elsewhere)
+    with Vault.open(elsewhere) as vault:
+        assert (vault.apart, vault.total(None).epsilon) == ("customers of another country", 1.0)
+
+
+def ledger_of(party: Party) -> list[dict[str, Any]]:
+    with Vault.open(party.vault / "synthetic") as vault:
+        return [entry.as_dict() for entry in vault.ledger().entries]
 
 
 def test_a_further_release_has_to_be_asked_for_and_is_totalled(party: Party) -> None:
@@ -184,7 +246,7 @@ def test_a_further_release_has_to_be_asked_for_and_is_totalled(party: Party) -> 
     assert list(composed.as_dict())[5:9] == ["total_epsilon", "total_delta", "epsilon", "delta"]
     assert RunFolder(party.run).result() == composed
     note = json.loads((party.run / "label" / "ledger.json").read_text())
-    with Vault.open(party.place / "synthetic") as vault:
+    with Vault.open(party.vault) as vault:
         assert (note["epsilon"], note["head"]) == (6.0, vault.head())
     with pytest.raises(ValueError, match="ε = 12 in all, more than the ε = 10"):
         party.train(6.0, policy=ReleasePolicy(compose=True))
@@ -199,28 +261,21 @@ def test_an_interrupted_run_goes_on_with_its_vault(party: Party) -> None:
             raise Stop
 
     with pytest.raises(Stop):
-        party.train(vault=party.folder / "mine" / "vault", progress=stop)
+        party.train(progress=stop)
     run, party.runs = party.run, 0
     assert (run / "label" / "ledger.json").stat().st_mode & 0o777 == 0o600
-    with pytest.raises(ValueError, match=r"was begun with the vault .*mine/vault, not with"):
+    with pytest.raises(ValueError, match=r"was begun with the vault .*/vault/synthetic, not with"):
         party.train(vault=party.folder / "another")
     party.runs = 0
     party.train()
-    assert party.vaults() == []  # no other was made
+    assert (party.labels(), party.released()) == (["synthetic"], [80])
 
 
-def test_an_older_run_goes_on_with_the_vault_in_its_folder(party: Party) -> None:
-    Vault.create(party.folder / "run-1" / "label" / "vault", batches=[]).close()
-    (party.folder / "run-1" / "job.yaml").write_text(job().to_yaml())
-    with Vault.open(party.folder / "run-1" / "label" / "vault") as vault:
-        vault.add([(data().ids.take(pa.array(data().train)), reveal(data().labels)[data().train], None)])
-    party.train()
-    assert party.vaults() == []
-
-
-def test_an_experiment_has_a_vault_of_its_own(party: Party) -> None:
-    party.train(place=None)
-    assert (party.vaults(), Vault.exists(party.run / "label" / "vault")) == ([], True)
+def test_an_experiment_has_a_scratch_vault_of_its_own(party: Party) -> None:
+    party.train(vault=None, scratch=True)
+    assert (party.labels(), Vault.exists(party.run / "label" / "vault")) == ([], True)
+    with Vault.open(party.run / "label" / "vault") as vault:
+        assert vault.scratch
 
 
 @pytest.mark.parametrize(
@@ -240,10 +295,10 @@ def test_the_label_party_refuses_before_its_port_is_open(
 
     monkeypatch.setattr("tpsl.training.serve.LabelServer", opened)
     asked = job(**{"epsilon": 1.0, **privacy})
-    mine = Local(listen="127.0.0.1:0", vaults=tmp_path / "place", **local)
+    mine = Local(listen="127.0.0.1:0", **local)
     with pytest.raises(ValueError, match=sentence):
         serve(asked, mine, tmp_path / "run", insecure_loopback=True, watching=UNWATCHED)
-    assert not (tmp_path / "place").exists()  # and no label was stored
+    assert not the_vault().exists()  # and no label was stored
 
 
 @pytest.mark.parametrize(
@@ -260,7 +315,7 @@ def test_whoever_names_a_vault_has_the_same_limits(tmp_path: Path, privacy: dict
     for number, release in enumerate(
         [
             lambda run: train(asked, run, vault=named, data=data()),
-            lambda run: train(asked, run, vault=VaultChoice(place=tmp_path / "place"), data=data()),
+            lambda run: train(asked, run, vault=VaultChoice(the_vault()), data=data()),
             lambda run: tpsl.train(asked, run, vault=named, data=data(), progress=False),
             lambda run: tune(RunSetup(asked, RunFolder(run)), [{}], vault=VaultChoice(named), data=data()),
         ]
@@ -268,7 +323,7 @@ def test_whoever_names_a_vault_has_the_same_limits(tmp_path: Path, privacy: dict
         with warnings.catch_warnings(), pytest.raises(VaultError, match=sentence):
             warnings.filterwarnings("ignore", "the noise is seeded")
             release(tmp_path / f"run {number}")
-        assert not named.exists() and not (tmp_path / "place").exists()
+        assert not named.exists() and not the_vault().exists()
     train(asked, tmp_path / "own", data=data())
     permitting = ReleasePolicy(max_epsilon=40.0, not_private=True)
     train(asked, tmp_path / "permitted", vault=VaultChoice(named, policy=permitting), data=data())
@@ -289,24 +344,14 @@ def test_a_vault_is_named_after_what_it_holds() -> None:
     }
 
 
-def test_a_label_with_other_classes_is_another_label(party: Party) -> None:
-    party.train()
-    records = replace(data().label_side.records, class_names=tuple("abcde"))
-    five = Dataset(
-        data().feature_sides, LabelSide(records, TrueLabels(np.arange(len(data())) % 5, records.class_names))
-    )
-    party.train(records=five)
-    assert party.vaults() == ["synthetic", "synthetic-2"]
-
-
 def test_changed_labels_are_told_before_the_port_is_open(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
-    party.train(vault=party.folder / "vault")
-    with Vault.open(party.folder / "vault") as vault:
+    party.train()
+    with Vault.open(party.vault) as vault:
         vault.add(
             [([data().ids[int(data().train[0])].as_py()], [1 - int(reveal(data().labels)[data().train[0]])], None)]
         )
     monkeypatch.setattr("tpsl.training.serve.LabelServer", None)
-    mine = Local(listen="127.0.0.1:0", vault=party.folder / "vault", vaults=party.place)
+    mine = Local(listen="127.0.0.1:0")
     with pytest.raises(ValueError, match=r"^1 of the 80 training records that the vault .* have another label there"):
         serve(job(), mine, party.folder / "served", insecure_loopback=True, watching=UNWATCHED)
 
@@ -323,7 +368,7 @@ def test_a_finished_run_that_was_not_confirmed_releases_nothing_anew(tmp_path: P
             target=join, args=(agreed, "feature", Local(connect=address), sides["feature"]), kwargs=quiet, daemon=True
         )
         feature.start()
-        serve(agreed, Local(listen=address, vaults=tmp_path / "place"), sides["label"], **quiet)
+        serve(agreed, Local(listen=address), sides["label"], **quiet)
         feature.join(60)
         assert not feature.is_alive()
 
@@ -333,7 +378,6 @@ def test_a_finished_run_that_was_not_confirmed_releases_nothing_anew(tmp_path: P
     for party, run in sides.items():
         (run / party / "confirmed.json").unlink(missing_ok=True)
     both()
-    (vault,) = vaults_in(tmp_path / "place")
-    with Vault.open(vault) as opened:
+    with Vault.open(the_vault()) as opened:
         assert [entry.kind for entry in opened.ledger().entries] == ["created", "added", "released"]
     assert not (sides["label"] / "label" / "vault").exists()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tpsl.mechanisms import identity, laplace, randomized_response
-from tpsl.vault import LargestUnit, Vault, accounting
+from tpsl.vault import Spent, Vault, accounting
 
 
 @pytest.mark.parametrize("at_once", [1 << 22, 5000])
@@ -32,7 +32,7 @@ def test_the_largest_unit_is_found_among_partly_released_records(
 def test_units_times_epsilon(folder) -> None:
     with Vault.create(folder, batches=[(range(10), [0] * 10, ["a"] * 7 + ["b"] * 3)]) as vault:
         vault.release(laplace(0.5))
-        assert vault.ledger().largest_unit == LargestUnit(epsilon=3.5, delta=0.0, records=7)
+        assert vault.ledger().largest_unit == Spent(epsilon=3.5, delta=0.0, records=7, who="unit")
         assert vault.ledger().as_dict()["largest_unit"] == {"epsilon": 3.5, "delta": 0.0, "records": 7}
 
 

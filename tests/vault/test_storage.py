@@ -38,7 +38,7 @@ def test_files_are_their_owners_only_from_the_first_moment(folder: Path) -> None
 
 
 def test_where_a_vault_can_be_created(folder: Path, tmp_path: Path) -> None:
-    Vault.create(tmp_path / "deep" / "er" / "vault").close()
+    Vault.create(tmp_path / "deep" / "er" / "vault", apart="other people").close()
     folder.mkdir(mode=0o755)
     Vault.create(folder).close()
     assert mode(folder) == 0o700
@@ -47,14 +47,14 @@ def test_where_a_vault_can_be_created(folder: Path, tmp_path: Path) -> None:
     assert len(Vault.open(folder)) == 0
     (tmp_path / "file").write_text("x")
     with pytest.raises(VaultError, match="is no folder"):
-        Vault.create(tmp_path / "file")
+        Vault.create(tmp_path / "file", apart="other people")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes").write_text("x")
     with pytest.raises(VaultError, match="is not empty"):
-        Vault.create(tmp_path / "full")
+        Vault.create(tmp_path / "full", apart="other people")
     for classes in (1, 0, True, 2.0, 10**6):
         with pytest.raises(VaultError, match="classes"):
-            Vault.create(tmp_path / "other", classes=classes)
+            Vault.create(tmp_path / "other", classes=classes, apart="other people")
 
 
 def test_what_is_no_vault(folder: Path, tmp_path: Path) -> None:
@@ -72,10 +72,9 @@ def test_what_is_no_vault(folder: Path, tmp_path: Path) -> None:
     file.unlink()
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("CREATE TABLE t (x)")
-    with pytest.raises(VaultError, match="written by another program"):
-        Vault.open(folder)
-    with pytest.raises(VaultError, match="already holds"):
-        Vault.create(folder)
+    for look in (Vault.open, Vault.create):
+        with pytest.raises(VaultError, match="written by another program"):
+            look(folder)
     assert file.exists()
 
 
@@ -86,11 +85,11 @@ def test_a_vault_of_another_format_is_refused_and_stays_as_it_is(vault: Vault, f
     with closing(sqlite3.connect(folder / "vault.sqlite")) as connection:
         connection.executescript(change)
     before = (folder / "vault.sqlite").read_bytes()
-    assert Vault.exists(folder), "what it has released is not forgotten"
-    with pytest.raises(VaultError, match="create the vault again from the files of its labels, and count what it has"):
-        Vault.open(folder)
-    with pytest.raises(VaultError, match="already holds a vault"):
-        Vault.create(folder)
+    for look in (Vault.exists, Vault.open, Vault.create):  # what it has released is not forgotten
+        with pytest.raises(
+            VaultError, match="create the vault again from the files of its labels, and count what it has"
+        ):
+            look(folder)
     assert (folder / "vault.sqlite").read_bytes() == before
 
 
@@ -119,7 +118,7 @@ def test_an_interrupted_creation_is_taken_over(folder: Path, fork: Callable[...,
     assert not Vault.exists(folder)
     with pytest.raises(VaultError, match="creation is under way or was interrupted; create it again"):
         Vault.open(folder)
-    with pytest.raises(VaultError, match="label 7"):
+    with pytest.raises(VaultError, match="7 is not a label"):
         Vault.create(folder, batches=[(["a"], [7], None)])
     with Vault.create(folder, batches=[(["a"], [1], None)]) as vault:
         assert (len(vault), vault.verify()) == (1, [])
@@ -173,7 +172,9 @@ def test_history_cannot_be_rewritten_by_a_careless_statement(vault: Vault, folde
         for statement in (
             "UPDATE ledger SET body = ''",
             "DELETE FROM ledger",
-            "UPDATE outcomes SET entry = 1",
+            "UPDATE outcomes SET series = 1",
+            "UPDATE outcomes SET outcomes = x''",
+            "UPDATE outcomes SET records = records + 1, entries = x'01000000'",
             "DELETE FROM outcomes",
             "DELETE FROM blocks",
             "UPDATE blocks SET ids = CAST('x' || substr(ids, 2) AS BLOB)",
@@ -185,7 +186,7 @@ def test_history_cannot_be_rewritten_by_a_careless_statement(vault: Vault, folde
 
 def test_a_full_disk_changes_nothing_and_the_same_call_works_when_there_is_space(folder: Path) -> None:
     with Vault.create(folder, batches=[(np.arange(50_000), np.arange(50_000) % 2, None)]) as vault:
-        connection = vault._connection
+        connection = vault._store.connection
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(VaultFull, match="could not be written because the disk is full; nothing was changed"):
@@ -215,8 +216,8 @@ def test_whoever_opens_a_vault_after_a_crash_undoes_what_was_unfinished(vault: V
         if statement == "COMMIT":  # when the file has been changed in part, and its journal says what it was
             shutil.copytree(vault.path, crashed)
 
-    vault._connection.execute("PRAGMA cache_size = 1")
-    vault._connection.set_trace_callback(crash)
+    vault._store.connection.execute("PRAGMA cache_size = 1")
+    vault._store.connection.set_trace_callback(crash)
     vault.add([(np.arange(1000, 41_000), np.zeros(40_000), None)])
     assert (crashed / "vault.sqlite-journal").stat().st_size > 0
     with Vault.open(crashed) as opened:

@@ -22,14 +22,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import betaincinv
 
 from tpsl.attacks.evidence import Evidence
 from tpsl.attacks.transcript_walk import joint_steps
 from tpsl.attacks.white_box import WhiteBox
-from tpsl.audit.binomial import clopper_pearson_lower, tail_probability
 from tpsl.audit.canaries import Planted, features_moved, plant_canaries
 from tpsl.audit.folder import AuditError, new_folder
-from tpsl.audit.levels import CANARIES
 from tpsl.data.dataset import Dataset
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
@@ -43,8 +42,9 @@ from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import Trajectory, Transcript
 from tpsl.training.vaults import VaultChoice
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import NO_LIMITS, Vault
-from tpsl.vault.budget import times
+from tpsl.vault import Vault
+from tpsl.vault.cost import times
+from tpsl.vault.noise_tests import LEVEL, at_least
 
 Floats = npt.NDArray[np.float64]
 
@@ -107,7 +107,7 @@ def audit(
     Canaries are training records whose labels are replaced by fair coins; a job with fewer training records uses all
     of them. The strongest attack reads the noisy label of each canary off every step in which it appears. Labels that
     are no canaries get a further release in the folder's vault: the folder is the label party's and must not leave it.
-    Guarantee: a job that keeps its ε with independent noise is accused with probability at most `levels.CANARIES`.
+    Guarantee: a job that keeps its ε with independent noise is accused with probability at most `LEVEL`.
     A `seed` repeats the choice of canaries and their coins. `own` is what each party brings itself, by its name.
     """
     setup = RunSetup(job, RunFolder(folder / "run"), own, record_steps=ALL_STEPS, watching=watching)
@@ -152,7 +152,7 @@ def attack_canaries(
     """
     vault = setup.run.path.parent / "vault"
     _store(vault, planted.data)
-    choice = VaultChoice(vault, policy=NO_LIMITS)  # the audit's own, and nothing of it leaves
+    choice = VaultChoice(vault, scratch=True)
     result = train_together(setup, choice, planted.data, make_label_party)
     setup.watching.notice(f"attacking {len(planted.rows):,} canaries")
     evidence, noise_changed = _evidence(setup, planted)
@@ -213,7 +213,7 @@ def guess_coins(
         "guessed": trials,
         "right": successes,
         "accuracy": successes / trials if trials else math.nan,
-        "p_value": tail_probability(successes, trials, claim.success),
+        "p_value": float(at_least(successes, trials, claim.success)),
         "class_p_value": _class_p_value(right, guessed, planted, claim.success),
         "neighbours": len(pairs),
         "neighbours_p_value": _neighbours_p_value(right, reveal(planted.data.labels)[planted.rows], pairs),
@@ -229,16 +229,28 @@ def epsilon_at_least(right: int, guessed: int, delta: float, confidence: float) 
     return math.log((rate - delta) / (1.0 - rate)) if rate > (1.0 + delta) / 2 else 0.0
 
 
+def clopper_pearson_lower(right: int, trials: int, confidence: float) -> float:
+    """Return the one-sided lower bound on the probability of being right (Clopper and Pearson 1934).
+
+    Guarantee: whatever the probability, the bound lies above it in at most a share `1 - confidence` of all experiments.
+    """
+    if not 0 <= right <= trials or trials < 1:
+        raise ValueError(f"{right} of {trials} guesses cannot be right")
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"a confidence lies between 0 and 1, not at {confidence!r}")
+    return float(betaincinv(right, trials - right + 1, 1.0 - confidence)) if right else 0.0
+
+
 def _store(vault: Path, data: Dataset) -> None:
     """Make a vault of the training labels, all there before the first step, also where a job has them arrive."""
     records = data.label_side.records
     batch = (records.training_ids, reveal(data.labels)[data.train], records.training_units)
-    Vault.create(vault, classes=data.classes, batches=[batch], counts_people=records.ids_are_new).close()
+    Vault.create(vault, classes=data.classes, batches=[batch], counts_people=records.ids_are_new, scratch=True).close()
 
 
 def judged(found: AuditResult) -> AuditResult:
-    """Return the result with its accusations: what sound code shows with probability `CANARIES` at most, in all."""
-    share = CANARIES / 3
+    """Return the result with its accusations: what sound code shows with probability `LEVEL` at most, in all."""
+    share = LEVEL / 3
     accusations = []
     if found.p_value < share:
         accusations.append(
@@ -270,7 +282,7 @@ def _class_p_value(
     if classes == 2:
         return 1.0
     of_class = (guessed & (planted.sides == label).any(axis=1) for label in range(classes))
-    found = (tail_probability(int(right[chosen].sum()), int(chosen.sum()), success) for chosen in of_class)
+    found = (float(at_least(right[chosen].sum(), chosen.sum(), success)) for chosen in of_class)
     return min(1.0, classes * min(found))
 
 

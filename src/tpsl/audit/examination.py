@@ -88,7 +88,7 @@ def examine(
 ) -> Examination:
     """Audit a job at the label party, in a new folder, and the vault of its `run`, if there is one.
 
-    Guarantee: sound code is accused in four of a million examinations at most (`tpsl.audit.levels`). Parts a job has
+    Guarantee: sound code is accused in four of a million examinations at most (`LEVEL` for each part). Parts a job has
     nothing for are left out, with a notice. What was `handed` over from the run's vault, a folder, is compared with it.
     `own` is what parties bring themselves, beside what the run has noted. A run that started from an earlier one is
     trained again from the same weights.

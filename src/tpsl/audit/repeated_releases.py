@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.audit.folder import new_folder
-from tpsl.audit.levels import RELEASES
 from tpsl.handover.checking import handed_problems
 from tpsl.handover.giving import hand_over
 from tpsl.mechanisms import Mechanism, secure_words
 from tpsl.progress import Progress, no_progress
 from tpsl.vault import Vault
-from tpsl.vault.outcome_tests import (
+from tpsl.vault.noise_tests import (
+    LEVEL,
     Expected,
     Neighbours,
     Rates,
@@ -57,7 +57,7 @@ class ReleasesResult:
     never_varied: int
     """Records whose noise was the same in all draws."""
     accusations: tuple[str, ...]
-    """What sound code shows with probability `levels.RELEASES` at most, a sentence each."""
+    """What sound code shows with probability `LEVEL` at most, a sentence each."""
 
 
 def repeat_releases(
@@ -70,7 +70,7 @@ def repeat_releases(
     """Release made-up labels again and again, in copies of one vault in a new folder, and test what comes out.
 
     Guarantee: a mechanism that draws independent noise from its table is accused with probability at most
-    `levels.RELEASES`; what is handed over is compared exactly.
+    `LEVEL`; what is handed over is compared exactly.
     """
     new_folder(folder)
     expected = Expected(mechanism)
@@ -78,7 +78,7 @@ def repeat_releases(
     labels = (np.argsort(secure_words().words(records)) % mechanism.classes).astype(np.int64)
     ids = np.arange(records)
     original = folder / "original"
-    Vault.create(original, classes=mechanism.classes, batches=[(ids, labels, None)]).close()
+    Vault.create(original, classes=mechanism.classes, batches=[(ids, labels, None)], apart="made-up labels").close()
 
     handed: list[str] = []
 
@@ -95,7 +95,7 @@ def repeat_releases(
             progress(number + 1, releases, f"releasing {records:,} made-up labels")
 
     tested, constant = examine_draws(expected, labels, drawn(), f"{releases} releases of {records:,} made-up labels")
-    found = (*handed, *accusations(tested, RELEASES))
+    found = (*handed, *accusations(tested, LEVEL))
     return ReleasesResult(not found, releases, records, draws, str(mechanism), constant, found)
 
 
@@ -108,20 +108,20 @@ def examine_draws(
         rates.take(labels, outcomes)
         bits.append(expected.bits(labels, outcomes))
         neighbours.take(bits[-1], labels)
-    of_draws = np.stack(bits)
+    of_draws, own = np.stack(bits) == 1, expected.bit[labels]
     constant = int((of_draws.all(axis=0) | ~of_draws.any(axis=0)).sum())
     tested = [
         rates.tested(place),
         neighbours.tested(place),
-        _never_varied(constant, of_draws.shape, expected.bit, place),
-        most_alike(of_draws, expected.bit, place),
+        _never_varied(constant, len(of_draws), own, place),
+        most_alike(of_draws, float(agreement(own, own).mean()), place),
     ]
     return tested, constant
 
 
 def _plan(expected: Expected, draws: int) -> tuple[int, int]:
     """Return how many releases of how many records: the nearer the noise is to none, the more releases of fewer."""
-    surest = max(expected.bit, 1.0 - expected.bit)
+    surest = float(max(expected.bit.max(), 1.0 - expected.bit.min()))
     needed = math.log(_RARE) / math.log(surest) / draws if surest < 1.0 else _MOST
     releases = min(max(math.ceil(needed), _FEWEST), _MOST)
     drawn = releases * draws
@@ -129,10 +129,9 @@ def _plan(expected: Expected, draws: int) -> tuple[int, int]:
     return releases, max(100, min(_RECORDS, _OUTCOMES // drawn, _COORDINATES // coordinates))
 
 
-def _never_varied(found: int, shape: tuple[int, ...], bit: float, place: str) -> Tested:
-    """Return how surprising it is that `found` records have the same own bit in all draws (`shape`: draws, records)."""
-    draws, records = shape
-    probability = bit**draws + (1.0 - bit) ** draws
+def _never_varied(found: int, draws: int, own: npt.NDArray[np.float64], place: str) -> Tested:
+    """Return how surprising it is that `found` records have the same own bit in all draws; `own`: how often it is 1."""
+    records, probability = len(own), float((own**draws + (1.0 - own) ** draws).mean())
     sentence = (
         f"{place}: {found:,} records have noise that never varies, where {probability * records:.2g} are expected: "
         "their labels are released without noise, or always with the same"
@@ -140,16 +139,16 @@ def _never_varied(found: int, shape: tuple[int, ...], bit: float, place: str) ->
     return Tested(sentence, float(at_least(found, records, probability)), 1)
 
 
-def most_alike(of_draws: npt.NDArray[np.bool_], bit: float, place: str) -> Tested:
-    """Return the two draws whose noise agrees in the most surprising number of records."""
+def most_alike(of_draws: npt.NDArray[np.bool_], same: float, place: str) -> Tested:
+    """Return the two draws whose bits agree in the most surprising number of records; `same` is the expected share."""
     draws, records = of_draws.shape
     signs = np.where(of_draws, np.float32(1), np.float32(-1))  # sums of so few are exact
     agreed = ((signs @ signs.T).round().astype(np.int64) + records) // 2
     one, other = np.triu_indices(draws, 1)
-    found = surprise(agreed[one, other], records, agreement(bit, bit))
+    found = surprise(agreed[one, other], records, same)
     worst = int(found.argmin())
     sentence = (
         f"{place}: two have noise in common, {agreed[one[worst], other[worst]]:,} records of the same kind where "
-        f"{agreement(bit, bit) * records:,.0f} are expected: the key of the noise is not new each time"
+        f"{same * records:,.0f} are expected: the key of the noise is not new each time"
     )
     return Tested(sentence, float(found[worst]), len(found))

@@ -37,7 +37,7 @@ from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
 from tpsl.transport.linked import SentFrame, linked_pair
-from tpsl.vault import NO_LIMITS, Vault
+from tpsl.vault import Vault
 
 _COMPARED = ("*/transcript/*", "label/trajectory.f32", "*/*.safetensors", "label/predictions/*")
 """What crossed the border, the label party's weights before each step, all final weights and predictions."""
@@ -135,7 +135,7 @@ def replay_run(
             take = partial(_write_frame, file)
             take(_terms(setup.job, labelled))
             this = replace(setup, run=RunFolder(folder / run), watching=replace(watching, progress=both))
-            choice = VaultChoice(vault, policy=NO_LIMITS)  # the audit's own, and nothing of it leaves
+            choice = VaultChoice(vault, scratch=True)
             train_together(this, choice, labelled, make_label_party, partial(linked_pair, watch=take))
     return _compared(folder, int((reveal(data.labels) != reveal(changed.labels)).sum()))
 
@@ -157,7 +157,9 @@ def _store(vault: Path, data: Dataset, words: RandomWords) -> None:
     made_up = (words.words(len(labels)) % np.uint64(data.classes)).astype(np.int64)
     batch = (records.training_ids, np.where(labels == NO_LABEL, made_up, labels), records.training_units)
     if not Vault.exists(vault):
-        Vault.create(vault, classes=data.classes, batches=[batch], counts_people=records.ids_are_new).close()
+        Vault.create(
+            vault, classes=data.classes, batches=[batch], counts_people=records.ids_are_new, scratch=True
+        ).close()
         return
     with Vault.open(vault) as opened:
         opened.add([batch])

@@ -19,16 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.attacks.auc_prediction import predicted_statistic_auc
-from tpsl.audit.binomial import clopper_pearson_lower, tail_probability
-from tpsl.audit.canary_bound import epsilon_at_least, worth_guessing
+from tpsl.audit.canary_bound import clopper_pearson_lower, epsilon_at_least, worth_guessing
 from tpsl.audit.folder import new_folder
-from tpsl.audit.levels import STATISTIC
 from tpsl.audit.repeated_releases import most_alike
 from tpsl.mechanisms import RandomWords, StatisticNoise, float_above, secure_words
 from tpsl.progress import Progress, no_progress
 from tpsl.vault import StatisticPlan, Vault
-from tpsl.vault.outcome_tests import Tested, accusations, surprise
-from tpsl.vault.statistic_tests import noise_tests
+from tpsl.vault.noise_tests import LEVEL, Tested, accusations, at_least, statistic_noise_tests, surprise
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -63,7 +60,7 @@ class StatisticResult:
     """The coins that it guesses right on average, by the formula for this noise."""
     noise: str
     accusations: tuple[str, ...]
-    """What sound code shows with probability `levels.STATISTIC` at most, a sentence each."""
+    """What sound code shows with probability `LEVEL` at most, a sentence each."""
 
 
 def audit_statistic(
@@ -80,7 +77,7 @@ def audit_statistic(
     A seed of the plan is not used: releases with it would have their noise in common.
 
     Guarantee: a vault that cuts every vector to the bound and draws independent noise as the plan says is accused with
-    probability at most `levels.STATISTIC`.
+    probability at most `LEVEL`.
     """
     new_folder(folder)
     words, noise = secure_words(), plan.noise
@@ -97,7 +94,7 @@ def audit_statistic(
     success = predicted_statistic_auc(noise, plan.bound, classes).likelier_class
     cost = noise.cost(plan.bound, classes)
     guessed = worth_guessing(evidence, confidence) if cost.delta == 0 else np.ones(len(evidence), np.bool_)
-    accused = tuple(accusations(examine_releases(found, noise, success, words), STATISTIC))
+    accused = tuple(accusations(examine_releases(found, noise, success, words), LEVEL))
     return StatisticResult(
         passed=not accused,
         claimed=cost.epsilon,
@@ -175,7 +172,7 @@ def _released(plan: StatisticPlan, classes: int, labels: Integers, path: Path) -
             block[rows - start, rows] = _HUGE
             yield block
 
-    with Vault.create(path, classes=classes, batches=[(ids, labels, None)]) as vault:
+    with Vault.create(path, classes=classes, batches=[(ids, labels, None)], scratch=True) as vault:
         values = vault.release_statistic(plan, ids, vectors()).values
     shutil.rmtree(path)
     return values
@@ -195,7 +192,7 @@ def _guessed(right: int, canaries: int, success: float, noise: StatisticNoise) -
         f"{right:,} of {canaries:,} coins in a statistic were guessed right, where {noise} allows "
         f"{success * canaries:,.0f}: a label moves the sum by more than the bound, or there is less noise"
     )
-    return Tested(sentence, tail_probability(right, canaries, success), 1)
+    return Tested(sentence, float(at_least(right, canaries, success)), 1)
 
 
 def _noise_tests(noise: StatisticNoise, added: Integers, words: RandomWords) -> list[Tested]:
@@ -216,7 +213,7 @@ def _noise_tests(noise: StatisticNoise, added: Integers, words: RandomWords) -> 
         f"pairs are on the same side of 0, where half of them are expected"
     )
     return [
-        *noise_tests(noise, added, place),
+        *statistic_noise_tests(noise, added, place),
         Tested(sentence, found[worst], len(found)),
         most_alike(above.reshape(len(added), -1), 0.5, place),
     ]

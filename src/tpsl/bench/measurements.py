@@ -127,7 +127,7 @@ def vault(size: Size, progress: Progress = no_progress) -> list[VaultFigure]:
     with tempfile.TemporaryDirectory(prefix="tpsl-bench-") as folder:
         path = Path(folder) / "vault"
         stages: dict[str, Callable[[], object]] = {
-            "create": lambda: Vault.create(path, batches=[(ids, labels, None)]).close(),
+            "create": lambda: Vault.create(path, batches=[(ids, labels, None)], scratch=True).close(),
             "release": lambda: _with_vault(path, lambda vault: vault.release(mechanism)),
             "look up": lambda: _with_vault(path, lambda vault: vault.noisy_labels(mechanism, ids)),
             "verify": lambda: _with_vault(path, lambda vault: vault.verify()),

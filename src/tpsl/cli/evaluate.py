@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tpsl.training.observer import Watching
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.shared_evaluation import SharedEvaluation
-    from tpsl.vault import LedgerTotal
+    from tpsl.vault import Spent
 
 COMMAND = settings_command(LOCAL, **RELEASE_FLAGS)
 
@@ -137,7 +137,7 @@ def _share(
     answer(json, {"file": str(file), **spent, **found.as_dict()}, _report(found, total, file))
 
 
-def _report(found: SharedEvaluation, total: LedgerTotal, file: Path) -> Report:
+def _report(found: SharedEvaluation, total: Spent, file: Path) -> Report:
     from tpsl.report.words import estimate_texts, spent_text
 
     spent = spent_text(total.epsilon, total.delta) + ("" if total.private else ", NOT PRIVATE")
@@ -145,7 +145,7 @@ def _report(found: SharedEvaluation, total: LedgerTotal, file: Path) -> Report:
         f"Evaluated on noisy labels of {found.records:,} {found.of}, {found.mechanism}",
         {
             **estimate_texts(found.metrics),
-            "guarantee": f"{'the people in them' if total.of_people else found.of} have spent {spent} in all",
+            "guarantee": f"{'the people in them' if total.who == 'person' else found.of} have spent {spent} in all",
             "to hand over": file,
         },
     )

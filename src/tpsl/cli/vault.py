@@ -22,12 +22,12 @@ from tpsl.cli.console import (
     slim_table,
     warn,
 )
-from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.shared_options import with_options
 from tpsl.cli.vault_options import VaultArgument, named_vault
 
 if TYPE_CHECKING:
-    from tpsl.vault import Incoming, LabelTable, Ledger
+    from tpsl.progress import Progress
+    from tpsl.vault import LabelTable, Ledger
 
 app = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
 
@@ -35,7 +35,6 @@ TablesArgument = Annotated[
     list[str],
     typer.Argument(metavar="TABLE…", help="CSV or Parquet files with ids and labels; folders, patterns, s3://bucket/…"),
 ]
-ProcessesOption = Annotated[int, typer.Option(help="How many files are read at a time; 0: as many as there are cores.")]
 _COLUMNS = {
     "id": Annotated[str | None, typer.Option(help="Column with the record id. Default: id.", show_default=False)],
     "label": Annotated[
@@ -51,7 +50,7 @@ _COLUMNS = {
 }
 _LARGEST = "largest ε of any record"
 _META = "tpsl.labels"
-_LABELS = with_ray(with_options(_COLUMNS, _META))
+_LABELS = with_options(_COLUMNS, _META)
 
 
 @app.callback()
@@ -63,26 +62,31 @@ def work_through_blocks() -> None:
 @app.command(cls=_LABELS)
 def create(
     context: typer.Context,
-    vault: Annotated[Path, typer.Argument(metavar="VAULT", help="A new folder for the vault.", show_default=False)],
+    vault: Annotated[
+        Path,
+        typer.Argument(
+            metavar="LABEL",
+            help="A name for the label in the vault; or a new folder for a vault, or FOLDER/LABEL.",
+            callback=named_vault,
+            show_default=False,
+        ),
+    ],
     tables: TablesArgument,
     classes: Annotated[int | None, typer.Option(help="Number of classes. Default: 2, or the class values.")] = None,
-    processes: ProcessesOption = 0,
+    apart: Annotated[
+        str | None,
+        typer.Option(help="Make a second vault: a sentence that says why its labels are nobody's in the first."),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Make a vault from files of labels; a fault in any of them leaves no vault behind.
-
-    After a kill the same command goes on with the files that were not read yet. With --ray a cluster reads them.
-    """
-    from tpsl.vault import Incoming, Vault
+    """Store a label from files, in a new vault if there is none; a fault in any file leaves nothing behind."""
+    from tpsl.vault import Vault
 
     classes = classes or len(context.meta[_META]["class_value"] or ()) or 2
-    given = _tables(context, tables)
     with progress_bar("storing labels") as progress:
-        incoming = Incoming(vault, classes, given, progress)
-        Vault.require_free(vault, incoming)
-        with incoming:
-            _read(context, incoming, processes)
-            made = Vault.create(vault, classes=classes, batches=incoming, notice=warn)
+        made = Vault.create(
+            vault, classes=classes, batches=_tables(context, tables, progress), apart=apart, notice=warn
+        )
     with made:
         records = len(made)
     content = {"vault": str(vault), "records": records, "classes": classes}
@@ -95,24 +99,13 @@ def add(
     context: typer.Context,
     vault: VaultArgument,
     tables: TablesArgument,
-    processes: ProcessesOption = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Add records that arrived later; a released label never changes any more.
+    """Add records that arrived later, those of all files or none; a released label never changes any more."""
+    from tpsl.vault import Vault
 
-    All files enter together. After a kill the same command goes on with those that were not read yet. With --ray a
-    cluster reads them.
-    """
-    from tpsl.vault import Incoming, Vault
-
-    given = _tables(context, tables)
-    with (
-        Vault.open(vault) as opened,
-        progress_bar("storing labels") as progress,
-        Incoming(vault, opened.classes, given, progress) as incoming,
-    ):
-        _read(context, incoming, processes)
-        added = opened.add(incoming, notice=warn)
+    with Vault.open(vault) as opened, progress_bar("storing labels") as progress:
+        added = opened.add(_tables(context, tables, progress), notice=warn)
     if added.changed_after_release:
         warn(
             f"{added.changed_after_release:,} records have another label now than when they were released; "
@@ -131,7 +124,7 @@ def _release_it(vault: Path) -> dict[str, str]:
     }
 
 
-def _tables(context: typer.Context, tables: list[str]) -> list[LabelTable]:
+def _tables(context: typer.Context, tables: list[str], progress: Progress) -> list[LabelTable]:
     from tpsl.tables.locations import location_of
     from tpsl.vault import LabelTable
 
@@ -143,22 +136,10 @@ def _tables(context: typer.Context, tables: list[str]) -> list[LabelTable]:
             label=named["label"] or "label",
             unit=named["unit"],
             class_values=named["class_value"] or None,
+            progress=progress,
         )
         for table in tables
     ]
-
-
-def _read(context: typer.Context, incoming: Incoming, processes: int) -> None:
-    """Read the files that are missing: in processes of this machine, or of a Ray cluster."""
-    share = ray_workers(context)
-    if share is None:
-        incoming.read(processes)
-        return
-    from tpsl.on_ray.cluster import connected
-    from tpsl.on_ray.label_reading import read_labels
-
-    with connected() as ray:
-        read_labels(ray, share, incoming)
 
 
 @app.command(cls=hand_over.COMMAND)
@@ -196,51 +177,46 @@ def release(context: typer.Context, vault: VaultArgument, json: JsonFlag = False
 def ledger(
     vault: Annotated[
         Path | None,
-        typer.Argument(metavar="VAULT", help="As elsewhere; none: list all vaults in `vaults`.", callback=named_vault),
+        typer.Argument(metavar="LABEL", help="As elsewhere; none: list all labels of the vault.", callback=named_vault),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Show what was released, when and at which price; without a vault, what each one has spent in all."""
+    """Show what was released, when and at which price; without a label, what each one has spent in all."""
     from tpsl.vault import Vault
 
     if vault is None:
-        _list_vaults(json)
+        _list_labels(json)
         return
     with Vault.open(vault) as opened:
         found = opened.ledger()
     answer(json, {"vault": str(vault), **found.as_dict()}, _ledger(vault, found))
 
 
-def _list_vaults(json: bool) -> None:
-    """Show all vaults of the place; one that cannot be opened with the reason."""
+def _list_labels(json: bool) -> None:
+    """Show all labels of the one vault, and what each has spent."""
     from tpsl.report.words import counted, spent_text
-    from tpsl.vault import Vault, VaultError, default_place
-    from tpsl.vault.place import folders_of_vaults
+    from tpsl.vault import Vault, VaultError, the_vault
 
-    place = default_place()
+    folder = the_vault()
     found: list[dict[str, Any]] = []
     rows: list[tuple[str, ...]] = []
-    for path in folders_of_vaults(place):
-        try:
-            with Vault.open(path) as vault:
-                ledger = vault.ledger()
-        except VaultError as error:
-            found.append({"vault": str(path), "problem": str(error)})
-            rows.append((path.name, "", "", str(error)))
-            continue
+    for name in Vault.labels(folder):
+        with Vault.open(folder / name) as vault:
+            ledger = vault.ledger()
         spent = {"epsilon_per_record": ledger.epsilon_per_record, "delta_per_record": ledger.delta_per_record}
         counts = {"records": ledger.records, "released_records": ledger.released_records}
-        found.append({"vault": str(path), **counts, **spent, "private": ledger.private})
+        found.append({"label": name, **counts, **spent, "private": ledger.private})
         total = spent_text(ledger.epsilon_per_record, ledger.delta_per_record)
         private = "" if ledger.private else ", NOT PRIVATE"
-        rows.append((path.name, *(f"{count:,}" for count in counts.values()), total + private))
+        together = spent_text(ledger.all_labels.epsilon, ledger.all_labels.delta) if ledger.all_labels else total
+        rows.append((name, *(f"{count:,}" for count in counts.values()), total + private, together))
     if not found:
-        raise ValueError(f"there is no vault in {place}: name one, or make one with tpsl train or tpsl vault create")
-    headings = ("vault", "records", "released", "largest total of any record")
+        raise VaultError(f"there is no vault at {folder}: make one with tpsl train or tpsl vault create")
+    headings = ("label", "records", "released", "largest total of any record", "over all labels")
     table = slim_table(headings, rows, numbers=headings[1:3])
-    steps = {"all releases of one": f"tpsl vault ledger {place}/NAME"}
-    report = Report(f"{counted(len(found), 'vault')} in {place}", next_steps=steps, tables=[table])
-    answer(json, {"place": str(place), "vaults": found}, report)
+    steps = {"all releases of one": f"tpsl vault ledger {found[0]['label']}"}
+    report = Report(f"{counted(len(found), 'label')} in the vault {folder}", next_steps=steps, tables=[table])
+    answer(json, {"vault": str(folder), "labels": found}, report)
 
 
 def _ledger(vault: Path, found: Ledger) -> Report:
@@ -248,6 +224,8 @@ def _ledger(vault: Path, found: Ledger) -> Report:
 
     private = "" if found.private else ", NOT PRIVATE"
     facts: Facts = {_LARGEST: rounded_up(found.epsilon_per_record, 6) + private}
+    if found.all_labels:
+        facts["over all labels"] = rounded_up(found.all_labels.epsilon, 6)
     if unit := found.largest_unit:
         facts["largest ε of any unit"] = f"{rounded_up(unit.epsilon, 6)} (a unit with {records_text(unit.records)})"
     facts["newest hash"] = found.head
@@ -327,6 +305,19 @@ def _sound(vault: Path, since: int | None, handed: Path | None) -> Report:
         facts["handed over"] = f"{handed} holds noisy labels as they were released, and nothing else"
     steps = {"state what was released": f"tpsl vault statement {vault} --certs certs/label"}
     return Report(f"{vault}: sound", facts, steps)
+
+
+@app.command()
+def move(
+    to: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder, or where the vault is by now.")],
+    json: JsonFlag = False,
+) -> None:
+    """Move the vault to another folder, or say where it is by now; every command finds it there from then on."""
+    from tpsl.vault import place
+
+    before = place.move(to)
+    facts: Facts = {"vault": to.resolve(), "before": before}
+    answer(json, {"vault": str(to.resolve()), "before": str(before)}, Report("Noted where the vault is", facts, {}))
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""How commands are told which vault: its folder, or its name in the place of vaults."""
+"""How commands are told which label: its name in the one vault, or the folder of another vault."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import typer
 
 
 def named_vault(path: Path | None) -> Path | None:
-    """Return the vault that was named on the command line; see `tpsl.vault.place.vault_called`."""
-    from tpsl.vault.place import vault_called
+    """Return the label that was named on the command line; see `tpsl.vault.place.label_called`."""
+    from tpsl.vault.place import label_called
 
-    return None if path is None else vault_called(path)
+    return None if path is None else label_called(path)
 
 
 def _complete_vault(incomplete: str) -> list[str]:
-    """Return the names of the vaults in the place that begin like this."""
-    from tpsl.vault.place import default_place, folders_of_vaults
+    """Return the names of the labels in the vault that begin like this."""
+    from tpsl.vault import Vault, the_vault
 
-    return [path.name for path in folders_of_vaults(default_place()) if path.name.startswith(incomplete)]
+    return [name for name in Vault.labels(the_vault()) if name.startswith(incomplete)]
 
 
 VaultArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="VAULT",
-        help="The vault: its folder, or its name in the folder `vaults`.",
+        metavar="LABEL",
+        help="The label: its name in the vault, or the folder of a vault with one label, or FOLDER/LABEL.",
         callback=named_vault,
         autocompletion=_complete_vault,
         show_default=False,

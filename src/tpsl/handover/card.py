@@ -17,9 +17,8 @@ from typing import Any
 from tpsl.files import shortened, write_atomically
 from tpsl.mechanisms import Mechanism, from_spec
 from tpsl.transport.signing import SignatureInvalid, check, read_document, sign
-from tpsl.vault import LedgerTotal
-from tpsl.vault.budget import times
-from tpsl.vault.ledger import as_json
+from tpsl.vault import Spent
+from tpsl.vault.cost import as_json, times
 
 FORMAT = 1
 CARD, LABELS = "card.json", "labels.parquet"
@@ -57,7 +56,7 @@ class Card:
     draws: int
     private: bool
     """Whether the noise was drawn from secure randomness."""
-    spent: LedgerTotal
+    spent: Spent
     """The most that any record of the vault had spent when the labels were handed over, over all releases."""
     records: int
     ids_digest: str
@@ -151,7 +150,7 @@ def _card(content: Mapping[str, Any], classes: int, signer: str | None) -> Card:
     stated = (float(content["epsilon"]), content["delta"])
     if stated != (times(mechanism.epsilon, draws), times(mechanism.delta, draws)):
         raise CardError(f"it states ε = {stated[0]!r} and δ = {stated[1]!r}, which are not those of its table")
-    spent = LedgerTotal(float(content["epsilon_per_record"]), content["delta_per_record"], content["all_private"])
+    spent = Spent(float(content["epsilon_per_record"]), content["delta_per_record"], content["all_private"])
     if not (spent.epsilon >= stated[0] and spent.delta >= stated[1]) or content["private"] < spent.private:
         raise CardError(f"it states that no record has spent more than ε = {spent.epsilon!r}, less than this release")
     digests = content["ids_digest"], content["labels_digest"], content["ledger_head"]

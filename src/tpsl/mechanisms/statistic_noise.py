@@ -122,6 +122,8 @@ class StatisticNoise(abc.ABC):
     kind: ClassVar[str]
     norm: ClassVar[Norm]
     """The norm of the q_i whose bound determines the cost."""
+    gamma_shape: ClassVar[float]
+    """`log_ratio(y, y)` of continuous noise y has the gamma distribution of this shape: what tests of its size need."""
 
     @property
     @abc.abstractmethod
@@ -141,7 +143,7 @@ class StatisticNoise(abc.ABC):
         return compose([self.cost(bound, classes)] * releases).epsilon <= epsilon
 
     @abc.abstractmethod
-    def log_ratio(self, noisy: Integers, moved: int | Integers) -> Floats:
+    def log_ratio(self, noisy: Integers | Floats, moved: int | Integers | Floats) -> Floats:
         """Return `ln P(noisy - moved) / P(noisy)`: the evidence of noisy numbers for having been moved."""
 
     def spec(self) -> dict[str, Any]:
@@ -169,6 +171,7 @@ class DiscreteGaussian(StatisticNoise):
     delta: float
     kind: ClassVar[str] = "gaussian"
     norm: ClassVar[Norm] = "l2"
+    gamma_shape: ClassVar[float] = 0.5
 
     def __post_init__(self) -> None:
         _check_parameter("the variance of Gaussian noise", self.variance, MAX_VARIANCE)
@@ -201,7 +204,7 @@ class DiscreteGaussian(StatisticNoise):
         moved = check_bound(bound) ** 2 * (1 if check_classes(classes) == 2 else 2)
         return moved, Fraction(moved, 2 * self.variance)
 
-    def log_ratio(self, noisy: Integers, moved: int | Integers) -> Floats:
+    def log_ratio(self, noisy: Integers | Floats, moved: int | Integers | Floats) -> Floats:
         """Return `moved·(2t - moved)/(2σ²)` of each number t."""
         return moved * (2 * noisy.astype(np.float64) - moved) / (2 * self.variance)
 
@@ -220,6 +223,7 @@ class DiscreteLaplace(StatisticNoise):
     scale: int
     kind: ClassVar[str] = "laplace"
     norm: ClassVar[Norm] = "l1"
+    gamma_shape: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         _check_parameter("the scale of Laplace noise", self.scale, MAX_SCALE)
@@ -238,7 +242,7 @@ class DiscreteLaplace(StatisticNoise):
         moved = check_bound(bound) * (1 if check_classes(classes) == 2 else 2)
         return Cost(float_above(Fraction(moved, self.scale)))
 
-    def log_ratio(self, noisy: Integers, moved: int | Integers) -> Floats:
+    def log_ratio(self, noisy: Integers | Floats, moved: int | Integers | Floats) -> Floats:
         """Return `(|t| - |t - moved|)/scale` of each number t."""
         return np.asarray((np.abs(noisy) - np.abs(noisy - moved)) / self.scale)
 
@@ -252,6 +256,7 @@ class NoNoise(StatisticNoise):
 
     kind: ClassVar[str] = "none"
     norm: ClassVar[Norm] = "l2"
+    gamma_shape: ClassVar[float] = 0.0
 
     @property
     def deviation(self) -> float:
@@ -266,7 +271,7 @@ class NoNoise(StatisticNoise):
         """Return ε = ∞."""
         return Cost(math.inf)
 
-    def log_ratio(self, noisy: Integers, moved: int | Integers) -> Floats:
+    def log_ratio(self, noisy: Integers | Floats, moved: int | Integers | Floats) -> Floats:
         """Return certainty: +∞ for what was moved, -∞ for what was not."""
         return np.where(noisy == moved, np.inf, -np.inf)
 

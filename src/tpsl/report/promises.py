@@ -17,8 +17,8 @@ from tpsl.report.words import LARGE_DELTA_TEXT, promise_text, rounded_up
 from tpsl.training.job import Job, PrivacyConfig
 from tpsl.training.releases import planned_releases, statistic_plan
 from tpsl.training.result import NOTHING_RELEASED, TrainResult
-from tpsl.vault import LedgerTotal
-from tpsl.vault.budget import is_large_delta, times
+from tpsl.vault import Spent
+from tpsl.vault.cost import is_large_delta, times
 
 _ROC_POINTS = 101
 
@@ -27,7 +27,7 @@ def promise_of(
     job: Job,
     classes: int,
     result: TrainResult | None = None,
-    total: LedgerTotal | None = None,
+    total: Spent | None = None,
     records: int | None = None,
 ) -> Promise:
     """Return the promise of a job for this number of classes: the ε of the integers that are sampled, over all draws.
@@ -42,9 +42,9 @@ def promise_of(
     if result is None and job.statistic is not None:
         delta = max(delta, statistic_plan(job, classes).total(classes).delta)
     private = math.isfinite(epsilon) and (job.privacy.noise_seed is None if result is None else result.private)
-    spent = LedgerTotal(epsilon, delta, private)
+    spent = Spent(epsilon, delta, private)
     if result is not None:
-        spent = spent.joined(LedgerTotal(result.total_epsilon, result.total_delta, result.private))
+        spent = spent.joined(Spent(result.total_epsilon, result.total_delta, result.private))
     if total is not None:
         spent = spent.joined(total)
     known = result is not None or total is not None

@@ -29,7 +29,8 @@ from tpsl.party.label_party import LabelParty
 from tpsl.training.released import Released, SharedVault
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import RunVault, VaultChoice, choose_vault
-from tpsl.vault import LedgerTotal, NoisyLabels, Vault, VaultBusy, VaultError
+from tpsl.vault import NoisyLabels, Spent, Vault, VaultBusy, VaultError
+from tpsl.vault.place import address_of
 
 Answer = TypeVar("Answer")
 
@@ -123,7 +124,7 @@ class _ArrivingLabels(RunVault):
                 )
         return labels
 
-    def total(self) -> LedgerTotal:
+    def total(self) -> Spent:
         """Return what the training records have spent by now, and note it."""
         return self._patiently(super().total)
 
@@ -196,7 +197,8 @@ class _ArrivingLabels(RunVault):
         if Vault.exists(self.path):
             return False
         try:
-            Vault.create(self.path, classes=self.records.classes).close()
+            folder, label = address_of(self.path)
+            Vault.create(folder, label=label, classes=self.records.classes).close()
         except VaultBusy:
             raise
         except VaultError:

@@ -31,7 +31,7 @@ from tpsl.training.own_parts import Factory, OwnParts
 from tpsl.transport.channel import MOST_STREAMS
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import ReleasePolicy, default_place
+from tpsl.vault import ReleasePolicy
 from tpsl.vault.policy import DEFAULT_MAX_EPSILON
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ ConnectAddress = Annotated[str, AfterValidator(_reachable)]
 MetricsHost = Annotated[str, AfterValidator(_in_numbers)]
 LocalPath = Annotated[Path, Field(strict=False)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
-_PATHS = ("certificates", "out", "start_from", "vault", "vaults", "data", "alignment", "spu_python")
+_PATHS = ("certificates", "out", "start_from", "vault", "data", "alignment", "spu_python")
 
 
 class Local(BaseModel):
@@ -88,11 +88,7 @@ class Local(BaseModel):
         None, description="This party's earlier run that training starts from: its weights, encoder and wide part."
     )
     vault: LocalPath | None = Field(
-        None,
-        description="Label party: the vault. If not given, it is found in `vaults` by what it holds, or made there.",
-    )
-    vaults: LocalPath | None = Field(
-        None, description="Label party: the folder of all its vaults; 'vaults' if not given."
+        None, description="Label party: a vault apart from its one vault, which is used if none is named."
     )
     max_epsilon: float = Field(
         DEFAULT_MAX_EPSILON,
@@ -203,14 +199,14 @@ class Local(BaseModel):
         return ReleasePolicy(self.max_epsilon, self.not_private, self.compose, self.max_delta)
 
     def vault_choice(self, *, scratch: bool = False) -> VaultChoice:
-        """Return what the label party says of its vaults, and what it permits: of a `scratch` run any ε, also none."""
+        """Return what the label party says of its vault, and what it permits: of a `scratch` run any ε, also none."""
         from tpsl.training.vaults import VaultChoice
 
         policy = self.release_policy()
         if scratch:
             policy = replace(policy, max_epsilon=math.inf, not_private=True)
             return VaultChoice(policy=policy, wait=self.wait, scratch=True)
-        return VaultChoice(self.vault, self.vaults or default_place(), policy, self.wait)
+        return VaultChoice(self.vault, policy, self.wait)
 
 
 def load_local(path: Path) -> Local:

@@ -78,14 +78,16 @@ def train(
     Guarantee: what the feature parties receive, and all weights, are post-processing of one release of the vault:
     (ε, δ)-transcript DP with the ε of the result. Resuming draws nothing and gives the weights of an unbroken run.
     The parties talk as they do over a network, so two processes with the same vault compute the same weights.
-    `vault` is the vault, with the default limits, or what the label party says of its vaults and permits. With neither
-    the run has a vault of its own in its folder, without limits, for experiments: every such run releases the labels
-    again, and no ledger adds that up. What the label party does not permit is an error before anything is drawn. `own`
-    is what each party brings itself, by its name. The networks of all parties are on `device`. `record_steps` is the
-    number of steps, from the first, that are recorded in the transcript. `watching.observer` watches the label party.
+    `vault` is the vault, with the default limits, or what the label party says of its vault and permits. With neither
+    it is a scratch run, for somebody who holds both tables: it has a vault of its own in its folder, without limits,
+    which is counted in no total, and nothing of it may leave. What the label party does not permit is an error before
+    anything is drawn. `own` is what each party brings itself, by its name. The networks of all parties are on `device`.
+    `record_steps` is the number of steps, from the first, that are recorded in the transcript. `watching.observer`
+    watches the label party.
     """
     setup = RunSetup(job, RunFolder(run_path), own, device, record_steps, watching)
-    return train_together(setup, vault if isinstance(vault, VaultChoice) else VaultChoice(vault), data)
+    choice = vault if isinstance(vault, VaultChoice) else VaultChoice(vault, scratch=vault is None)
+    return train_together(setup, choice, data)
 
 
 def train_together(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tpsl.vault.ledger import as_json
+from tpsl.vault.cost import as_json
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from tpsl.data.sides import LabelSide
 from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import RunVault, begun_with
-from tpsl.vault import LedgerTotal, NoisyLabels
+from tpsl.vault import NoisyLabels, Spent
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Released:
     """The one release that all runs of a search share."""
 
     noisy: NoisyLabels
-    total: LedgerTotal
+    total: Spent
     vault: Path
     """Where it comes from: the vault, or what a feature party was handed over."""
 
@@ -42,6 +42,6 @@ class SharedVault(RunVault):
             self.total()
         return self._noisy
 
-    def total(self) -> LedgerTotal:
+    def total(self) -> Spent:
         """Return what the training records had spent when the noisy labels were released, and note it."""
         return self._noted(self._released.total)

@@ -19,22 +19,23 @@ from tpsl.training.job import Job
 from tpsl.training.rare_labels import rare_label_warning_of
 from tpsl.training.schedule import Schedule
 from tpsl.vault import (
-    LedgerTotal,
     NoisyLabels,
     Overlap,
     ReleasePolicy,
     ReleaseReport,
+    Spent,
     StatisticPlan,
     Vault,
     VaultError,
 )
+from tpsl.vault.accounting import spent_under
+from tpsl.vault.place import address_of
 from tpsl.vault.planned import Charge, Planned, PlannedStatistic
-from tpsl.vault.totals import total_of
 
 
 def noisy_labels_for(
     job: Job, side: LabelSide, vault_path: Path, notice: Notice, policy: ReleasePolicy
-) -> tuple[NoisyLabels, LedgerTotal]:
+) -> tuple[NoisyLabels, Spent]:
     """Return the noisy labels of the training records, and what these have spent over all releases of the vault.
 
     A vault that does not exist yet is made from the data's training labels. One that does must have the same labels of
@@ -105,12 +106,12 @@ def planned_releases(job: Job, classes: int) -> dict[str, Charge]:
 def check_first_releases(job: Job, classes: int, records: int, policy: ReleasePolicy) -> None:
     """Raise a `VaultError` unless a job may release this many records that nothing was released of before."""
     for charge in planned_releases(job, classes).values():
-        policy.check(total_of([charge], records), records)
+        policy.check(spent_under([charge], records), records)
 
 
 def noisy_test_labels(
     mechanism: Mechanism, side: LabelSide, vault_path: Path, notice: Notice, policy: ReleasePolicy
-) -> tuple[NoisyLabels, LedgerTotal]:
+) -> tuple[NoisyLabels, Spent]:
     """Return the noisy labels of the test records, and what these have spent over all releases of the vault.
 
     The vault is that of the training records, so that one ledger speaks of all records of a run. The labels are stored
@@ -129,7 +130,7 @@ def noisy_test_labels(
 
 def noisy_labels_of(
     ids: Any, mechanism: Mechanism, vault_path: Path, notice: Notice, policy: ReleasePolicy
-) -> tuple[NoisyLabels, LedgerTotal]:
+) -> tuple[NoisyLabels, Spent]:
     """Return the noisy labels of records whose labels are in the vault, and what they have spent there in all."""
     with Vault.open(vault_path) as vault:
         unknown = int((~vault.knows(ids)).sum())
@@ -169,12 +170,11 @@ def compared_without_alignment(vault: Vault, side: LabelSide) -> Overlap | None:
     return None if side.in_file is None else vault.compare(side.in_file.ids, reveal(side.in_file.labels))
 
 
-def check_labels(vault: Vault, side: LabelSide, *, may_be_new: bool = False, notice: Notice = no_notice) -> bool:
-    """Raise a `VaultError` if the vault has another label of a record, or is another data set's; say if it has all.
+def check_labels(vault: Vault, side: LabelSide, notice: Notice = no_notice) -> bool:
+    """Raise a `VaultError` if the vault has another label of a record; say if it has all records.
 
-    A vault that knows no record is another's, unless all of them `may_be_new`. Otherwise the vault's labels would be
-    trained on and the data's evaluated, without a word. Records that an alignment has made keep the labels that the
-    vault has, with a notice: a refusal would tell others that one of them is known.
+    Otherwise the vault's labels would be trained on and the data's evaluated, without a word. Records that an alignment
+    has made keep the labels that the vault has, with a notice: a refusal would tell others that one of them is known.
     """
     overlap, records = compared(vault, side), len(side.records.train)
     if overlap.differing and not side.records.ids_are_new:
@@ -188,12 +188,7 @@ def check_labels(vault: Vault, side: LabelSide, *, may_be_new: bool = False, not
         counted, these = ("people", "not those") if vault.counts_people else ("records", "those")
         raise VaultError(
             f"the vault {vault.path} counts what {counted} spend, and these records are {these} of an alignment of "
-            "mode label-only, which makes new records of the same people: name another vault with --vault FOLDER"
-        )
-    if not (overlap.known or vault.counts_people or may_be_new):
-        raise VaultError(
-            f"the vault {vault.path} does not know {records:,} of the {records:,} training records: "
-            "it holds others, or none"
+            "mode label-only, which makes new records of the same people"
         )
     return overlap.known == records
 
@@ -209,12 +204,12 @@ def tell_of_rare_labels(job: Job, side: LabelSide, notice: Notice) -> None:
 
 
 def store_labels(
-    side: LabelSide, vault_path: Path, notice: Notice, *, may_be_new: bool = False, scratch: bool = False
+    side: LabelSide, vault_path: Path, notice: Notice, *, name: str | None = None, scratch: bool = False
 ) -> None:
-    """Have the labels of the training records in the vault, all of which `may_be_new` to it. Nothing is released.
+    """Have the labels of the training records in the vault. Nothing is released.
 
     Stored labels stay as they are; a vault that has another label or unit of a record is an error. One that is not
-    there is made, as a `scratch` vault or not.
+    there is made, as a `scratch` vault or not, and its label gets the `name`.
     """
     labels = taken(reveal(side.labels), side.records.train)
     # Said, not refused: others would see a refusal, and what they see may not depend on labels.
@@ -226,29 +221,36 @@ def store_labels(
             f"{side.records.further_records:,} known records count as unknown: their unit has another record, and only "
             "one of each has its label, so that a unit spends no more than a record"
         )
-    _store_training(side, vault_path, notice, may_be_new, scratch)
+    _store_training(side, vault_path, notice, name, scratch)
     if side.in_file is not None:
         with Vault.open(vault_path) as vault:
             vault.keep_file_records(side.in_file.ids, reveal(side.in_file.labels))
 
 
-def _store_training(side: LabelSide, vault_path: Path, notice: Notice, may_be_new: bool, scratch: bool) -> None:
+def _store_training(side: LabelSide, vault_path: Path, notice: Notice, name: str | None, scratch: bool) -> None:
     ids, units = side.records.training_ids, side.records.training_units
     labels = taken(reveal(side.labels), side.records.train)
     if not Vault.exists(vault_path):
-        notice(f"storing {len(ids):,} training labels in the new vault {vault_path}")
+        notice(f"storing {len(ids):,} training labels as {vault_path}")
         try:
             classes, are_new = side.records.classes, side.records.ids_are_new
             batches = [(ids, labels, units)]
+            folder, label = address_of(vault_path)
             Vault.create(
-                vault_path, classes=classes, batches=batches, counts_people=are_new, scratch=scratch, notice=notice
+                folder,
+                label=label or name,
+                classes=classes,
+                batches=batches,
+                counts_people=are_new,
+                scratch=scratch,
+                notice=notice,
             ).close()
             return
         except VaultError:
             if not Vault.exists(vault_path):  # or another process has made it
                 raise
     with Vault.open(vault_path) as vault:
-        if not check_labels(vault, side, may_be_new=may_be_new, notice=notice):
+        if not check_labels(vault, side, notice):
             _add_new(vault, "training", ids, labels, units, notice)
         if units is not None:
             vault.require_units(ids, units)

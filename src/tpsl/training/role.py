@@ -33,7 +33,7 @@ from tpsl.transport.checks import checked_tensor
 from tpsl.transport.messages import Message, Rewind, TensorMessage
 from tpsl.transport.peer_workers import sender_of, to_part
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import LedgerTotal, NoisyLabels
+from tpsl.vault import NoisyLabels, Spent
 from tpsl.workers import PartyInterrupted
 
 
@@ -212,7 +212,7 @@ class LabelSource(Protocol):
     def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
         """Have the noisy labels of a step's records in the label party."""
 
-    def total(self) -> LedgerTotal:
+    def total(self) -> Spent:
         """Return what the training records have spent in all."""
 
 

@@ -28,7 +28,7 @@ from tpsl.training.noisy_metrics import NoisyMetrics, noisy_metrics
 from tpsl.training.releases import noisy_labels_of, noisy_test_labels
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunError, RunFolder
-from tpsl.vault import LedgerTotal, NoisyLabels, ReleasePolicy
+from tpsl.vault import NoisyLabels, ReleasePolicy, Spent
 
 SHARED_METRICS = "shared_metrics.json"
 """The file's name: in the run folder at the label party, in its own folder of the run at a feature party."""
@@ -101,9 +101,7 @@ class EvaluationTerms:
     notice: Notice = no_notice
 
 
-def evaluate_test_records(
-    run: RunFolder, side: LabelSide, terms: EvaluationTerms
-) -> tuple[SharedEvaluation, LedgerTotal]:
+def evaluate_test_records(run: RunFolder, side: LabelSide, terms: EvaluationTerms) -> tuple[SharedEvaluation, Spent]:
     """Release the labels of a run's test records, unless that was done before, and judge its predictions by them.
 
     Also returns what these records have spent in all, for the label party alone.
@@ -122,7 +120,7 @@ def evaluate_test_records(
 
 def evaluate_new_records(
     run: RunFolder, side: LabelSide, ids: Any, scores: npt.NDArray[np.float32], terms: EvaluationTerms
-) -> tuple[SharedEvaluation, LedgerTotal]:
+) -> tuple[SharedEvaluation, Spent]:
     """Release the labels of records that a run has scored since, from the vault that has them, and judge the scores.
 
     Also returns what these records have spent in all, for the label party alone. Records that the run was trained on

@@ -1,9 +1,10 @@
-"""Which vault a run releases from: one for a data set and its label, found again by what it holds.
+"""Which label of the vault a run releases: found again by what it holds.
 
-A label is released once and for good. So a run does not make a vault of its own: it looks through the label party's
-place for the vault that holds its training records, with the same labels, and makes one only where there is none.
-What the label party does not permit is refused here, before a port is opened and before a label is stored. What others
-see of a refusal does not depend on whom the label party knows, where an alignment keeps that secret.
+A label is released once and for good, and the label party's one vault adds up whatever is released of it
+(`tpsl.vault.place`). So a run looks through the labels of the vault for the one that has its training records with the
+same values, and makes a further one only where there is none. What the label party does not permit is refused here,
+before a port is opened and before a label is stored. What others see of a refusal does not depend on whom the label
+party knows, where an alignment keeps that secret.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 
 import numpy as np
@@ -39,42 +41,36 @@ from tpsl.training.setup import RunSetup
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import (
     NO_LIMITS,
-    LedgerTotal,
     NoisyLabels,
     NoisyStatistic,
     Overlap,
     ReleasePolicy,
+    Spent,
     Vault,
     VaultError,
 )
-from tpsl.vault.ledger import as_json, describe_release, now
-from tpsl.vault.place import default_place, free_name, vaults_in
+from tpsl.vault.cost import as_json
+from tpsl.vault.ledger import describe_release, now
+from tpsl.vault.place import address_of, is_vault, the_vault
 from tpsl.vault.planned import Planned, PlannedStatistic
 
 
 @dataclass(frozen=True)
 class VaultChoice:
-    """What the label party says of vaults, whatever the job says."""
+    """What the label party says of its vault, whatever the job says."""
 
     named: Path | None = None
-    """The vault to use; None: look for it in `place`."""
-    place: Path | None = None
-    """The folder of the label party's vaults; None: the vault is the run's own, in its folder (experiments)."""
+    """The vault's folder, or FOLDER/LABEL; None: the label party's one vault, or the run's own of a scratch run."""
     policy: ReleasePolicy | None = None
-    """What is permitted; None: no limits for the run's own vault, and the default limits for every other."""
+    """What is permitted; None: no limits for a scratch run, and the default limits for every other."""
     wait: float = 3600.0
     """Seconds to wait for a late label, or for a vault that is busy, where labels arrive while the job runs."""
-    may_be_new: bool = False
-    """Whether a vault that is named may know none of the records yet: they are added."""
     scratch: bool = False
     """Whether the run is for its owner alone: the vault is in its folder, counts in no total, and nothing leaves."""
 
 
 class RunVault:
     """The vault of one run, and its training records in it."""
-
-    scratch = False
-    """Whether nothing of the run may leave."""
 
     def __init__(
         self,
@@ -83,26 +79,30 @@ class RunVault:
         path: Path,
         policy: ReleasePolicy | None = None,
         *,
-        may_be_new: bool = False,
+        scratch: bool = False,
     ) -> None:
-        policy = policy or (NO_LIMITS if path == setup.run.label / "vault" else ReleasePolicy())
+        policy, self.scratch = policy or (NO_LIMITS if scratch else ReleasePolicy()), scratch
         self.job, self.run, self._notice = setup.job, setup.run, setup.watching.notice
         self.records, self.path, self.policy = side.records, path, policy
         self.side, self._stored, self._continues = side, False, setup.run.origin(LABEL_PARTY) is not None
-        self._may_be_new = may_be_new or self._continues
         self._noisy: NoisyLabels | None = None
         noted = setup.run.noted_ledger() or {}
         self._statistics: list[str] = list(noted.get("statistics", []))
         self._statistics_before: int | None = noted.get("statistics_before")
-        self._total: LedgerTotal | None = None
+        self._total: Spent | None = None
 
     def store(self) -> None:
         """Have the labels of the training records in the vault; nothing is released, unless people are counted.
 
         How long it takes may depend on them, so a label party that listens does it before it opens its port.
         """
-        store_labels(self.side, self.path, self._notice, may_be_new=self._may_be_new, scratch=self.scratch)
+        new = not Vault.exists(self.path)
+        store_labels(self.side, self.path, self._notice, name=vault_name(self.job), scratch=self.scratch)
         self._stored = True
+        with Vault.open(self.path) as vault:
+            self.path = vault.address
+        if new and self.job.releases:
+            self.check()  # now the vault knows which of its labels are the same as this one
         if self.records.ids_are_new:
             self.noisy()
 
@@ -111,6 +111,7 @@ class RunVault:
         job, records = self.job, self.records
         if not Vault.exists(self.path):
             check_first_releases(job, records.classes, len(records.train), self.policy)
+            self._refuse_released_labels()
             return
         with Vault.open(self.path) as vault:
             if job.statistic is not None:
@@ -121,7 +122,21 @@ class RunVault:
             draws, seed = planned.draws, planned.seed
             vault.check_release(planned.mechanism, ids, draws=draws, seed=seed, policy=self.policy)
             if not job.has_late_labels:
-                check_labels(vault, self.side, may_be_new=self._may_be_new)
+                check_labels(vault, self.side)
+
+    def _refuse_released_labels(self) -> None:
+        """Raise a `VaultError` if a new label is one that the vault has released under another name."""
+        folder = address_of(self.path).folder
+        for label in Vault.labels(folder) if not (self.scratch or self.policy.compose) else ():
+            with Vault.open(folder / label) as vault:
+                overlap = compared_without_alignment(vault, self.side) or compared(vault, self.side)
+                spent = vault.total(None).epsilon if overlap.same_label else 0.0
+            if spent:
+                raise VaultError(
+                    f"the labels are those that the vault {folder} has as {label!r}, with other names or numbers of "
+                    f"classes maybe, and {overlap.released:,} of them were released: a release of them as "
+                    f"{self.path.name!r} adds its ε to theirs; permit it with --compose (in Python compose=True)"
+                )
 
     def _planned(self) -> Planned:
         """The release of noisy labels."""
@@ -173,7 +188,7 @@ class RunVault:
         """Return true labels of the test records with those that were not known when they were loaded: none here."""
         return labels
 
-    def total(self) -> LedgerTotal:
+    def total(self) -> Spent:
         """Return what the records whose labels are in the weights have spent by now, and note it.
 
         They are the training records; in a run that started from others all that the vault has released. What people
@@ -184,18 +199,19 @@ class RunVault:
         with Vault.open(self.path) as vault:
             return self._noted(vault.total(None if self._continues else self.records.training_ids))
 
-    def _noted(self, total: LedgerTotal) -> LedgerTotal:
+    def _noted(self, total: Spent) -> Spent:
         """Note in the run's folder where the vault is, what the records have spent and the ledger's head.
 
         The note outlives the vault's absence: a page that cannot reach the vault shows what was noted.
         """
         planned = self._planned()
         with Vault.open(self.path) as vault:
-            head = vault.head()
+            head, identity = vault.head(), vault.identity
         content = {
             "release": describe_release(str(planned.mechanism), planned.draws, planned.seed),
             **({"statistics": self._statistics} if self._statistics else {}),
             **({} if self._statistics_before is None else {"statistics_before": self._statistics_before}),
+            "identity": identity,
             "head": head,
             "epsilon": as_json(total.epsilon),
             "delta": total.delta,
@@ -213,38 +229,24 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
     """Return the vault of a run, checked against the label party's policy; nothing is stored or drawn yet.
 
     A run that was begun goes on with its vault, and one that starts from an earlier run with the vault of that one.
-    Otherwise it is the vault that was named, or the one in the place that holds the run's training records with the
-    same labels, or a new one. A second vault for records that another one has released is refused, unless the policy
-    permits composing.
+    Otherwise it is the label of the vault that holds the run's training records with the same values, or a new label.
     """
-
-    def at(path: Path) -> RunVault:
-        return RunVault(setup, side, path, choice.policy, may_be_new=choice.may_be_new)
-
-    run = setup.run
+    run, scratch = setup.run, choice.scratch
+    own = run.label / "vault"
     if not setup.job.releases:
-        return at(run.label / "vault")
+        return RunVault(setup, side, own, choice.policy, scratch=scratch)
     begun, origin = begun_with(run, choice.named), run.origin(LABEL_PARTY)
     if begun is not None:
-        chosen = at(begun)
+        path = begun
     elif origin is not None and origin.ledgered is not None:
-        chosen = at(_continued(origin.ledgered, choice.named))
-    elif choice.scratch:
-        chosen = at(run.label / "vault")
-    elif choice.named is not None:
-        chosen = at(choice.named)
-        if choice.place is not None and not chosen.policy.compose:
-            _refuse_second_vault(chosen, choice.place)
-    elif choice.place is None:
-        chosen = at(run.label / "vault")
+        path = _continued(origin.ledgered, choice.named)
     else:
-        chosen = at(_found(at(run.label / "vault"), choice.place))
-        if not chosen.policy.compose:
-            _refuse_people_of_another_vault(chosen, vaults_in(choice.place))
-    chosen.scratch = choice.scratch
-    if Vault.exists(chosen.path) and is_scratch(chosen.path) != choice.scratch:
-        kind = "counts in totals" if choice.scratch else "is that of a scratch run"
-        remedy = "leave --scratch out" if choice.scratch else "add --scratch"
+        path = choice.named or (own if scratch else the_vault())
+        path = path if scratch else _label_in(path, setup.job, side, is_named=choice.named is not None)
+    chosen = RunVault(setup, side, path, choice.policy, scratch=scratch)
+    if Vault.exists(chosen.path) and is_scratch(chosen.path) != scratch:
+        kind = "counts in totals" if scratch else "is that of a scratch run"
+        remedy = "leave --scratch out" if scratch else "add --scratch"
         raise VaultError(f"the vault {chosen.path} {kind}: {remedy}, or train anew with another --out")
     chosen.check()
     if setup.search is None:  # between the runs of a search a peer waits, and could measure it
@@ -257,10 +259,9 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
 def for_public_labels(setup: RunSetup, choice: VaultChoice) -> VaultChoice:
     """Return the choice for a run in one process: labels that come with tpsl are public, so it is a scratch run.
 
-    It is none if a vault or another place is named, or if it goes on, or starts from a run, with a vault that counts.
+    It is none if a vault is named, or if it goes on, or starts from a run, with a vault that counts.
     """
-    is_named = choice.named is not None or choice.place not in (None, default_place())
-    if is_named or not isinstance(setup.job.data, FlightsData | SyntheticData):
+    if choice.named is not None or not isinstance(setup.job.data, FlightsData | SyntheticData):
         return choice
     origin = setup.run.origin(LABEL_PARTY)
     ledgered = origin.ledgered if origin else None
@@ -277,18 +278,23 @@ def is_scratch(vault: Path) -> bool:
 def begun_with(run: RunFolder, named: Path | None) -> Path | None:
     """Return the vault of a run that has released labels already; None for a new run, or if its vault is not there."""
     noted = run.noted_ledger()
-    own = run.label / "vault"
-    begun = Path(noted["vault"]) if noted else own
+    begun = _where_it_is(Path(noted["vault"])) if noted else run.label / "vault"
     if not Vault.exists(begun):
         return None
-    if named is not None and noted and begun.resolve() != named.resolve():
+    if named is not None and noted and address_of(begun).folder.resolve() != address_of(named).folder.resolve():
         raise RunError(f"{run.path}: this run was begun with the vault {begun}, not with {named}; choose another --out")
     return None if named is not None and not noted else begun
 
 
+def _where_it_is(vault: Path) -> Path:
+    """Return where the label is that was at this path, if the vault was moved."""
+    moved = the_vault() / vault.name
+    return moved if not Vault.exists(vault) and Vault.exists(moved) else vault
+
+
 def _continued(earlier: Ledgered, named: Path | None) -> Path:
     """The vault of the run that training starts from: its ledger adds up what old and new records spend."""
-    path = Path(earlier.vault) if named is None else named
+    path = _where_it_is(Path(earlier.vault)) if named is None else named
     if not Vault.exists(path):
         raise VaultError(f"the run that training starts from has released from the vault {path}, which is not there")
     with Vault.open(path) as vault:
@@ -300,88 +306,39 @@ def _continued(earlier: Ledgered, named: Path | None) -> Path:
     return path
 
 
-def _found(run: RunVault, place: Path) -> Path:
-    """The one vault in the place that holds the run's records, or counts people where they are new, or a new path."""
-    overlaps = _overlaps(run, vaults_in(place))
-    are_new = run.records.ids_are_new  # then ids tell the alignment, and labels decide nothing that others see
-    same = [vault for vault, overlap in overlaps.items() if overlap.same or (are_new and overlap.known)]
-    what = "the training records are in"
-    if are_new and not same:
-        same, what = list(_counting_people(run, vaults_in(place))), "people are counted by"
-    if len(same) > 1:
-        raise VaultError(f"{what} several vaults: {_listed(same)}; choose one with --vault FOLDER")
-    if same:
-        return same[0]
-    for vault, overlap in overlaps.items():
-        if overlap.differing:
-            raise VaultError(overlap.difference(vault))
-    return free_name(place, vault_name(run.job))
+def _label_in(path: Path, job: Job, side: LabelSide, *, is_named: bool) -> Path:
+    """The label of a vault that holds the run's records with the same values, or a path for a new one.
 
-
-def _refuse_second_vault(run: RunVault, place: Path) -> None:
-    """Refuse a named vault for records that another one has released, if it would release them again."""
-    named = run.path
-    own = _overlaps(run, [named]).get(named) if Vault.exists(named) else None
-    if own is not None and own.released == len(run.records.train):
-        return
-    others = {path.resolve(): path for path in (*vaults_in(place), *vaults_in(named.parent))}
-    others.pop(named.resolve(), None)
-    _refuse_people_of_another_vault(run, others.values())
-    which = f"of the {len(run.records.train):,} training records"
-    released = {
-        vault: overlap.released for vault, overlap in _overlaps(run, others.values()).items() if overlap.similar
-    }
-    if run.records.ids_are_new:
-        which, released = "records, which may be about the same people,", _counting_people(run, others.values())
-    for vault, count in released.items():
-        if count:
-            raise VaultError(
-                f"{count:,} {which} were released by the vault {vault}, so a release by {named} would add its ε to "
-                "theirs; use that vault, or permit a second release with --compose (in Python compose=True)"
-            )
-
-
-def _refuse_people_of_another_vault(run: RunVault, others: Iterable[Path]) -> None:
-    """Refuse to release labels that another vault has released under the ids of an alignment, or without one."""
-    for path in others:
-        with Vault.open(path) as vault:
-            overlap = compared_without_alignment(vault, run.side) if vault.classes == run.records.classes else None
-        if overlap is not None and overlap.similar and overlap.released:
-            raise VaultError(
-                f"{overlap.released:,} labels of the same people were released by the vault {path}, "
-                f"{'without' if run.records.ids_are_new else 'in'} an alignment of mode label-only, so a release by "
-                f"{run.path} would add its ε to theirs; permit a second release with --compose (in Python compose=True)"
-            )
-
-
-def _counting_people(run: RunVault, vaults: Iterable[Path]) -> dict[Path, int]:
-    """The vaults that count what people spend, with labels of as many classes, and how many records each released."""
-    found = {}
-    for path in vaults:
-        with Vault.open(path) as vault:
-            if vault.counts_people and vault.classes == run.records.classes:
-                found[path] = sum(count for releases, count in vault.ways_out() if releases)
-    return found
-
-
-def _overlaps(run: RunVault, vaults: Iterable[Path]) -> dict[Path, Overlap]:
-    """What each vault with labels of as many classes has in common with the run's training records."""
-    found = {}
-    for path in vaults:
-        with Vault.open(path) as vault:
-            if vault.classes == run.records.classes:
-                found[path] = run.compared_with(vault)
-    return found
+    A label of the same name that knows none of the records gets them, and so does the only label of a vault that was
+    named. One that knows them with a few other values has to be corrected first.
+    """
+    folder, named = address_of(path)
+    if named is not None or not (is_vault(folder) or folder == the_vault()):
+        return path  # a label that is named, or the first one of a new vault
+    records, name, overlaps = side.records, vault_name(job), dict[str, Overlap]()
+    for label in Vault.labels(folder):
+        with Vault.open(folder / label) as vault:
+            if vault.classes == records.classes and vault.counts_people == records.ids_are_new:
+                overlaps[label] = compared(vault, side)
+    # Where ids are new they tell the alignment, and labels decide nothing that others see: people are counted together.
+    found = [label for label, overlap in overlaps.items() if overlap.same or records.ids_are_new]
+    only = set(overlaps) if is_named and len(Vault.labels(folder)) == 1 else set()
+    found += [label for label in overlaps if label in {name, *only} and not overlaps[label].known]
+    if found:
+        return folder / (name if name in found else found[0])
+    for label, overlap in overlaps.items():
+        if overlap.same_label and 2 * overlap.differing < overlap.known:
+            raise VaultError(overlap.difference(folder / label))
+    taken = set(Vault.labels(folder))
+    return folder / next(
+        each for each in chain([name], (f"{name}-{number}" for number in count(2))) if each not in taken
+    )
 
 
 def vault_name(job: Job) -> str:
-    """A name that says what a vault holds: the data and the label."""
+    """A name that says what a label is of: the data and the column."""
     data = job.data
     label: str = data.task if isinstance(data, FlightsData) else ""
     if isinstance(data, TableData):
         label = data.label.label or "membership"
     return "-".join(filter(None, [data.source, re.sub(r"[^\w.-]+", "-", label).strip("-.")]))
-
-
-def _listed(vaults: Iterable[Path]) -> str:
-    return ", ".join(map(str, vaults))

@@ -10,7 +10,7 @@ import torch
 from tpsl.data.order import Rows
 from tpsl.party.label_party import LabelParty
 from tpsl.training.job import Job
-from tpsl.vault import LedgerTotal, NoisyLabels
+from tpsl.vault import NoisyLabels, Spent
 from tpsl.vault.received import received_labels
 from tpsl.workers import Workers
 
@@ -25,7 +25,7 @@ class VaultOfFirst:
     def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
         """Do nothing: the label party has had them from the beginning."""
 
-    def total(self) -> LedgerTotal:
+    def total(self) -> Spent:
         """Raise: the first worker writes the result."""
         raise RuntimeError("only the first worker of the label party has its vault")
 

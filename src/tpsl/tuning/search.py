@@ -45,7 +45,6 @@ from tpsl.tuning.shared_parts import (
 )
 from tpsl.tuning.shared_records import SharedRecords
 from tpsl.tuning.space import default_space, jobs_of
-from tpsl.vault import NO_LIMITS, Vault
 
 _MAY_BE_LOST = 60.0
 """Seconds: a configuration that takes less is trained again if the search was interrupted before its end."""
@@ -79,7 +78,7 @@ def tune(
     if isinstance(vault, HandedLabels):
         released = Released.of_handed(vault)
     else:
-        released = _released(replace(setup, job=jobs[0]), data, vault or VaultChoice())
+        released = _released(replace(setup, job=jobs[0]), data, vault or VaultChoice(scratch=True))
     check_release(out, released.noisy)
     trials = trials_of(jobs, out)
     handed = vault if isinstance(vault, HandedLabels) else None
@@ -97,9 +96,10 @@ def tune(
 def _released(setup: RunSetup, data: Dataset, choice: VaultChoice) -> Released:
     """Return the one release of a search, from the vault that is found for it."""
     own = setup.run.path / "vault"
-    if choice.named is None and (choice.place is None or Vault.exists(own)):
-        choice = replace(choice, named=own, policy=choice.policy or NO_LIMITS)
+    if choice.scratch and choice.named is None:
+        choice = replace(choice, named=own)
     chosen = choose_vault(setup, data.label_side, choice)
+    chosen.store()
     noisy, total = noisy_labels_for(setup.job, data.label_side, chosen.path, setup.watching.notice, chosen.policy)
     return Released(noisy, total, chosen.path)
 

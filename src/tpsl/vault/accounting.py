@@ -1,66 +1,387 @@
-"""What has been spent: computed from what each record was really released under, not from a sum over ledger entries."""
+"""What has been spent: computed from what each record was really released under, not from a sum over ledger entries.
 
-import sqlite3
-from collections.abc import Iterable
-from itertools import pairwise
-from pathlib import Path
+A record spends what all releases of its label cost together, and those of labels of the vault that are the same one
+under other names (`tpsl.vault.agreement`). Exact sums are made once for each *history*, the releases that a record was
+part of: records share few histories. A unit (for example a user) spends what all its records do.
+
+People come again under new ids in a label of records that alignments have made. Each alignment makes new records, with
+ids ALIGNMENT-NUMBER. Whom a record is about is known to the label party only if it knows the record; but a label is
+drawn for every record, and says something about whomever it is about. Whoever is in one alignment may be in every
+other, known there or not. So a person has spent what its unit has in one alignment (its record, where records have no
+units), and in each other alignment what the unit has that spent most there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from tpsl.vault import ledger
-from tpsl.vault.blocks import count_records, read_blocks
-from tpsl.vault.ledger import LargestUnit, Ledger, Spent
-from tpsl.vault.people import largest_person
-from tpsl.vault.spill_file import TextParts
+from tpsl.mechanisms import compose
+from tpsl.spill import RowParts
+from tpsl.vault import agreement, coverage, ledger
+from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, has_units, ids_between, read_blocks
+from tpsl.vault.cost import Spent, total
+from tpsl.vault.coverage import History, Mask, PositionSet
+from tpsl.vault.id_index import find_positions
+from tpsl.vault.ledger import Entry, Ledger, Series
+from tpsl.vault.planned import Charge
+from tpsl.vault.store import Store
 from tpsl.vault.texts import HashKey, Texts
-from tpsl.vault.totals import Releases, ReleasesOfEach, ways_out
-from tpsl.vault.units import UnitKind, UnitRows, largest_unit
 
+Releases = tuple[Entry, ...]
+"""The releases that a record was part of, oldest first."""
+_Numbers = npt.NDArray[np.int64]
 _RECORDS_AT_ONCE = 1 << 22
+_TEXT = pa.large_string()
+_SPACE = pa.scalar(" ", _TEXT)
+_NONE = Texts.of([])
 
 
-def account(connection: sqlite3.Connection, folder: Path) -> Ledger:
-    """The ledger with its totals, from one state of the vault; time is linear in the records, memory bounded."""
-    entries, records = ledger.read_entries(connection), count_records(connection)
-    has_units = any(entry.details.get("units_digest") for entry in entries)
-    unit = _largest_unit(connection, folder, records) if has_units else None
-    if entries[0].details.get("counts_people") and records:
-        unit = largest_person(connection, records)
-    spent = _spent(ways_out(connection))
-    return Ledger(int(entries[0].details["classes"]), records, entries, spent, unit)
+class Histories:
+    """Under which releases each record of a label went out: numbered histories, and the number of each record's.
 
-
-def _spent(ways: Iterable[tuple[Releases, int]]) -> tuple[Spent, ...]:
-    """Counts by what was released, so that records of several releases in one series appear together."""
-    merged: dict[tuple[ledger.Series, ...], tuple[Releases, int]] = {}
-    for history, count in ways:
-        if history:
-            series = tuple(sorted((entry.series for entry in history), key=repr))
-            first, before = merged.get(series, (history, 0))
-            merged[series] = (first, before + count)
-    spent = [ledger.spent_under(history, count) for history, count in merged.values()]
-    return tuple(sorted(spent, key=lambda part: (-part.epsilon, -part.delta, part.released_under)))
-
-
-def _largest_unit(connection: sqlite3.Connection, folder: Path, records: int) -> LargestUnit:
-    """Find the unit that spent most; sums are exact: the records of a unit are counted by history.
-
-    Units are taken in parts, by their hashes, so that memory is bounded.
+    The releases of `others` count too, of records with the same ids.
     """
-    kinds: set[UnitKind] = set()
-    releases, key, parts = ReleasesOfEach(connection), HashKey.random(), -(-records // _RECORDS_AT_ONCE)
-    with TextParts(folder, parts) as whom:
-        for block, index_of in zip(read_blocks(connection), releases.by_chunk(), strict=True):
-            history_of = index_of.astype(np.int64)
-            given = Texts.empty(len(block)) if block.units is None else block.units
-            part_of = (given.hashes(key) % np.uint64(parts)).astype(np.uint16)
-            rows = np.argsort(part_of, kind="stable")
-            units, ends = given.take(rows), np.cumsum(np.bincount(part_of, minlength=parts)).tolist()
-            for part, (start, end) in enumerate(pairwise([0, *ends])):
-                whom.write(part, units.part(start, end), history_of[rows[start:end]])
-        histories = releases.histories()
-        for units, history_of in whom.read():
-            unit_of, count = units.numbered()
-            counted = UnitRows.counted(unit_of, history_of, len(histories))
-            kinds |= counted.kinds(np.zeros(count, np.int64)).get(0, set())
-    return largest_unit(kinds, histories)
+
+    def __init__(self, store: Store, others: Iterable[Store] = ()) -> None:
+        self._store, self._numbers = store, dict[History, int]({(): 0})
+        self._entries = dict[int, Entry]()
+        self._others = [(other, *_by_position(other)) for other in others]
+
+    def of_chunk(self, chunk: int, mask: Mask | None = None) -> npt.NDArray[np.uint32]:
+        """The number of the history of each record of a chunk, or of those that a mask chooses, in order."""
+        records = max(0, min(CHUNK, count_records(self._store) - chunk * CHUNK))
+        index, found = coverage.chunk_histories(self._store, chunk)
+        chosen = slice(records) if mask is None else np.flatnonzero(mask[:records])
+        # Only histories that occur are numbered: with [0, 5, 5] they are 0 and 5, and the records' [0, 1, 1].
+        occurring, index = coverage.numbered(index[chosen], len(found))
+        ids = ids_between(self._store, chunk * CHUNK, chunk * CHUNK + records) if self._others else None
+        ids = ids if ids is None or mask is None else ids.take(mask[:records])
+        return self._numbered(index, [found[number] for number in occurring.tolist()], ids)
+
+    def _numbered(self, index: _Numbers, found: list[History], ids: Texts | None) -> npt.NDArray[np.uint32]:
+        """Number the histories of records with these ids, with the releases of the other labels."""
+        for other, history_of, theirs in self._others:
+            positions = find_positions(other, ids or _NONE)
+            # 0 is the history without releases, also of records that the other label does not have.
+            column = np.where(positions >= 0, history_of[positions], 0) if len(history_of) else 0
+            pairs, index = np.unique(index * len(theirs) + column, return_inverse=True)
+            found = [(*found[pair // len(theirs)], *theirs[pair % len(theirs)]) for pair in pairs.tolist()]
+        numbers = [self._numbers.setdefault(tuple(sorted(history)), len(self._numbers)) for history in found]
+        return np.array(numbers, np.uint32)[index]
+
+    def counted(self, wanted: PositionSet | None = None, new: Texts | None = None) -> list[tuple[Releases, int]]:
+        """Under which releases these records went out, and how many went out like that; None: all records.
+
+        `new` are records that the label does not have yet, and others may have.
+        """
+        counts = Counter[int]()
+        if new is not None:
+            counts.update(self._numbered(np.zeros(len(new), np.int64), [()], new).tolist())
+        chunks = range(chunk_count(count_records(self._store))) if wanted is None else wanted.chunks()
+        for chunk in chunks:
+            counts.update(_counted(self.of_chunk(chunk, None if wanted is None else wanted.mask(chunk))))
+        releases = self.releases()
+        return [(releases[number], counts[number]) for number in sorted(counts)]
+
+    def releases(self) -> list[Releases]:
+        """The releases of each history by its number, of the chunks that were asked for; the first has none."""
+        missing = {entry for history in self._numbers for entry in history} - self._entries.keys()
+        if missing:
+            self._entries |= ledger.read_numbered(self._store, missing)
+        return [tuple(self._entries[entry] for entry in history) for history in self._numbers]
+
+    def without(self, series: Series | None, wanted: PositionSet) -> tuple[PositionSet, Counter[tuple[str, ...]]]:
+        """The wanted records that a series of this label does not cover, and how many of them have which others."""
+        missing, elsewhere = PositionSet(), Counter[tuple[str, ...]]()
+        for chunk, mask in wanted.masks():
+            index, releases = self.of_chunk(chunk, mask), self.releases()
+            is_own = np.array([self._has(history, series) for history in releases])[index]
+            mask[np.flatnonzero(mask)[is_own]] = False
+            missing.put(chunk, mask)
+            for number, count in _counted(index[~is_own]).items():
+                if number:
+                    elsewhere[tuple(entry.description for entry in releases[number])] += count
+        return missing, elsewhere
+
+    def _has(self, history: Releases, series: Series | None) -> bool:
+        return any(entry.series == series and entry.details["label"] == self._store.label for entry in history)
+
+    def spent(self, wanted: PositionSet, planned: Charge | None = None, new: Texts | None = None) -> Spent:
+        """The most that any of these records has spent, or will have when `planned` is released."""
+        found = Spent()
+        for history, count in self.counted(wanted, new):
+            due = planned is not None and not self._has(history, planned.series)
+            found = found.joined(spent_under([*history, *([planned] if planned is not None and due else [])], count))
+        return found
+
+
+def _counted(numbers: npt.NDArray[np.uint32]) -> dict[int, int]:
+    """How often each number occurs."""
+    counts = np.bincount(numbers)
+    return {number: int(counts[number]) for number in np.flatnonzero(counts).tolist()}
+
+
+def _by_position(store: Store) -> tuple[_Numbers, list[History]]:
+    """The number of the history of each record of a label, and the histories; the first has no releases."""
+    found = Histories(store)
+    chunks = range(chunk_count(count_records(store)))
+    numbers = np.concatenate([np.zeros(0, np.int64), *(found.of_chunk(chunk) for chunk in chunks)])
+    return numbers.astype(np.int64), list(found._numbers)
+
+
+def spent_under(parts: Iterable[Charge], records: int) -> Spent:
+    """What all of these releases together cost the same records."""
+    parts = list(parts)
+    spent = compose(part.cost for part in parts)
+    under = tuple(part.description for part in parts if isinstance(part, Entry))
+    return Spent(spent.epsilon, spent.delta, all(part.private for part in parts), records, released_under=under)
+
+
+class Account:
+    """What the records of a label have spent, as this label and as the same one under other names."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.counts_people = _counts_people(store)
+        self._elsewhere = Spent()
+        by_id = []
+        for label in agreement.same_as(store):
+            other = replace(store, label=label.number)
+            if self.counts_people or label.counts_people:
+                # Which record is whose is not known by ids: everybody may have spent the most of the other label.
+                self._elsewhere = self._elsewhere.plus(_largest(other, label.counts_people))
+            else:
+                by_id.append(other)
+        self.histories = Histories(store, by_id)
+
+    def spent(self, wanted: PositionSet, planned: Charge | None = None, new: Texts = _NONE) -> Spent:
+        """The most that any of these records has spent, or will have when `planned` is released.
+
+        `new` are further records that the label does not have yet; of a label that counts people it is what anybody has
+        spent over all alignments whom one of the records may be about.
+        """
+        if self.counts_people:
+            found = total_of_people(self._store, wanted.positions(), planned, new)
+        else:
+            found = self.histories.spent(wanted, planned, new)
+        return found.plus(self._elsewhere)
+
+    def conflicts(self, wanted: PositionSet, series: Series | None) -> Counter[tuple[str, ...]]:
+        """How many of these records, which a series does not cover, have which other releases."""
+        missing, elsewhere = self.histories.without(series, wanted)
+        if self._elsewhere.epsilon and len(missing) > elsewhere.total():
+            elsewhere[("another label of the vault that is the same",)] += len(missing) - elsewhere.total()
+        return elsewhere
+
+    def ledger(self) -> Ledger:
+        """The ledger with its totals, from one state of the vault; time is linear in the records, memory bounded."""
+        store = self._store
+        entries, records = ledger.read_entries(store), count_records(store)
+        own = [entry for entry in entries if entry.details.get("label") == store.label]
+        if self.counts_people and records:
+            unit: Spent | None = total_of_people(store, np.arange(records)).plus(self._elsewhere)
+        else:
+            unit = self._largest_unit() if any(entry.details.get("units_digest") for entry in own) else None
+        merged: dict[tuple[Series, ...], tuple[Releases, int]] = {}
+        for history, count in self.histories.counted():
+            if history or self._elsewhere.epsilon:  # records of several releases in one series appear together
+                series = tuple(sorted((entry.series for entry in history), key=repr))
+                first, before = merged.get(series, (history, 0))
+                merged[series] = (first, before + count)
+        spent = [spent_under(history, count).plus(self._elsewhere) for history, count in merged.values()]
+        spent.sort(key=lambda part: (-part.epsilon, -part.delta, part.released_under))
+        label, same = agreement.label_numbered(store), tuple(other.number for other in agreement.same_as(store))
+        found = Ledger(label.number, label.name, label.classes, records, entries, tuple(spent), unit, same)
+        return replace(found, all_labels=self._all_labels())
+
+    def _all_labels(self) -> Spent | None:
+        """The most that any record of the label has spent over all labels of the vault; None if there is no other."""
+        labels = [label for label in agreement.labels_of(self._store).values() if label.number != self._store.label]
+        if not labels:
+            return None
+        by_id = [label for label in labels if not (self.counts_people or label.counts_people)]
+        histories = Histories(self._store, [replace(self._store, label=label.number) for label in by_id])
+        wanted = PositionSet.up_to(count_records(self._store))
+        found = total_of_people(self._store, wanted.positions()) if self.counts_people else histories.spent(wanted)
+        for label in labels:
+            if label not in by_id:
+                found = found.plus(_largest(replace(self._store, label=label.number), label.counts_people))
+        return found
+
+    def _largest_unit(self) -> Spent:
+        """Find the unit that spent most; sums are exact: the records of a unit are counted by history.
+
+        Units are taken in parts, by their hashes, so that memory is bounded.
+        """
+        kinds: set[UnitKind] = set()
+        key, parts = HashKey.random(), -(-count_records(self._store) // _RECORDS_AT_ONCE)
+        with RowParts(self._store.folder, parts) as whom:
+            for chunk, block in enumerate(read_blocks(self._store)):
+                history_of = self.histories.of_chunk(chunk).astype(np.int64)
+                given = Texts.empty(len(block)) if block.units is None else block.units
+                whom.write(given.hashes(key) % np.uint64(parts), given.terminated, history_of)
+            releases = self.histories.releases()
+            for units, history_of in whom.parts():
+                unit_of, count = Texts(units).numbered()
+                counted = UnitRows.counted(unit_of, history_of, len(releases))
+                kinds |= counted.kinds(np.zeros(count, np.int64)).get(0, set())
+        return largest_unit(kinds, releases).plus(self._elsewhere)
+
+
+def _counts_people(store: Store) -> bool:
+    return agreement.label_numbered(store).counts_people
+
+
+def _largest(store: Store, counts_people: bool) -> Spent:
+    """The most that any record of a label, or anybody, has spent by its releases alone."""
+    wanted = PositionSet.up_to(count_records(store))
+    return total_of_people(store, wanted.positions()) if counts_people else Histories(store).spent(wanted)
+
+
+UnitKind = frozenset[tuple[int, int]]
+"""What a unit's records were part of: (number of a history, how many of its records have it). Units of a kind spend
+the same, so exact arithmetic is done once for all of them."""
+
+
+class UnitRows(NamedTuple):
+    """What units have: rows ordered by unit, each with a history and how many of the unit's records had it."""
+
+    unit: _Numbers
+    history: _Numbers
+    records: _Numbers
+
+    @classmethod
+    def counted(cls, unit_of: _Numbers, history_of: _Numbers, histories: int) -> Self:
+        """Count records, of each of which the unit and the history are given by number."""
+        found, counts = np.unique(unit_of * histories + history_of, return_counts=True)
+        return cls(found // histories, found % histories, counts)
+
+    def kinds(self, group_of: _Numbers) -> dict[int, set[UnitKind]]:
+        """The kinds of units that each group of units has.
+
+        Most units have a single row, and few such rows differ but for the unit.
+        """
+        found = defaultdict[int, set[UnitKind]](set)
+        unit, history, records = self
+        alone = np.bincount(unit, minlength=len(group_of))[unit] == 1
+        count, most = int(history.max(initial=0)) + 1, int(records.max(initial=0)) + 1
+        # One number for (group, history, records): with count = 3 and most = 10, (2, 1, 7) is (2 * 3 + 1) * 10 + 7.
+        for code in np.unique((group_of[unit] * count + history)[alone] * most + records[alone]).tolist():
+            found[code // most // count].add(frozenset([(code // most % count, code % most)]))
+        several = zip(*(part[~alone].tolist() for part in self), strict=True)
+        for one, rows in groupby(several, key=itemgetter(0)):
+            found[int(group_of[one])].add(frozenset((at, many) for _, at, many in rows))
+        return found
+
+
+def largest_unit(kinds: Iterable[UnitKind], histories: Sequence[Sequence[Charge]]) -> Spent:
+    """Return what the unit of one of these kinds spends that spends most; `histories` are the releases of a record.
+
+    How many of the unit's records are in one statistic matters: they share its noise. So records are counted by series.
+    """
+    units = (_unit([(histories[history], count) for history, count in kind]) for kind in kinds)
+    return max(units, key=lambda unit: (unit.epsilon, unit.delta, unit.records))
+
+
+def _unit(parts: Sequence[tuple[Sequence[Charge], int]]) -> Spent:
+    """What a unit spends that has this number of records with each of some histories."""
+    records: dict[object, tuple[Charge, int]] = {}
+    for history, count in parts:
+        for release in history:
+            which = (release.series, release.details["label"]) if isinstance(release, Entry) else release.series
+            records[which] = (release, records.get(which, (release, 0))[1] + count)
+    spent = compose(release.cost_of(count) for release, count in records.values())
+    private = all(release.private for release, _ in records.values())
+    return Spent(spent.epsilon, spent.delta, private, sum(count for _, count in parts), "unit")
+
+
+def total_of_people(store: Store, positions: _Numbers, planned: Charge | None = None, new: Texts = _NONE) -> Spent:
+    """The most that anybody has spent, or will have when `planned` is released, whom one of some records is about.
+
+    The records are those at `positions`, and new ones.
+    """
+    histories = Histories(store)
+    chunks = range(chunk_count(count_records(store)))
+    index_of = np.concatenate([np.zeros(0, np.int64), *(histories.of_chunk(chunk) for chunk in chunks)]).astype(
+        np.int64
+    )
+    releases = histories.releases()
+    unit_of, alignment_of = _units(store, new)
+    charges: list[Sequence[Charge]] = list(releases)
+    asked = np.arange(len(unit_of)) >= len(index_of)
+    asked[positions] = True
+    released = np.flatnonzero(index_of)
+    units, numbers = [unit_of[released]], [index_of[released]]
+    if planned is not None:
+        drawn = np.array([any(entry.series == planned.series for entry in history) for history in releases])
+        due = asked.copy()
+        due[: len(index_of)] &= ~drawn[index_of]
+        units.append(unit_of[due])
+        numbers.append(np.full(len(units[-1]), len(charges)))
+        charges.append([planned])
+    is_asked = np.zeros(len(alignment_of), np.bool_)
+    is_asked[unit_of[asked]] = True
+    rows = UnitRows.counted(np.concatenate(units), np.concatenate(numbers), len(charges))
+    of_all = rows.kinds(alignment_of)
+    of_asked = UnitRows(*(part[is_asked[rows.unit]] for part in rows)).kinds(alignment_of)
+    largest = [{name: largest_unit(kinds, charges) for name, kinds in each.items()} for each in (of_all, of_asked)]
+    for name in np.unique(alignment_of[is_asked]).tolist():
+        largest[1].setdefault(name, Spent())  # nothing of theirs was released there
+    private = all(
+        release.private for kinds in of_all.values() for kind in kinds for at, _ in kind for release in charges[at]
+    )
+    found = _over_alignments(*largest)
+    return replace(found, private=private)
+
+
+def _units(store: Store, new: Texts) -> tuple[_Numbers, _Numbers]:
+    """Number the units of each alignment: return that of each record, new ones last, and the alignment of each unit."""
+    ids, units_given, whom = [], has_units(store), []
+    for block in read_blocks(store):
+        ids.append(_alignment(block.ids.to_arrow()))
+        if units_given:
+            whom.append(_whom(block))
+    names = _encoded([*ids, _alignment(new.to_arrow())])
+    alignments = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    if not units_given:
+        return np.arange(len(alignments)), alignments  # each record is a unit of its own
+    whom.append(new.to_arrow())
+    units = _encoded([pc.binary_join_element_wise(names.indices.cast(_TEXT), pa.concat_arrays(whom), _SPACE)])
+    unit_of = units.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    alignment_of = np.zeros(len(units.dictionary), np.int64)
+    alignment_of[unit_of] = alignments
+    return unit_of, alignment_of
+
+
+def _alignment(ids: pa.Array) -> pa.Array:
+    """The name of the alignment in each id."""
+    return pc.utf8_rtrim(ids, "0123456789")
+
+
+def _whom(block: Block) -> pa.Array:
+    """Whom each record is about: its unit, or itself in a vault without units."""
+    return (block.ids if block.units is None else block.units).to_arrow()
+
+
+def _encoded(parts: list[pa.Array]) -> pa.DictionaryArray:
+    return pa.concat_arrays(parts).dictionary_encode()
+
+
+def _over_alignments(of_all: Mapping[int, Spent], of_asked: Mapping[int, Spent]) -> Spent:
+    """Add to what is largest among those who are asked for in one alignment the largest of all others; the most."""
+    sums = [Spent(who="person")]
+    for name, one in of_asked.items():
+        parts = [one, *(each for other, each in of_all.items() if other != name)]
+        epsilon, delta = total(part.epsilon for part in parts), total(part.delta for part in parts)
+        sums.append(Spent(epsilon, delta, True, sum(part.records for part in parts), "person"))
+    return max(sums, key=lambda unit: (unit.epsilon, unit.delta, unit.records))

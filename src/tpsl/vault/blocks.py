@@ -4,7 +4,6 @@ Records are numbered by position, 0 upwards, in the order in which they came. Id
 two bytes each. The last block grows until it is full; of a record that is there only the label may change.
 """
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString, Self
@@ -12,7 +11,9 @@ from typing import Any, LiteralString, Self
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.spill import SortedRows
 from tpsl.vault.errors import VaultError
+from tpsl.vault.store import Store
 from tpsl.vault.texts import Texts
 
 CHUNK = 65_536
@@ -26,11 +27,12 @@ Positions = npt.NDArray[np.int64]
 
 SCHEMA = """
 CREATE TABLE blocks (
-    chunk INTEGER PRIMARY KEY, records INTEGER NOT NULL, labels BLOB NOT NULL, ids BLOB NOT NULL, units BLOB
+    label INTEGER NOT NULL, chunk INTEGER NOT NULL, records INTEGER NOT NULL, labels BLOB NOT NULL, ids BLOB NOT NULL,
+    units BLOB, UNIQUE (label, chunk)
 );
 CREATE TRIGGER blocks_stay BEFORE DELETE ON blocks BEGIN SELECT RAISE(ABORT, 'records are never deleted'); END;
 CREATE TRIGGER blocks_fixed BEFORE UPDATE ON blocks
-    WHEN NEW.chunk <> OLD.chunk OR substr(NEW.ids, 1, length(OLD.ids)) <> OLD.ids
+    WHEN NEW.label <> OLD.label OR NEW.chunk <> OLD.chunk OR substr(NEW.ids, 1, length(OLD.ids)) <> OLD.ids
         OR substr(NEW.units, 1, length(OLD.units)) IS NOT OLD.units
     BEGIN SELECT RAISE(ABORT, 'only the label of a record may change'); END;
 """
@@ -69,9 +71,11 @@ class Block:
         )
 
 
-def count_records(connection: sqlite3.Connection) -> int:
+def count_records(store: Store) -> int:
     """The number of records; positions are 0 .. count - 1."""
-    row = connection.execute("SELECT chunk, records FROM blocks ORDER BY chunk DESC LIMIT 1").fetchone()
+    row = store.execute(
+        "SELECT chunk, records FROM blocks WHERE label = ? ORDER BY chunk DESC LIMIT 1", (store.label,)
+    ).fetchone()
     return 0 if row is None else int(row[0]) * CHUNK + int(row[1])
 
 
@@ -92,9 +96,9 @@ def by_chunk(positions: Positions) -> Iterator[tuple[int, npt.NDArray[np.intp]]]
     yield from zip([int(chunks[0]), *chunks[starts].tolist()], np.split(order, starts), strict=True)
 
 
-def read_block(connection: sqlite3.Connection, chunk: int) -> Block:
+def read_block(store: Store, chunk: int) -> Block:
     """The records of a chunk; a block that is missing or damaged is a `VaultError`."""
-    records, labels, ids, units = _stored(connection, "records, labels, ids, units", chunk)
+    records, labels, ids, units = _stored(store, "records, labels, ids, units", chunk)
     start = chunk * CHUNK
     try:
         block = Block(
@@ -108,104 +112,110 @@ def read_block(connection: sqlite3.Connection, chunk: int) -> Block:
     return block
 
 
-def read_blocks(connection: sqlite3.Connection, first: int = 0) -> Iterator[Block]:
+def read_blocks(store: Store, first: int = 0) -> Iterator[Block]:
     """The records from a position on, block by block."""
-    records = count_records(connection)
+    records = count_records(store)
     for chunk in range(first // CHUNK, chunk_count(records)):
-        block = read_block(connection, chunk)
+        block = read_block(store, chunk)
         yield block.part(max(0, first - chunk * CHUNK), len(block))
 
 
-def has_units(connection: sqlite3.Connection) -> bool:
+def has_units(store: Store) -> bool:
     """Say whether records of the vault have a unit; then every new one needs one."""
-    return connection.execute("SELECT 1 FROM blocks WHERE units IS NOT NULL LIMIT 1").fetchone() is not None
+    return (
+        store.execute("SELECT 1 FROM blocks WHERE label = ? AND units IS NOT NULL LIMIT 1", (store.label,)).fetchone()
+        is not None
+    )
 
 
-def ids_between(connection: sqlite3.Connection, start: int, stop: int) -> Texts:
+def ids_between(store: Store, start: int, stop: int) -> Texts:
     """The ids at positions from `start` to before `stop`, in order, as far as there are any."""
-    stop = min(stop, count_records(connection))
+    stop = min(stop, count_records(store))
     parts = []
     for chunk in range(start // CHUNK, chunk_count(stop)):
-        ids = _ids(connection, chunk)
+        ids = _ids(store, chunk)
         parts.append(ids.part(max(0, start - chunk * CHUNK), min(len(ids), stop - chunk * CHUNK)))
     return Texts.joined(parts)
 
 
-def id_at(connection: sqlite3.Connection, position: int) -> str:
+def id_at(store: Store, position: int) -> str:
     """The id of the record at this position."""
-    return _ids(connection, position // CHUNK)[position % CHUNK]
+    return _ids(store, position // CHUNK)[position % CHUNK]
 
 
-def have_ids(connection: sqlite3.Connection, positions: Positions, ids: Texts) -> npt.NDArray[np.bool_]:
-    """For each of these positions, whether the record there has this id."""
-    same = np.zeros(len(positions), np.bool_)
-    for chunk, rows in by_chunk(positions):
-        same[rows] = _ids(connection, chunk).take(positions[rows] % CHUNK).equal(ids.take(rows))
-    return same
+def ids_in_order(store: Store) -> SortedRows:
+    """All ids in the order of their text, as `Texts.terminated` has them, and their positions; they are read now."""
+
+    def by_chunk() -> Iterator[tuple[Any, Positions]]:
+        for chunk in range(chunk_count(count_records(store))):
+            ids = _ids(store, chunk)
+            yield ids.terminated, chunk * CHUNK + np.arange(len(ids))
+
+    return SortedRows(store.folder, by_chunk)
 
 
-def labels_at(connection: sqlite3.Connection, positions: Positions) -> npt.NDArray[np.int64]:
+def labels_at(store: Store, positions: Positions) -> npt.NDArray[np.int64]:
     """The true label at each of these positions, which must exist."""
     labels = np.empty(len(positions), np.int64)
     for chunk, rows in by_chunk(positions):
-        labels[rows] = _labels(connection, chunk)[positions[rows] % CHUNK]
+        labels[rows] = _labels(store, chunk)[positions[rows] % CHUNK]
     return labels
 
 
-def units_at(connection: sqlite3.Connection, positions: Positions) -> Texts:
+def units_at(store: Store, positions: Positions) -> Texts:
     """The unit at each of these positions, which must exist; an empty text in a vault without units."""
     order, parts = [np.zeros(0, np.intp)], []
     for chunk, rows in by_chunk(positions):
-        block = read_block(connection, chunk)
+        block = read_block(store, chunk)
         units = Texts.empty(len(block)) if block.units is None else block.units
         order.append(rows)
         parts.append(units.take(positions[rows] % CHUNK))
     return Texts.joined(parts).take(np.argsort(np.concatenate(order)))
 
 
-def set_labels(connection: sqlite3.Connection, positions: Positions, labels: npt.NDArray[np.int64]) -> None:
+def set_labels(store: Store, positions: Positions, labels: npt.NDArray[np.int64]) -> None:
     """Store other labels of the records at these positions, inside the running transaction."""
     for chunk, rows in by_chunk(positions):
-        records, stored = _stored(connection, "records, labels", chunk)
+        records, stored = _stored(store, "records, labels", chunk)
         changed = _decoded(stored, records)
         changed[positions[rows] % CHUNK] = labels[rows]
         encoded = _encoded(changed, len(stored) // records)
-        connection.execute("UPDATE blocks SET labels = ? WHERE chunk = ?", (encoded, chunk))
+        store.execute("UPDATE blocks SET labels = ? WHERE label = ? AND chunk = ?", (encoded, store.label, chunk))
 
 
-def append(connection: sqlite3.Connection, classes: int, records: Block) -> None:
+def append(store: Store, classes: int, records: Block) -> None:
     """Append records, inside the running transaction: to the last block until it is full, then in new ones."""
-    first = count_records(connection)
+    first = count_records(store)
     if first + len(records) >= MOST_RECORDS:
         raise VaultError(f"a vault holds fewer than {MOST_RECORDS:,} records")
     if first % CHUNK:
-        last = read_block(connection, first // CHUNK)
+        last = read_block(store, first // CHUNK)
         first, records = first - len(last), Block.joined([last, records])
     for start in range(0, len(records), CHUNK):
         block = records.part(start, min(start + CHUNK, len(records)))
         labels = _encoded(block.labels, 1 if classes <= 256 else 2)
         units = None if block.units is None else block.units.to_bytes()
-        connection.execute(
-            "INSERT INTO blocks VALUES (?, ?, ?, ?, ?) ON CONFLICT (chunk) DO UPDATE SET"
+        store.execute(
+            "INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (label, chunk) DO UPDATE SET"
             " records = excluded.records, labels = excluded.labels, ids = excluded.ids, units = excluded.units",
-            ((first + start) // CHUNK, len(block), labels, block.ids.to_bytes(), units),
+            (store.label, (first + start) // CHUNK, len(block), labels, block.ids.to_bytes(), units),
         )
 
 
-def _stored(connection: sqlite3.Connection, columns: LiteralString, chunk: int) -> Any:
+def _stored(store: Store, columns: LiteralString, chunk: int) -> Any:
     """Columns of a block as they are stored; a block that is missing is a `VaultError`."""
-    row = connection.execute(f"SELECT {columns} FROM blocks WHERE chunk = ?", (chunk,)).fetchone()  # noqa: S608
+    row = store.execute(f"SELECT {columns} FROM blocks WHERE label = ? AND chunk = ?", (store.label, chunk)).fetchone()  # noqa: S608
     if row is None:
         raise VaultError(f"records are missing between positions {chunk * CHUNK} and {(chunk + 1) * CHUNK}")
     return row
 
 
-def _ids(connection: sqlite3.Connection, chunk: int) -> Texts:
-    return Texts.from_bytes(_stored(connection, "ids", chunk)[0])
+def _ids(store: Store, chunk: int) -> Texts:
+    return Texts.from_bytes(_stored(store, "ids", chunk)[0])
 
 
-def _labels(connection: sqlite3.Connection, chunk: int) -> npt.NDArray[np.int64]:
-    records, labels = _stored(connection, "records, labels", chunk)
+def _labels(store: Store, chunk: int) -> npt.NDArray[np.int64]:
+    records, labels = _stored(store, "records, labels", chunk)
     return _decoded(labels, records)
 
 

@@ -18,25 +18,30 @@ import json
 import math
 import re
 import secrets
-import sqlite3
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from types import NoneType
 from typing import Any
 
-from tpsl.mechanisms import Cost, compose
-from tpsl.vault.budget import of_group, repeated
+from tpsl.mechanisms import Cost
+from tpsl.vault.cost import Spent, as_json, of_group, repeated
 from tpsl.vault.errors import VaultError
+from tpsl.vault.store import Store
 
 FIRST_PREVIOUS = "0" * 64
 
 # What the details of each kind of entry consist of, and what they may have besides.
-_OPTIONAL: dict[str, dict[str, tuple[type, ...]]] = {"created": {"counts_people": (bool,), "scratch": (bool,)}}
+_OPTIONAL: dict[str, dict[str, tuple[type, ...]]] = {
+    "created": {"counts_people": (bool,), "scratch": (bool,), "apart": (str,)},
+    "label": {"counts_people": (bool,)},
+}
 _DETAILS: dict[str, dict[str, tuple[type, ...]]] = {
-    "created": {"classes": (int,), "format": (int,)},
+    "created": {"format": (int,), "label": (int,), "name": (str,), "classes": (int,)},
+    "label": {"label": (int,), "name": (str,), "classes": (int,)},
     "added": {
+        "label": (int,),
         "records": (int,),
         "ids_digest": (str,),
         "units_digest": (str, NoneType),
@@ -44,6 +49,7 @@ _DETAILS: dict[str, dict[str, tuple[type, ...]]] = {
         "labels_changed_after_release": (int,),
     },
     "released": {
+        "label": (int,),
         "mechanism": (dict,),
         "description": (str,),
         "table_digest": (str,),
@@ -57,6 +63,7 @@ _DETAILS: dict[str, dict[str, tuple[type, ...]]] = {
         "outcomes_digest": (str,),
     },
     "statistic": {
+        "label": (int,),
         "mechanism": (dict,),
         "description": (str,),
         "noise_digest": (str,),
@@ -82,7 +89,8 @@ _RELEASES = ("released", "statistic")
 class Entry:
     """One entry: what happened, when, its details and its place in the chain.
 
-    Kinds are `created`, `added`, and two of releases: `released` (noisy labels) and `statistic` (one noisy statistic).
+    Kinds are `created` (with its first label), `label` (a further one), `added`, and two of
+    releases: `released` (noisy labels) and `statistic` (one noisy statistic).
     """
 
     sequence: int
@@ -157,54 +165,49 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Spent:
-    """Records that were released under exactly these series, and what that cost each of them."""
-
-    records: int
-    epsilon: float
-    delta: float
-    released_under: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class LargestUnit:
-    """The unit (for example user) that spent most: epsilon and delta summed over its records."""
-
-    epsilon: float
-    delta: float
-    records: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """The unit as JSON-able data."""
-        return {**asdict(self), "epsilon": as_json(self.epsilon)}
-
-
-@dataclass(frozen=True)
 class Ledger:
     """What the vault has spent, computed from what each record was really released under."""
 
+    label: int
+    """The number of the label that it speaks of; the entries are those of the whole vault."""
+    name: str
     classes: int
     records: int
     entries: tuple[Entry, ...]
     spent: tuple[Spent, ...]
-    largest_unit: LargestUnit | None
+    largest_unit: Spent | None
     """None where no record has a unit. Record-level epsilon is not user-level epsilon; this is the latter's maximum.
 
     Where alignments make new records of the same people it is the most that anybody can have spent over all of them.
     """
+    same_labels: tuple[int, ...] = ()
+    """The numbers of other labels that are the same one: what they spend is in all totals."""
+    all_labels: Spent | None = None
+    """The most that any record has spent over all labels of the vault; None if it has no other label."""
+
+    @property
+    def releases(self) -> tuple[Entry, ...]:
+        """The releases that its totals count: of this label, and of those that are the same."""
+        counted = {self.label, *self.same_labels}
+        return tuple(entry for entry in self.entries if entry.is_release and entry.details["label"] in counted)
+
+    @property
+    def own(self) -> tuple[Entry, ...]:
+        """The entries about this label."""
+        return tuple(entry for entry in self.entries if entry.details.get("label") == self.label)
 
     @property
     def counts_people(self) -> bool:
         """Whether the same people come again under new ids, and are counted over all of them."""
-        return bool(self.entries[0].details.get("counts_people"))
+        return any(entry.details.get("counts_people") for entry in self.own)
 
     @property
-    def stated_unit(self) -> LargestUnit | None:
+    def stated_unit(self) -> Spent | None:
         """The largest unit, for others: None where alignments have made the records and these have units.
 
         Those are of the people whom the label party knows, and whom it knows may be the label.
         """
-        has_units = any(entry.details.get("units_digest") for entry in self.entries)
+        has_units = any(entry.details.get("units_digest") for entry in self.own)
         return None if self.counts_people and has_units else self.largest_unit
 
     @property
@@ -225,7 +228,7 @@ class Ledger:
     @property
     def private(self) -> bool:
         """False as soon as one release used seeded noise or none."""
-        return all(entry.private for entry in self.entries)
+        return all(entry.private for entry in self.releases)
 
     @property
     def head(self) -> str:
@@ -236,6 +239,7 @@ class Ledger:
         """The ledger as JSON-able data; an infinite epsilon is the text "inf"."""
         unit = self.largest_unit
         return {
+            "label": self.name,
             "classes": self.classes,
             "records": self.records,
             "released_records": self.released_records,
@@ -243,7 +247,8 @@ class Ledger:
             "delta_per_record": self.delta_per_record,
             "private": self.private,
             "largest_unit": unit and unit.as_dict(),
-            "spent": [{**asdict(part), "epsilon": as_json(part.epsilon)} for part in self.spent],
+            **({"all_labels": self.all_labels.as_dict()} if self.all_labels else {}),
+            "spent": [part.as_dict() for part in self.spent],
             "head": self.head,
             "entries": [entry.as_dict() for entry in self.entries],
         }
@@ -260,27 +265,23 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def as_json(number: float) -> float | str:
-    """A float that survives JSON: infinity as the text "inf", which `float` reads back."""
-    return "inf" if math.isinf(number) else number
-
-
-def append(connection: sqlite3.Connection, kind: str, details: Mapping[str, Any]) -> Entry:
-    """Append an entry to the chain, inside the running transaction."""
-    (last, previous), time = read_last(connection), now()
+def append(store: Store, kind: str, details: Mapping[str, Any]) -> Entry:
+    """Append an entry to the chain, inside the running transaction; it names the label that it is about."""
+    details = {"label": store.label, **details} if store.label else details
+    (last, previous), time = read_last(store), now()
     content = {"sequence": last + 1, "kind": kind, "time": time, "previous": previous, "details": details}
     body = canonical({**content, "nonce": secrets.token_hex(16)})
-    connection.execute("INSERT INTO ledger VALUES (?, ?, ?)", (last + 1, hash_of(body), body))
+    store.execute("INSERT INTO ledger VALUES (?, ?, ?)", (last + 1, hash_of(body), body))
     return Entry(last + 1, kind, time, previous, hash_of(body), details)
 
 
-def read_last(connection: sqlite3.Connection) -> tuple[int, str]:
+def read_last(store: Store) -> tuple[int, str]:
     """The sequence number and the hash of the newest entry; what stands for them before the first."""
-    row = connection.execute("SELECT sequence, hash FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
+    row = store.execute("SELECT sequence, hash FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
     return row or (0, FIRST_PREVIOUS)
 
 
-def require_known(connection: sqlite3.Connection, after: int) -> int:
+def require_known(store: Store, after: int) -> int:
     """Raise a `VaultError` if an entry after this one is of a kind that is not known; return the newest one's number.
 
     What a newer version has released is spent, and nobody who cannot add it up may release more.
@@ -289,28 +290,37 @@ def require_known(connection: sqlite3.Connection, after: int) -> int:
         "SELECT sequence, hash, body FROM ledger WHERE sequence > ? AND json_valid(body) "
         "AND json_extract(body, '$.kind') NOT IN (SELECT value FROM json_each(?)) ORDER BY sequence"
     )
-    for row in connection.execute(query, (after, json.dumps(list(_DETAILS)))):
+    for row in store.execute(query, (after, json.dumps(list(_DETAILS)))):
         parse(*row)
-    return read_last(connection)[0]
+    return read_last(store)[0]
 
 
-def read_entries(connection: sqlite3.Connection) -> tuple[Entry, ...]:
+def read_entries(store: Store) -> tuple[Entry, ...]:
     """All entries, oldest first; whether the chain holds is for `verify` to say."""
     return tuple(
         parse(sequence, stored, body)
-        for sequence, stored, body in connection.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence")
+        for sequence, stored, body in store.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence")
     )
 
 
-def read_first(connection: sqlite3.Connection) -> Entry:
+def read_numbered(store: Store, numbers: Iterable[int]) -> dict[int, Entry]:
+    """The entries with these numbers: while labels arrive late there is one for every few records."""
+    rows = store.execute(
+        "SELECT sequence, hash, body FROM ledger WHERE sequence IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(numbers)),),
+    )
+    return {row[0]: parse(*row) for row in rows}
+
+
+def read_first(store: Store) -> Entry:
     """The entry of the vault's creation."""
-    row = connection.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence LIMIT 1").fetchone()
+    row = store.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence LIMIT 1").fetchone()
     if row is None:
         raise VaultError("the ledger is empty: not even the creation of the vault is in it")
     return parse(*row)
 
 
-def entries_since(connection: sqlite3.Connection, head: str) -> int | None:
+def entries_since(store: Store, head: str) -> int | None:
     """How many entries were added after the one with this hash; None if none has it: the ledger was cut or replaced.
 
     Who noted the hash of the newest entry knows by it that all entries up to there are still the same, if the chain is
@@ -318,7 +328,7 @@ def entries_since(connection: sqlite3.Connection, head: str) -> int | None:
     """
     if not re.fullmatch(r"[0-9a-f]{64}", head):
         raise VaultError(f"the hash of a ledger entry has 64 hexadecimal digits, so {head!r} is none")
-    row = connection.execute(
+    row = store.execute(
         "SELECT (SELECT COUNT(*) FROM ledger AS later WHERE later.sequence > ledger.sequence) FROM ledger"
         " WHERE hash = ?",
         (head,),
@@ -362,12 +372,6 @@ def parse(sequence: int, stored_hash: str, body: str) -> Entry:
     if not sound or entry.details.get("draws", 1) < 1:
         raise VaultError(f"ledger entry {sequence} is damaged: its details are not those of {entry.kind!r}")
     return entry
-
-
-def spent_under(releases: Sequence[Entry], records: int) -> Spent:
-    """What records spend that were part of exactly these releases."""
-    spent = compose(entry.cost for entry in releases)
-    return Spent(records, spent.epsilon, spent.delta, tuple(entry.description for entry in releases))
 
 
 def hash_of(body: str) -> str:

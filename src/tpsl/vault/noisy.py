@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Cost, Mechanism
-from tpsl.vault.budget import times
+from tpsl.vault.cost import times
 from tpsl.vault.planned import StatisticPlan
 
 VAULT_ONLY = object()

@@ -1,44 +1,123 @@
-"""The place of the label party's vaults: one folder that a user can see, move and back up, `vaults` beside `runs`."""
+"""Where the label party's one vault is, found again from any folder.
 
+A label party has one vault, because only a vault that knows all releases can add them up. Its place is noted in
+`vault.json` in the folder TPSL_HOME (`~/.tpsl` if the environment does not name one); the vault itself is the folder
+`vault` there until it is moved (`tpsl vault move`). The first vault that is made becomes the one. A second one is
+refused, unless its maker says why its labels are nobody's in the first, and that sentence is kept in its ledger. From a
+copy of the one vault nothing is released. A scratch vault is counted nowhere, and nothing of it may leave.
+
+A label of a vault is addressed as FOLDER/LABEL, or as FOLDER where the vault has one label only.
+"""
+
+import fcntl
+import json
 import os
-from itertools import chain, count
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
+from tpsl.files import make_private_folder, write_atomically
+from tpsl.vault.errors import VaultError
 from tpsl.vault.storage import DATABASE
-from tpsl.vault.vault import Vault
 
-VARIABLE = "TPSL_VAULTS"
-"""The environment variable that names another place."""
-
-
-def default_place() -> Path:
-    """The folder of the label party's vaults: `vaults` in the current folder, unless the environment names another."""
-    return Path(os.environ.get(VARIABLE) or "vaults")
+VARIABLE = "TPSL_HOME"
+"""The environment variable that names another folder than `~/.tpsl`."""
+_NOTE = "vault.json"
 
 
-def vaults_in(folder: Path) -> list[Path]:
-    """The vaults that lie in a folder, by name; a folder that does not exist holds none."""
-    return [path for path in folders_of_vaults(folder) if Vault.exists(path)]
+class Address(NamedTuple):
+    """A vault's folder, and the name of one of its labels; None: the only one."""
+
+    folder: Path
+    label: str | None
 
 
-def folders_of_vaults(folder: Path) -> list[Path]:
-    """The folders in a folder that have a vault's file, which is not opened."""
-    return [file.parent for file in sorted(folder.glob(f"*/{DATABASE}"))]
+def home() -> Path:
+    """The folder in which this user's vault is noted."""
+    return Path(os.environ.get(VARIABLE) or Path.home() / ".tpsl")
 
 
-def vault_called(path: Path) -> Path:
-    """The vault that a user means: a name that no folder here has is that of a vault of the place, if it has one."""
-    in_place = default_place() / path
+def the_vault() -> Path:
+    """The folder of the label party's vault, whether it exists yet or not."""
+    try:
+        noted = json.loads((home() / _NOTE).read_bytes())["vault"]
+    except FileNotFoundError:
+        return home() / "vault"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise VaultError(f"{home() / _NOTE} cannot be read ({error}), so it is not known where the vault is") from error
+    return Path(noted)
+
+
+def is_vault(folder: Path) -> bool:
+    """Whether a folder has a vault's file, which is not opened."""
+    return (folder / DATABASE).is_file()
+
+
+def address_of(path: Path) -> Address:
+    """The vault and the label that a path means: FOLDER/LABEL of a vault that is there, or of the one vault."""
+    if not is_vault(path) and path.name and (is_vault(path.parent) or path.parent == the_vault()):
+        return Address(path.parent, path.name)
+    return Address(path, None)
+
+
+def label_called(path: Path) -> Path:
+    """What a user means by a name that no folder here has: a label of the one vault."""
     is_name = path.parts == (path.name,) and not path.exists()
-    return in_place if is_name and (in_place / DATABASE).is_file() else path
+    return the_vault() / path if is_name else path
 
 
-def free_name(folder: Path, name: str) -> Path:
-    """A path in the folder that nothing has yet: the name, with a number where it is taken."""
-    candidates = (folder / (name + suffix) for suffix in chain([""], (f"-{number}" for number in count(2))))
-    return next(path for path in candidates if not path.exists() or _is_unfinished(path))
+def require_counted(folder: Path, apart: str | None) -> None:
+    """Raise a `VaultError` unless releases of the vault in `folder` are counted: it is the one, or apart from it.
+
+    Where no other vault is noted, or the one that is noted is gone, this becomes the one.
+    """
+    if apart is not None:
+        return
+    with _noting():
+        noted = the_vault()
+        if noted.exists() and is_vault(noted) and not (folder.exists() and noted.samefile(folder)):
+            raise VaultError(
+                f"the label party has its vault at {noted}, and only one vault can add up what its labels spend: store "
+                f"and release labels there, not at {folder}; `tpsl vault move` moves it; a further vault is for labels "
+                "of people who are not in the first one, and --apart SENTENCE (in Python apart=...) says why not"
+            )
+        if not (home() / _NOTE).exists() or noted != folder.resolve():
+            _note(folder)
 
 
-def _is_unfinished(path: Path) -> bool:
-    """A creation that was killed midway is taken over."""
-    return (path / DATABASE).is_file() and not Vault.exists(path)
+def move(to: Path) -> Path:
+    """Move the label party's vault to a new folder, or note that it is there by now; return where it was."""
+    with _noting():
+        before, to = the_vault(), to.resolve()
+        if is_vault(before) and is_vault(to) and not before.samefile(to):
+            raise VaultError(f"there is a vault at {before} and another at {to}: one of them would not be counted")
+        if is_vault(before) and not is_vault(to):
+            if to.exists():
+                raise VaultError(f"{to} exists, so no vault can be moved there")
+            make_private_folder(to.parent)
+            shutil.move(before, to)
+        if not is_vault(to):
+            raise VaultError(f"there is no vault at {before}, nor at {to}")
+        _note(to)
+        return before
+
+
+def _note(folder: Path) -> None:
+    write_atomically(home() / _NOTE, (json.dumps({"vault": str(folder.resolve())}) + "\n").encode())
+
+
+@contextmanager
+def _noting() -> Iterator[None]:
+    """One process at a time, so that two never make their vault the one."""
+    try:
+        make_private_folder(home())
+        lock = os.open(home(), os.O_RDONLY)
+    except OSError as error:
+        raise VaultError(f"{home()} cannot be used ({error.strerror}); {VARIABLE} names another folder") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

@@ -6,9 +6,9 @@ from typing import Protocol
 
 from tpsl.mechanisms import Cost, Mechanism, StatisticNoise, check_bound, compose
 from tpsl.mechanisms.exact import rounded_up
-from tpsl.vault.budget import of_group, repeated, times
+from tpsl.vault.cost import as_json, of_group, repeated, times
 from tpsl.vault.errors import VaultError
-from tpsl.vault.ledger import Series, as_json, canonical
+from tpsl.vault.ledger import Series, canonical
 
 MOST_NUMBERS = 1 << 24
 """The most numbers of one statistic, all its vectors together."""

@@ -3,9 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from tpsl.vault.budget import check_delta
+from tpsl.vault.cost import Spent, check_delta
 from tpsl.vault.errors import VaultError
-from tpsl.vault.totals import LedgerTotal
 
 DEFAULT_MAX_EPSILON = 10.0
 
@@ -30,7 +29,7 @@ class ReleasePolicy:
         if not self.max_epsilon >= 0:
             raise VaultError(f"the largest ε that is permitted is a number from 0 on, not {self.max_epsilon!r}")
 
-    def check(self, after: LedgerTotal, records: int) -> None:
+    def check(self, after: Spent, records: int) -> None:
         """Raise a `VaultError` unless the records may have spent what they will have spent after the release.
 
         `records` is how many there are in all, whose number bounds δ.
@@ -50,10 +49,10 @@ class ReleasePolicy:
             check_delta(after.delta, records, self.max_delta)
 
 
-def spent_after(after: LedgerTotal) -> str:
+def spent_after(after: Spent) -> str:
     """Return whom a release brings to which ε."""
     epsilon = f"{after.epsilon:.9g}" if math.isfinite(after.epsilon) else "∞"
-    return f"{'people' if after.of_people else 'the records'} to ε = {epsilon} in all"
+    return f"{'people' if after.who == 'person' else 'the records'} to ε = {epsilon} in all"
 
 
 NO_LIMITS = ReleasePolicy(max_epsilon=float("inf"), not_private=True)

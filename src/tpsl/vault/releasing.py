@@ -1,9 +1,6 @@
 """Noisy labels out of the vault: drawn once, stored, and always the same."""
 
-import json
-import sqlite3
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -14,13 +11,15 @@ import numpy.typing as npt
 from tpsl.mechanisms import secure_words, seeded_words
 from tpsl.progress import Progress
 from tpsl.vault import coverage, ledger
+from tpsl.vault.accounting import Account
 from tpsl.vault.blocks import CHUNK, Positions, by_chunk, chunk_count, count_records, id_at, read_block
-from tpsl.vault.coverage import PositionSet
+from tpsl.vault.coverage import PositionSet, read_row, series_in
 from tpsl.vault.errors import VaultError
 from tpsl.vault.id_index import Found
 from tpsl.vault.ledger import Series
 from tpsl.vault.noisy import VAULT_ONLY, NoisyLabels, Room
 from tpsl.vault.planned import Planned
+from tpsl.vault.store import Store
 from tpsl.vault.texts import TextDigest
 
 Rows = npt.NDArray[np.int64]
@@ -51,24 +50,24 @@ class ReleaseReport(Planned):
 
 
 def release(
-    connection: sqlite3.Connection, planned: Planned, wanted: PositionSet, *, progress: Progress
+    store: Store, account: Account, planned: Planned, wanted: PositionSet, *, progress: Progress
 ) -> ReleaseReport:
     """Draw for every wanted record that this series does not cover yet, inside the running transaction."""
-    missing, elsewhere = _missing(connection, wanted, planned.series)
+    missing, elsewhere = account.histories.without(planned.series, wanted)
     requested, released, composed = len(wanted), len(missing), elsewhere.total()
     if released:
-        _draw(connection, planned, missing, released, progress)
+        _draw(store, planned, missing, released, progress)
     return ReleaseReport(
         planned.mechanism, planned.draws, planned.seed, requested=requested, released=released, composed=composed
     )
 
 
-def check_conflicts(connection: sqlite3.Connection, wanted: PositionSet, series: Series | None, after: str) -> None:
+def check_conflicts(account: Account, wanted: PositionSet, series: Series | None, after: str) -> None:
     """Raise a `VaultError` if a release in this series would be a second one for any wanted record.
 
     None: a series of its own. `after` says whom it would bring to which ε.
     """
-    elsewhere = _missing(connection, wanted, series)[1]
+    elsewhere = account.conflicts(wanted, series)
     if not elsewhere:
         return
     under = "; ".join(f"{count:,} under {' and '.join(texts)}" for texts, count in elsewhere.most_common(3))
@@ -79,9 +78,7 @@ def check_conflicts(connection: sqlite3.Connection, wanted: PositionSet, series:
     )
 
 
-def noisy_labels(
-    connection: sqlite3.Connection, planned: Planned, records: int, found: Iterable[Found], room: Room
-) -> NoisyLabels:
+def noisy_labels(store: Store, planned: Planned, records: int, found: Iterable[Found], room: Room) -> NoisyLabels:
     """Read the stored outcomes of this many records, each of which was found in the vault, in the order of their rows.
 
     Memory is that of a piece, and the room for the outcomes.
@@ -90,7 +87,7 @@ def noisy_labels(
     outcomes = room((draws, records, *mechanism.outcome_shape), mechanism.outcome_dtype)
     missing, first_missing = 0, (records, -1)
     for rows, positions in found:
-        for at in _read_outcomes(connection, planned, rows, positions, outcomes):
+        for at in _read_outcomes(store, planned, rows, positions, outcomes):
             missing += len(at)
             first = at[rows[at].argmin()]
             first_missing = min(first_missing, (int(rows[first]), int(positions[first])))
@@ -98,7 +95,7 @@ def noisy_labels(
         noise = "secure noise" if planned.seed is None else f"noise seeded with {planned.seed}"
         raise VaultError(
             f"{missing:,} of the {records:,} records are not released under {mechanism}, {draws} "
-            f"draw{'s' if draws > 1 else ''}, {noise} (the first is {id_at(connection, first_missing[1])!r}); "
+            f"draw{'s' if draws > 1 else ''}, {noise} (the first is {id_at(store, first_missing[1])!r}); "
             "release them first"
         )
     outcomes.flags.writeable = False
@@ -106,91 +103,54 @@ def noisy_labels(
 
 
 def _read_outcomes(
-    connection: sqlite3.Connection, planned: Planned, rows: Rows, positions: Positions, outcomes: npt.NDArray[Any]
+    store: Store, planned: Planned, rows: Rows, positions: Positions, outcomes: npt.NDArray[Any]
 ) -> Iterator[Rows]:
     """Fill in the outcomes `[draws, rows, …]` of the records at these positions; yield which of them have none."""
     chunks = np.flatnonzero(np.bincount(positions // CHUNK)).tolist()
-    entries = entries_of_series(connection, planned.series, chunks)
-    column_of = np.empty(CHUNK, np.int64)
+    own = _numbers_of(store, planned.series, chunks)
     for chunk, at in by_chunk(positions):
-        places, stored = outcomes_of_chunk(connection, planned, entries, chunk)
-        column_of.fill(-1)
-        column_of[places] = np.arange(len(places))
-        columns = column_of[positions[at] % CHUNK]
-        released = columns >= 0
-        outcomes[:, rows[at[released]]] = stored[:, columns[released]]
-        if not released.all():
-            yield at[~released]
+        row = read_row(store, chunk, own.get(chunk))
+        columns = np.full(len(at), -1) if row is None else row.columns(positions[at] % CHUNK)
+        if row is not None:
+            released = columns >= 0
+            stored = row.decoded(planned.mechanism, planned.draws)
+            outcomes[:, rows[at[released]]] = stored[:, columns[released]]
+        if (columns < 0).any():
+            yield at[columns < 0]
 
 
-def entries_of_series(connection: sqlite3.Connection, series: Series, chunks: Iterable[int]) -> set[int]:
-    """The releases of this series that touch one of these chunks, by sequence number."""
-    return {sequence for sequence, entry in releases_of_chunks(connection, chunks).items() if entry.series == series}
-
-
-def outcomes_of_series(
-    connection: sqlite3.Connection, planned: Planned
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
+def outcomes_of_series(store: Store, planned: Planned) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
     """Which positions a series covers, and outcomes `[draws, records, …]`, which mean nothing at the others."""
-    mechanism, records = planned.mechanism, count_records(connection)
+    mechanism, records = planned.mechanism, count_records(store)
     chunks = range(chunk_count(records))
-    entries = entries_of_series(connection, planned.series, chunks)
+    own = _numbers_of(store, planned.series, chunks)
     covered = np.zeros(records, np.bool_)
     found = np.zeros((planned.draws, records, *mechanism.outcome_shape), mechanism.outcome_dtype)
     for chunk in chunks:
-        places, outcomes = outcomes_of_chunk(connection, planned, entries, chunk)
-        covered[chunk * CHUNK + places] = True
-        found[:, chunk * CHUNK + places] = outcomes
+        row = read_row(store, chunk, own.get(chunk))
+        if row is not None:
+            positions = chunk * CHUNK + np.flatnonzero(row.release_of)
+            covered[positions] = True
+            found[:, positions] = row.decoded(mechanism, planned.draws)
     return covered, found
 
 
-def outcomes_of_chunk(
-    connection: sqlite3.Connection, planned: Planned, entries: Collection[int], chunk: int
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[Any]]:
-    """The places of a chunk that these releases of a series cover, ascending, and outcomes `[draws, places, …]`."""
-    mechanism, draws = planned.mechanism, planned.draws
-    covered = [np.zeros(0, np.intp)]
-    outcomes = [np.empty((draws, 0, *mechanism.outcome_shape), mechanism.outcome_dtype)]
-    stored = connection.execute("SELECT entry, covered, outcomes FROM outcomes WHERE chunk = ?", (chunk,))
-    for entry, bitmap, blob in stored:
-        if entry in entries:
-            covered.append(np.flatnonzero(coverage.unpack(bitmap)))
-            outcomes.append(coverage.decode_outcomes(blob, mechanism, draws, len(covered[-1])))
-    places = np.concatenate(covered)
-    order = np.argsort(places)
-    return places[order], np.concatenate(outcomes, axis=1)[:, order]
+def _numbers_of(store: Store, series: Series, chunks: Iterable[int]) -> dict[int, int]:
+    """The number by which the row of a series is known in each of these chunks that has one."""
+    rows = series_in(store, chunks)
+    firsts = ledger.read_numbered(store, {number for _, number in rows})
+    own = {number for number, entry in firsts.items() if entry.series == series}
+    return {chunk: number for chunk, number in rows if number in own}
 
 
-def _missing(
-    connection: sqlite3.Connection, wanted: PositionSet, series: Series | None
-) -> tuple[PositionSet, Counter[tuple[str, ...]]]:
-    """The wanted positions that the series does not cover, and how many of them have which other releases."""
-    releases = releases_of_chunks(connection, wanted.chunks())
-    own = {sequence for sequence, entry in releases.items() if entry.series == series}
-    missing, elsewhere = PositionSet(), Counter[tuple[str, ...]]()
-    for chunk, mask in wanted.masks():
-        covers = coverage.masks(connection, chunk)
-        todo = mask & ~coverage.covered_by(covers, own)
-        if not todo.any():
-            continue
-        missing.put(chunk, todo)
-        index, histories = coverage.histories(covers)
-        for history, count in zip(histories, np.bincount(index[todo], minlength=len(histories)).tolist(), strict=True):
-            if history and count:
-                elsewhere[tuple(releases[entry].description for entry in history)] += count
-    return missing, elsewhere
-
-
-def _draw(
-    connection: sqlite3.Connection, planned: Planned, missing: PositionSet, records: int, progress: Progress
-) -> None:
+def _draw(store: Store, planned: Planned, missing: PositionSet, records: int, progress: Progress) -> None:
     """Draw and store the outcomes of the missing positions, and enter the release into the ledger."""
     mechanism, draws = planned.mechanism, planned.draws
-    entry = ledger.read_last(connection)[0] + 1
-    secure = secure_words()
+    entry = ledger.read_last(store)[0] + 1
+    secure, own = secure_words(), _numbers_of(store, planned.series, missing.chunks())
     ids_digest, outcomes_digest, done = TextDigest(), sha256(), 0
     for chunk, mask in missing.masks():
-        block = read_block(connection, chunk)
+        block = read_block(store, chunk)
         covered, count = mask[: len(block)], int(mask.sum())
         outcomes = np.empty((draws, count, *mechanism.outcome_shape), mechanism.outcome_dtype)
         for draw in range(draws):
@@ -201,25 +161,10 @@ def _draw(
                 # released together, so an experiment can be repeated after records arrived in another order.
                 words = seeded_words(planned.seed, mechanism.digest, draw + 1, chunk)
                 outcomes[draw] = mechanism.release(block.labels, words).outcomes[covered]
-        blob = coverage.encode_outcomes(outcomes)
-        connection.execute("INSERT INTO outcomes VALUES (?, ?, ?, ?)", (chunk, entry, coverage.pack(mask), blob))
+        coverage.add_release(store, chunk, read_row(store, chunk, own.get(chunk)), entry, mask, outcomes)
         ids_digest.update(block.ids.take(covered))
-        outcomes_digest.update(blob)
+        outcomes_digest.update(coverage.encode_outcomes(outcomes))
         done += count
         progress(done, records, "releasing labels")
     details = planned.details(records, ids_digest.hexdigest(), outcomes_digest.hexdigest())
-    ledger.append(connection, "released", details)
-
-
-def releases_of_chunks(connection: sqlite3.Connection, chunks: Iterable[int]) -> dict[int, ledger.Entry]:
-    """The releases that touch one of these chunks, by sequence number.
-
-    Not all there are: a vault that is filled while training goes on has one for every few records.
-    """
-    rows = connection.execute(
-        "SELECT sequence, hash, body FROM ledger WHERE sequence IN"
-        " (SELECT entry FROM json_each(?) AS wanted JOIN outcomes ON chunk = wanted.value) ORDER BY sequence",
-        (json.dumps(list(chunks)),),
-    )
-    entries = (ledger.parse(*row) for row in rows)
-    return {entry.sequence: entry for entry in entries if entry.is_release}
+    ledger.append(store, "released", details)

@@ -1,6 +1,5 @@
 """One noisy statistic out of the vault: summed from true labels here, drawn once, stored, and always the same."""
 
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from hashlib import sha256
@@ -12,11 +11,12 @@ from tpsl.mechanisms import clip_rows, secure_words, seeded_words
 from tpsl.progress import Progress, no_progress
 from tpsl.vault import coverage, ledger
 from tpsl.vault.blocks import id_at, labels_at, read_block
-from tpsl.vault.coverage import PositionSet
+from tpsl.vault.coverage import PositionSet, series_in
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry
 from tpsl.vault.noisy import VAULT_ONLY, NoisyStatistic
 from tpsl.vault.planned import PlannedStatistic
+from tpsl.vault.store import Store
 from tpsl.vault.texts import TextDigest, Texts
 
 Rows = npt.NDArray[np.integer]
@@ -32,17 +32,15 @@ class StatisticRequest:
     No record may be in it twice: its label would move the statistic by twice the bound.
     """
 
-    def __init__(
-        self, connection: sqlite3.Connection, planned: PlannedStatistic, positions: npt.NDArray[np.int64]
-    ) -> None:
-        self._connection, self._planned, self.positions = connection, planned, positions
+    def __init__(self, store: Store, planned: PlannedStatistic, positions: npt.NDArray[np.int64]) -> None:
+        self._store, self._planned, self.positions = store, planned, positions
         if not len(positions):
             raise VaultError("a statistic needs at least one record")
         self.wanted, self._ids = PositionSet(), TextDigest()
         self.wanted.add(positions)
         if len(self.wanted) < len(positions):
             ordered = np.sort(positions)
-            id = id_at(connection, int(ordered[1:][ordered[1:] == ordered[:-1]][0]))
+            id = id_at(store, int(ordered[1:][ordered[1:] == ordered[:-1]][0]))
             raise VaultError(f"the record {id!r} occurs twice in a statistic; each may be in it once")
         for ids in self._ids_by_chunk():
             self._ids.update(ids)
@@ -72,9 +70,12 @@ class StatisticRequest:
         plan, ids_digest = self._planned.plan, self._ids.hexdigest()
         asked = (plan.noise.spec(), plan.noise.digest, plan.bound, plan.seed, plan.releases, ids_digest)
         names = ("mechanism", "noise_digest", "bound", "seed", "releases", "ids_digest")
+        there = ledger.read_numbered(
+            self._store, (series for _, series in series_in(self._store, self.wanted.chunks()[:1]))
+        )
         return [
             entry
-            for entry in ledger.read_entries(self._connection)
+            for _, entry in sorted(there.items())
             if entry.kind == "statistic" and tuple(entry.details[name] for name in names) == asked
         ]
 
@@ -104,7 +105,7 @@ class StatisticRequest:
             self._check(block, done)
             for start in range(0, len(block), at_once):
                 rows = clip_rows(block[start : start + at_once], plan.bound, plan.noise.norm)
-                labels = labels_at(self._connection, self.positions[done : done + len(rows)])
+                labels = labels_at(self._store, self.positions[done : done + len(rows)])
                 sums += _sums_by_class(labels, rows, classes)
                 digest.update(rows.astype("<i4", copy=False).tobytes())
                 done += len(rows)
@@ -116,7 +117,7 @@ class StatisticRequest:
     def stored(self, entry: Entry) -> NoisyStatistic:
         """What was released by this entry, which has the same q_i."""
         shape = self._planned.plan.shape(self._planned.classes)
-        return self._released(decode_values(read_values(self._connection, entry), shape))
+        return self._released(decode_values(read_values(self._store, entry), shape))
 
     def _draw(self, sums: Sums, phi_digest: str, earlier: int) -> NoisyStatistic:
         """Add the noise, and store what is released with its ledger entry; `earlier` ones have the same plan."""
@@ -127,17 +128,16 @@ class StatisticRequest:
         values = sums + plan.noise.sample(sums.size, words).reshape(sums.shape)
         blob = values.astype("<i8", copy=False).tobytes()
         details = self._planned.details(len(self.positions), ids_digest, phi_digest, sha256(blob).hexdigest())
-        entry = ledger.append(self._connection, "statistic", details)
+        entry = ledger.append(self._store, "statistic", details)
         for chunk, mask in self.wanted.masks():
-            row = (chunk, entry.sequence, coverage.pack(mask), b"")
-            self._connection.execute("INSERT INTO outcomes VALUES (?, ?, ?, ?)", row)
-        self._connection.execute("INSERT INTO statistics VALUES (?, ?)", (entry.sequence, blob))
+            coverage.add_release(self._store, chunk, None, entry.sequence, mask)
+        self._store.execute("INSERT INTO statistics VALUES (?, ?)", (entry.sequence, blob))
         return self._released(values)
 
     def _ids_by_chunk(self) -> Iterator[Texts]:
         """The ids of the records in the order of their positions."""
         for chunk, mask in self.wanted.masks():
-            ids = read_block(self._connection, chunk).ids
+            ids = read_block(self._store, chunk).ids
             yield ids.take(mask[: len(ids)])
 
     def _released(self, values: Sums) -> NoisyStatistic:
@@ -153,9 +153,9 @@ class StatisticRequest:
             raise VaultError(f"a statistic of {len(self.positions):,} records got rows for more of them")
 
 
-def read_values(connection: sqlite3.Connection, entry: Entry) -> bytes:
+def read_values(store: Store, entry: Entry) -> bytes:
     """The stored numbers of the statistic of this entry, as `decode_values` reads them."""
-    found = connection.execute("SELECT vectors FROM statistics WHERE entry = ?", (entry.sequence,)).fetchone()
+    found = store.execute("SELECT vectors FROM statistics WHERE entry = ?", (entry.sequence,)).fetchone()
     return bytes(found[0]) if found else b""
 
 

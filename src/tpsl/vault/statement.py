@@ -7,16 +7,16 @@ units: those are of the people whom the label party knows, and whom it knows may
 of the ledger, whether it corrected labels or not: two statements show how many there were between them, and no more.
 """
 
-import sqlite3
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from tpsl.vault import accounting
+from tpsl.vault.accounting import Account
+from tpsl.vault.blocks import ids_in_order
+from tpsl.vault.cost import as_json
 from tpsl.vault.errors import VaultError
-from tpsl.vault.id_order import IdsInOrder
-from tpsl.vault.ledger import Entry, Series, as_json
+from tpsl.vault.ledger import Entry, Series
+from tpsl.vault.store import Store
 from tpsl.vault.texts import TextDigest, Texts
 
 FORMAT = 1
@@ -31,6 +31,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "delta_per_record": (float,),
     "largest_unit": (dict, NoneType),
     "private": (bool,),
+    "apart": (str, NoneType),
     "releases": (list,),
     "ledger_entries": (int,),
     "ledger_head": (str,),
@@ -51,21 +52,22 @@ _RELEASE: dict[str, tuple[type, ...]] = {
 _UNIT: dict[str, tuple[type, ...]] = {"epsilon": (float, str), "delta": (float,), "records": (int,)}
 
 
-def facts(connection: sqlite3.Connection, folder: Path) -> dict[str, Any]:
-    """All that a statement says about one state of the vault in `folder`, as JSON-able data."""
-    ledger = accounting.account(connection, folder)
+def facts(store: Store) -> dict[str, Any]:
+    """All that a statement says about one state of a label of the vault, as JSON-able data."""
+    ledger = Account(store).ledger()
     unit = ledger.stated_unit
     return {
         "statement": FORMAT,
         "records": ledger.records,
-        "ids_digest": _ids_digest(connection, folder),
+        "ids_digest": _ids_digest(store),
         "classes": ledger.classes,
         "released_records": ledger.released_records,
         "epsilon_per_record": as_json(ledger.epsilon_per_record),
         "delta_per_record": ledger.delta_per_record,
         "largest_unit": unit and unit.as_dict(),
         "private": ledger.private,
-        "releases": _by_series(entry for entry in ledger.entries if entry.is_release),
+        "apart": ledger.entries[0].details.get("apart"),
+        "releases": _by_series(ledger.releases),
         "ledger_entries": len(ledger.entries),
         "ledger_head": ledger.head,
     }
@@ -101,11 +103,11 @@ def digest_of_ids(ids: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _ids_digest(connection: sqlite3.Connection, folder: Path) -> str:
+def _ids_digest(store: Store) -> str:
     digest = TextDigest()
-    with IdsInOrder(connection, folder) as ordered:
+    with ids_in_order(store) as ordered:
         for ids, _ in ordered.parts():
-            digest.update(ids)
+            digest.update(Texts(ids))
     return digest.hexdigest()
 
 

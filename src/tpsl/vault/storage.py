@@ -18,8 +18,9 @@ import errno
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tpsl.files import (
@@ -31,12 +32,11 @@ from tpsl.files import (
     open_private,
     replaced,
 )
-from tpsl.vault import blocks, id_index
+from tpsl.vault import agreement, blocks, coverage, id_index, ledger
 from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
+from tpsl.vault.store import Store
 
 DATABASE = "vault.sqlite"
-INCOMING = "incoming"
-"""The folder of a vault with what was read of files that it does not have yet."""
 APPLICATION_ID = int.from_bytes(b"tpsl", "big")
 FORMAT = 1
 
@@ -44,15 +44,7 @@ _WAIT_SECONDS = 60.0
 _CACHE_KIB = 64 << 10
 _PAGE_BYTES = 16 << 10
 
-# Released outcomes and ledger entries are only ever inserted; the triggers stop a careless statement from doing more.
-_OUTCOMES = """
-CREATE TABLE outcomes (
-    chunk INTEGER NOT NULL, entry INTEGER NOT NULL, covered BLOB NOT NULL, outcomes BLOB NOT NULL,
-    UNIQUE (chunk, entry)
-);
-CREATE TRIGGER outcomes_stay BEFORE DELETE ON outcomes BEGIN SELECT RAISE(ABORT, 'releases are never deleted'); END;
-CREATE TRIGGER outcomes_fixed BEFORE UPDATE ON outcomes BEGIN SELECT RAISE(ABORT, 'releases never change'); END;
-"""
+# Ledger entries are only ever inserted; the triggers stop a careless statement from doing more.
 _STATISTICS = """
 CREATE TABLE statistics (entry INTEGER PRIMARY KEY, vectors BLOB NOT NULL);
 CREATE TRIGGER statistics_stay BEFORE DELETE ON statistics
@@ -64,17 +56,14 @@ CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, hash TEXT NOT NULL, body TEXT
 CREATE TRIGGER ledger_stay BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE TRIGGER ledger_fixed BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 """
-_FILE_RECORDS = "CREATE TABLE file_records (ids BLOB NOT NULL, labels BLOB NOT NULL);"
-_LAST_FILES = "CREATE TABLE last_files (digest TEXT NOT NULL, head TEXT NOT NULL, added TEXT NOT NULL);"
 _TABLES = {
+    "labels": agreement.SCHEMA,
     "blocks": blocks.SCHEMA,
     "id_key": id_index.KEY_SCHEMA,
     "id_index": id_index.SCHEMA,
-    "outcomes": _OUTCOMES,
+    "outcomes": coverage.SCHEMA,
     "statistics": _STATISTICS,
     "ledger": _LEDGER,
-    "file_records": _FILE_RECORDS,
-    "last_files": _LAST_FILES,
 }
 
 
@@ -87,7 +76,7 @@ def require_free(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise VaultError(f"{folder} exists and is no folder, so no vault can be created there")
-    if {entry.name for entry in folder.iterdir()} - {DATABASE, DATABASE + "-journal", INCOMING}:
+    if {entry.name for entry in folder.iterdir()} - {DATABASE, DATABASE + "-journal"}:
         raise VaultError(f"{folder} exists and is not empty, so no vault can be created there")
 
 
@@ -262,10 +251,23 @@ def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
             statement = ""
 
 
+def add_label(store: Store, name: str, classes: int, details: Mapping[str, bool | str | None]) -> Store:
+    """Add a label without records, inside the running transaction, and return what it is reached by."""
+    new = replace(store, label=len(agreement.labels_of(store)) + 1)
+    row = (new.label, name, classes, bool(details.get("counts_people")))
+    store.execute("INSERT INTO labels VALUES (?, ?, ?, ?)", row)
+    created = {} if new.label > 1 else {"format": FORMAT}
+    ledger.append(new, "created" if created else "label", {**created, "name": name, "classes": classes, **details})
+    return new
+
+
 def require_format(connection: sqlite3.Connection, folder: Path) -> None:
     """Raise a `VaultError` unless this is a vault that this version reads; nothing is migrated."""
     if is_blank(connection):
         raise VaultError(f"{folder} holds no vault yet: its creation is under way or was interrupted; create it again")
+    pages, size = (connection.execute(f"PRAGMA page_{what}").fetchone()[0] for what in ("count", "size"))
+    if (folder / DATABASE).stat().st_size < pages * size:
+        raise VaultError(f"the file of the vault {folder} is truncated: it has less than {pages * size:,} bytes")
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:

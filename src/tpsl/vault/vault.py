@@ -1,8 +1,9 @@
 """`Vault`: where the label party keeps true labels, and the only place they leave: noisy, once, and accounted for."""
 
 import contextlib
+import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -14,39 +15,39 @@ import numpy.typing as npt
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Notice, Progress, no_progress
 from tpsl.vault import (
-    accounting,
-    adding,
-    entering,
-    file_records,
+    agreement,
+    ingest,
     ledger,
+    place,
     releasing,
     storage,
-    totals,
-    verifying,
+    verify,
 )
-from tpsl.vault.adding import Added
-from tpsl.vault.blocks import CHUNK, count_records, ids_between, labels_at
+from tpsl.vault.accounting import Account, Releases
+from tpsl.vault.agreement import Overlap
+from tpsl.vault.blocks import CHUNK, count_records, ids_in_order, labels_at
 from tpsl.vault.canonical import GivenIds, ids_as_text
-from tpsl.vault.comparing import Overlap, overlap_of
+from tpsl.vault.cost import Spent
 from tpsl.vault.coverage import PositionSet
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_errors
 from tpsl.vault.id_index import Found, by_row, find_known
-from tpsl.vault.id_order import IdsInOrder
-from tpsl.vault.incoming import Incoming
+from tpsl.vault.ingest import Added, Batch, LabelTable
 from tpsl.vault.ledger import Ledger, Series
 from tpsl.vault.near_duplicates import warn
+from tpsl.vault.noise_tests import accusations, level_at, statistic_noise_tests
 from tpsl.vault.noisy import NoisyLabels, NoisyStatistic, Room
-from tpsl.vault.people import NewRecords, total_of_people
+from tpsl.vault.place import Address
 from tpsl.vault.planned import Charge, Planned, PlannedStatistic, StatisticPlan
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy, spent_after
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.releasing_statistic import StatisticRequest
 from tpsl.vault.statement import facts
-from tpsl.vault.statistic_tests import noise_problems
-from tpsl.vault.tables import Batch
-from tpsl.vault.totals import Holdings, LedgerTotal, Releases
+from tpsl.vault.store import Store
+from tpsl.vault.texts import Texts
 
 AnyIds = Sequence[Any] | npt.NDArray[Any]
+Given = Iterable[Batch | LabelTable] | LabelTable
+"""Records: (ids, labels, units or None) batches, or tables in files."""
 
 
 class Vault:
@@ -61,87 +62,111 @@ class Vault:
     Private Label Protection in Split Learning").
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, address: Address) -> None:
         self.path = path
-        self._connection, self._entries_known = connection, 0
-        with storage.reading(connection, path):
-            storage.require_format(connection, path)
-            created = ledger.read_first(connection).details
-        self.classes, self.counts_people = int(created["classes"]), bool(created.get("counts_people"))
-        self.scratch = bool(created.get("scratch"))
+        self._entries_known = 0
+        folder = address.folder
+        with storage.reading(connection, folder):
+            storage.require_format(connection, folder)
+            created = ledger.read_first(Store(connection, folder))
+            found = agreement.label_called(Store(connection, folder), address.label)
+        self.label, self.classes, self.counts_people = found.name, found.classes, found.counts_people
+        self._store = Store(connection, folder, found.number)
+        self.scratch, self.apart = bool(created.details.get("scratch")), created.details.get("apart")
+        self.identity = created.hash  # of the ledger's first entry: tells a vault from others, wherever it lies
 
     @classmethod
     def create(
         cls,
         path: str | PathLike[str],
         *,
+        label: str | None = None,
         classes: int = 2,
-        batches: Iterable[Batch] | Incoming = (),
+        batches: Given = (),
         counts_people: bool = False,
         scratch: bool = False,
+        apart: str | None = None,
         notice: Notice = warn,
     ) -> Self:
         """Create a vault for labels 0..classes-1, together with its first records if `batches` (`LabelTable`) has any.
 
-        With `counts_people` the same people come again under new ids, ALIGNMENT-NUMBER: totals and limits are what a
-        person can have spent over all alignments (`tpsl.vault.people`). A `scratch` vault is counted in no total, and
-        nothing of it may leave. Either the vault exists afterwards with all of
-        the records, or an error is raised and no vault is there. A vault that a killed process has made of the same
-        files (`Incoming`), and to which nothing has happened since, is that vault. Near-duplicate ids are told to
-        `notice`.
+        `path` is the folder of the vault, or FOLDER/LABEL for a further label of a vault that is there; `label` names
+        the label of a new vault. A label party has one vault (`tpsl.vault.place`): a second one takes a sentence that
+        says why its labels are nobody's in the first (`apart`). With `counts_people` the same people come again under
+        new ids, ALIGNMENT-NUMBER: totals and limits are what a person can have spent over all alignments
+        (`tpsl.vault.people`). A `scratch` vault is counted in no total, and nothing of it may leave. Either the label
+        exists afterwards with all of the records, or an error is raised and nothing has changed. Near-duplicate ids are
+        told to `notice`.
         """
         path = Path(path)
+        folder, name = place.address_of(path) if label is None else (path, label)
+        name = name or "label"
         if isinstance(classes, bool) or not isinstance(classes, (int, np.integer)) or not 2 <= classes <= 65_536:
-            raise VaultError(f"a vault needs at least 2 and at most 65536 classes, not {classes!r}")
+            raise VaultError(f"a label needs at least 2 and at most 65536 classes, not {classes!r}")
+        if not re.fullmatch(r"[\w][\w.+-]{0,99}", name):
+            raise VaultError(f"a label is called by letters, digits, '.', '+', '_' and '-', not {name!r}")
+        there = _created(folder)
+        if not (scratch or there.get("scratch")):
+            place.require_counted(folder, apart or there.get("apart"))
         with (
-            storage.creating(path),
-            contextlib.closing(storage.connect(path)) as connection,
-            storage.writing(connection, path),
+            storage.creating(folder),
+            contextlib.closing(storage.connect(folder)) as connection,
+            storage.writing(connection, folder),
         ):
+            store = Store(connection, folder)
             if storage.is_blank(connection):
                 storage.write_schema(connection)
-                details = {"classes": int(classes), "format": storage.FORMAT}
-                kind = {"counts_people": counts_people, "scratch": scratch}
-                ledger.append(connection, "created", details | {name: True for name, is_so in kind.items() if is_so})
-                entering.enter(connection, path, int(classes), batches, notice)
+                kind = {"scratch": scratch, "apart": apart}
             else:
-                _require_made_of(connection, path, batches)
-        if isinstance(batches, Incoming):
-            batches.clear()
-        return cls.open(path)
+                storage.require_format(connection, folder)
+                kind = {}
+            if name in agreement.labels_of(store):
+                raise VaultError(f"{folder} already holds a vault")
+            kind["counts_people"] = counts_people
+            store = storage.add_label(store, name, int(classes), {key: value for key, value in kind.items() if value})
+            ingest.add(store, int(classes), batches, notice)
+        return cls.open(path if label is None else folder / name)
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> Self:
-        """Open an existing vault; what a killed process left unfinished is undone first."""
-        connection = storage.connect(Path(path))
+        """Open a label of an existing vault, FOLDER/LABEL; what a killed process left unfinished is undone first.
+
+        FOLDER alone means the only label that the vault has.
+        """
+        address = place.address_of(Path(path))
+        connection = storage.connect(address.folder)
         try:
-            return cls(Path(path), connection)
+            return cls(Path(path), connection, address)
         except BaseException:
             connection.close()
             raise
 
     @staticmethod
-    def exists(path: str | PathLike[str]) -> bool:
-        """Say whether `path` holds something that must be opened; a creation that was killed midway counts as nothing.
+    def labels(folder: str | PathLike[str]) -> list[str]:
+        """The names of the labels of the vault in a folder, oldest first; none where there is no vault."""
+        folder = Path(folder)
+        if not _created(folder):
+            return []
+        with contextlib.closing(storage.connect(folder)) as connection, storage.reading(connection, folder):
+            return list(agreement.labels_of(Store(connection, folder)))
+
+    @classmethod
+    def exists(cls, path: str | PathLike[str]) -> bool:
+        """Say whether there is such a vault, or such a label; a creation that was killed midway counts as nothing.
 
         Raises a `VaultError` for a file that is no vault, rather than taking its place for free.
         """
-        if not (Path(path) / storage.DATABASE).is_file():
-            return False
-        with contextlib.closing(storage.connect(Path(path))) as connection, storage.reading(connection, Path(path)):
-            return not storage.is_blank(connection)
+        folder, label = place.address_of(Path(path))
+        return bool(_created(folder)) and (label is None or label in cls.labels(folder))
 
-    @classmethod
-    def require_free(cls, path: str | PathLike[str], batches: Iterable[Batch] | Incoming = ()) -> None:
-        """Raise a `VaultError` unless a vault can be created of `batches` at `path`."""
-        storage.require_free(Path(path))
-        if cls.exists(path):
-            with contextlib.closing(storage.connect(Path(path))) as connection, storage.reading(connection, Path(path)):
-                _require_made_of(connection, Path(path), batches)
+    @property
+    def address(self) -> Path:
+        """FOLDER/LABEL: what this label is found by, however many the vault gets."""
+        return self._store.folder / self.label
 
     def close(self) -> None:
         """Close the vault's file; the object cannot be used afterwards."""
-        self._connection.close()
+        self._store.connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -153,59 +178,58 @@ class Vault:
 
     def __len__(self) -> int:
         """The number of records."""
-        with sqlite_errors(self.path):
-            return count_records(self._connection)
+        with sqlite_errors(self._store.folder):
+            return count_records(self._store)
 
     def knows(self, ids: AnyIds) -> npt.NDArray[np.bool_]:
         """For each of these records, whether the vault has it, and so its label."""
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             return self._is_known(ids)
+
+    def _reading(self) -> contextlib.AbstractContextManager[None]:
+        """One state of the vault for all reads, whatever others write at the same time."""
+        return storage.reading(self._store.connection, self._store.folder)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """All or nothing; when it ends, what was done is durable."""
-        with storage.writing(self._connection, self.path):
-            self._entries_known = ledger.require_known(self._connection, self._entries_known)
+        with storage.writing(self._store.connection, self._store.folder):
+            self._entries_known = ledger.require_known(self._store, self._entries_known)
             yield
 
     def require_units(self, ids: AnyIds, units: Any) -> None:
         """Raise a `VaultError` unless the vault has these records with these units."""
-        given = GivenIds(units, "unit", "the units")
-        for start in range(0, len(given), CHUNK):
-            given.part(start, start + CHUNK)
-        with storage.reading(self._connection, self.path):
+        texts = GivenIds(units, "unit", "the units").where(np.ones(len(units), np.bool_))
+        with self._reading():
             for rows, positions in self._known(ids):
-                adding.require_units(self._connection, positions, given.take(rows))
+                ingest.require_units(self._store, positions, texts.take(rows))
 
     def compare(self, ids: AnyIds, labels: npt.NDArray[np.int64]) -> Overlap:
         """Count which of these records the vault knows, with another label, and with a release.
 
         A negative label is unknown and differs from none. The comparison happens here: no true label leaves the vault.
         """
-        with storage.reading(self._connection, self.path):
-            return overlap_of(self._connection, ids, self._find(ids), labels)
+        with self._reading():
+            return agreement.compare(self._store, ids, self._find(ids), labels)
 
     def keep_file_records(self, ids: Any, labels: npt.NDArray[np.int64]) -> None:
         """Keep the records of the label party's file that alignments make new ones of, to recognise them later."""
         with self._writing():
-            file_records.keep(self._connection, ids, labels)
+            agreement.keep_file_records(self._store, ids, labels)
 
     def compare_file_records(self, ids: Any, labels: npt.NDArray[np.int64]) -> Overlap:
         """Count which of these records are of a file that was aligned, and with another label; as `compare`."""
-        with storage.reading(self._connection, self.path):
-            return file_records.compare(self._connection, ids, labels)
+        with self._reading():
+            return agreement.compare_file_records(self._store, ids, labels)
 
-    def add(self, batches: Iterable[Batch] | Incoming, *, notice: Notice = warn) -> Added:
+    def add(self, batches: Given, *, notice: Notice = warn) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
 
         New ids are appended. A known id with another label gets the new label and keeps its release, if it has one.
         Near-duplicates among the new ids are told to `notice`.
         """
         with self._writing():
-            added = entering.enter(self._connection, self.path, self.classes, batches, notice)
-        if isinstance(batches, Incoming):
-            batches.clear()
-        return added
+            return ingest.add(self._store, self.classes, batches, notice)
 
     def release(
         self,
@@ -227,10 +251,12 @@ class Vault:
         before anything is drawn: by default a δ above 1/records.
         """
         planned = self._planned(mechanism, draws, seed)
+        self._require_counted()
         with self._writing():
             wanted = self._wanted(ids)
-            self._require(wanted, planned.series, self._total(wanted, planned), policy, compose=compose)
-            return releasing.release(self._connection, planned, wanted, progress=progress)
+            account = Account(self._store)
+            self._require(account, wanted, planned.series, account.spent(wanted, planned), policy, compose=compose)
+            return releasing.release(self._store, account, planned, wanted, progress=progress)
 
     def noisy_labels(
         self, mechanism: Mechanism, ids: AnyIds, *, draws: int = 1, seed: int | None = None, room: Room = np.empty
@@ -240,8 +266,8 @@ class Vault:
         Raises a `VaultError` with the count and the first id if records are unknown or not released in this series.
         """
         planned = self._planned(mechanism, draws, seed)
-        with storage.reading(self._connection, self.path):
-            return releasing.noisy_labels(self._connection, planned, len(ids), self._known(ids), room)
+        with self._reading():
+            return releasing.noisy_labels(self._store, planned, len(ids), self._known(ids), room)
 
     def released(
         self, mechanism: Mechanism, *, draws: int = 1, seed: int | None = None
@@ -253,15 +279,15 @@ class Vault:
         is released after the first block was asked for is left out.
         """
         planned = self._planned(mechanism, draws, seed)
-        with storage.reading(self._connection, self.path):
-            covered, outcomes = releasing.outcomes_of_series(self._connection, planned)
-            ordered = IdsInOrder(self._connection, self.path)
+        with self._reading():
+            covered, outcomes = releasing.outcomes_of_series(self._store, planned)
+            ordered = ids_in_order(self._store)
         with ordered:
             for ids, positions in ordered.parts():
                 here = np.flatnonzero(covered[positions])
                 for start in range(0, len(here), CHUNK):
                     rows = here[start : start + CHUNK]
-                    yield ids.take(rows).to_list(), outcomes[:, positions[rows]]
+                    yield Texts(ids).take(rows).to_list(), outcomes[:, positions[rows]]
 
     def release_statistic(
         self,
@@ -281,13 +307,14 @@ class Vault:
         release before are refused unless the policy permits composing; what it does not permit is an error before
         anything is drawn. A plan of several releases is asked for as a whole with the first one.
         """
+        self._require_counted()
         with self._writing():
             request = self._statistic(plan, ids)
             return request.release(blocks, lambda left: self._permit(request, left, policy), progress)
 
     def noisy_statistics(self, plan: StatisticPlan, ids: AnyIds) -> list[NoisyStatistic]:
         """The statistics of these records that were released under this plan, oldest first; nothing is drawn."""
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             request = self._statistic(plan, ids)
             found = [entry for entry in request.candidates() if entry.details["width"] == plan.width]
             if not found:
@@ -296,39 +323,38 @@ class Vault:
 
     def count_statistics(self, plan: StatisticPlan, ids: AnyIds) -> int:
         """How many statistics of these records were released under this plan, of vectors of any width."""
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             return len(self._statistic(plan, ids).candidates())
 
-    def check_statistic(
-        self, plan: StatisticPlan, ids: AnyIds, *, units: Any | None = None, policy: ReleasePolicy
-    ) -> None:
+    def check_statistic(self, plan: StatisticPlan, ids: AnyIds, *, policy: ReleasePolicy) -> None:
         """Raise what a statistic of these records would raise; nothing is drawn, and the vault need not know them yet.
 
         Where the vault has a statistic of these records with this noise and bound, its vectors may be the same, and
         nothing is raised. The width plays no part.
         """
         planned = PlannedStatistic(plan, self.classes, plan.releases)
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             positions = by_row(self._find(ids), len(ids))
-            if (positions >= 0).all() and StatisticRequest(self._connection, planned, positions).candidates():
+            if (positions >= 0).all() and StatisticRequest(self._store, planned, positions).candidates():
                 return
-            self._check(planned, ids, units, policy)
+            self._check(planned, ids, policy)
 
     def statistic_problems(
         self, plan: StatisticPlan, ids: AnyIds, blocks: Iterable[npt.NDArray[np.integer]]
     ) -> list[str]:
         """Test the noise of a released statistic against the true labels, which needs its vectors; a sentence each.
 
-        Sound noise is accused with probability at most 1e-6.
+        Sound noise is accused with probability at most 1e-6, all statistics of the vault together.
         """
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             request = self._statistic(plan, ids)
-            verifying.require_unchanged_labels(self._connection)
+            verify.require_unchanged_labels(self._store)
             sums, phi_digest = request.sum(blocks)
             found = [entry for entry in request.candidates() if entry.details["phi_digest"] == phi_digest]
             if not found:
                 raise VaultError(f"vault {self.path} has released no statistic of these records with these vectors")
-            return noise_problems(plan.noise, request.stored(found[0]).values - sums, f"release {found[0].sequence}")
+            added, sequence = request.stored(found[0]).values - sums, found[0].sequence
+            return accusations(statistic_noise_tests(plan.noise, added, f"release {sequence}"), level_at(sequence))
 
     def true_labels_for_evaluation(self, ids: AnyIds) -> npt.NDArray[np.int64]:
         """The true labels of these records, in order: to evaluate a test set at the label party, and for nothing else.
@@ -336,58 +362,48 @@ class Vault:
         A vault gives out true labels here and nowhere else. Nothing computed from them may cross the border to the
         feature party: no loss, no metric, no decision to stop, no time; and no training of what it sees may use them.
         """
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             labels = np.empty(len(ids), np.int64)
             for rows, positions in self._known(ids):
-                labels[rows] = labels_at(self._connection, positions)
+                labels[rows] = labels_at(self._store, positions)
             return labels
 
     def class_counts(self, ids: AnyIds | None = None) -> list[int]:
         """How many of all records (or of `ids`) have each label: for the label party to see before it releases them."""
         counts = np.zeros(self.classes, np.int64)
-        with storage.reading(self._connection, self.path):
+        with self._reading():
             for chunk, mask in self._wanted(ids).masks():
-                labels = labels_at(self._connection, chunk * CHUNK + np.flatnonzero(mask))
+                labels = labels_at(self._store, chunk * CHUNK + np.flatnonzero(mask))
                 counts += np.bincount(labels, minlength=self.classes)
         return [int(count) for count in counts]
 
     def ledger(self) -> Ledger:
         """What happened to this vault and what it has spent."""
-        with storage.reading(self._connection, self.path):
-            return accounting.account(self._connection, self.path)
-
-    def holdings(self) -> Holdings:
-        """Which records the vault has at this moment, and under which releases each of them went out."""
-        with storage.reading(self._connection, self.path):
-            return totals.holdings(self._connection)
+        with self._reading():
+            return Account(self._store).ledger()
 
     def ways_out(self) -> list[tuple[Releases, int]]:
         """Under which releases records went out at this moment, and how many went out like that."""
-        with storage.reading(self._connection, self.path):
-            return totals.ways_out(self._connection)
+        with self._reading():
+            return Account(self._store).histories.counted()
 
     def positions(self, ids: AnyIds) -> npt.NDArray[np.int64]:
-        """The position of each id, or -1 where the vault does not know it."""
-        with storage.reading(self._connection, self.path):
+        """The position of each id, or -1 where the label does not know it."""
+        with self._reading():
             return by_row(self._find(ids), len(ids))
-
-    def ids_at(self, start: int, stop: int) -> Any:
-        """The ids of the records from one position to before another, as an Arrow column."""
-        with sqlite_errors(self.path):
-            return ids_between(self._connection, start, stop).to_arrow()
 
     def head(self) -> str:
         """The hash of the newest entry of the ledger."""
-        with storage.reading(self._connection, self.path):
-            return ledger.read_last(self._connection)[1]
+        with self._reading():
+            return ledger.read_last(self._store)[1]
 
-    def total(self, ids: AnyIds | None) -> LedgerTotal:
+    def total(self, ids: AnyIds | None) -> Spent:
         """The largest ε and δ that any of these records, or people, has spent over all releases; rounded up.
 
         None: of all records.
         """
-        with storage.reading(self._connection, self.path):
-            return self._total(self._wanted(ids))
+        with self._reading():
+            return Account(self._store).spent(self._wanted(ids))
 
     def check_release(
         self,
@@ -396,42 +412,36 @@ class Vault:
         *,
         draws: int = 1,
         seed: int | None = None,
-        units: Any | None = None,
         policy: ReleasePolicy,
     ) -> None:
-        """Raise what a release of these records would raise; nothing is drawn, and the vault need not know them yet.
+        """Raise what a release of these records would raise; nothing is drawn, and the vault need not know them yet."""
+        with self._reading():
+            self._check(self._planned(mechanism, draws, seed), ids, policy)
 
-        A vault that counts people takes the `units` of the records, if they have any.
-        """
-        with storage.reading(self._connection, self.path):
-            self._check(self._planned(mechanism, draws, seed), ids, units, policy)
-
-    def _check(self, planned: Charge, ids: Any, units: Any | None, policy: ReleasePolicy) -> None:
+    def _check(self, planned: Charge, ids: Any, policy: ReleasePolicy) -> None:
         """Raise what the release of these records would raise, some of which the vault does not know yet."""
-        is_known, known = np.zeros(len(ids), np.bool_), PositionSet()
+        is_new, known = np.ones(len(ids), np.bool_), PositionSet()
         for rows, positions in self._find(ids):
-            is_known[rows] = True
+            is_new[rows] = False
             known.add(positions)
-        new = totals.total_of([planned], len(ids) - int(is_known.sum()))
-        if self.counts_people:
-            strangers = NewRecords.among(is_known, ids, units)
-            after = total_of_people(self._connection, known.positions(), planned, strangers)
-        else:
-            after = self._total(known, planned).joined(new) if new.records else self._total(known, planned)
-        self._require(known, planned.series, after, policy, new=new.records)
+        account, new = Account(self._store), GivenIds(ids).where(is_new)
+        after = account.spent(known, planned, new)
+        self._require(account, known, planned.series, after, policy, new=len(new))
 
     def _permit(self, request: StatisticRequest, planned: PlannedStatistic, policy: ReleasePolicy) -> None:
         """Raise a `VaultError` unless this statistic may be drawn, and what is left of its plan's releases after it."""
-        after, permitted_with_the_first = self._total(request.wanted, planned), planned.releases < planned.plan.releases
-        self._require(request.wanted, None, after, policy, compose=permitted_with_the_first)
+        account, permitted_with_the_first = Account(self._store), planned.releases < planned.plan.releases
+        after = account.spent(request.wanted, planned)
+        self._require(account, request.wanted, None, after, policy, compose=permitted_with_the_first)
         if self.counts_people:
             request.require_one_alignment()
 
     def _require(
         self,
+        account: Account,
         wanted: PositionSet,
         series: Series | None,
-        after: LedgerTotal,
+        after: Spent,
         policy: ReleasePolicy,
         *,
         compose: bool = False,
@@ -443,60 +453,62 @@ class Vault:
         nothing. `new` records will be in the vault by then.
         """
         if not (compose or policy.compose):
-            releasing.check_conflicts(self._connection, wanted, series, spent_after(after))
-        policy.check(after, count_records(self._connection) + new)
-
-    def _total(self, wanted: PositionSet, planned: Charge | None = None) -> LedgerTotal:
-        if self.counts_people:
-            return total_of_people(self._connection, wanted.positions(), planned)
-        return totals.total_spent(self._connection, wanted, planned)
+            releasing.check_conflicts(account, wanted, series, spent_after(after))
+        policy.check(after, count_records(self._store) + new)
 
     def back_up(self, folder: str | PathLike[str]) -> None:
         """Copy the vault as it is at one moment, also while others use it, to a folder that is new or empty."""
-        storage.back_up(self._connection, self.path, Path(folder))
+        storage.back_up(self._store.connection, self._store.folder, Path(folder))
 
     def verify(self, progress: Progress = no_progress) -> list[str]:
         """Recompute all that the ledger claims; return a sentence for each thing that is wrong, none if it is sound.
 
         The noise is tested too: how often each outcome stands with each label, and whether the noise of neighbouring
-        records and of several releases is independent. Sound noise is accused with probability at most 1e-6.
+        records and of several releases is independent. Sound noise is accused with probability at most 1e-6 in the life
+        of a vault, however many labels and releases it has and however often it is verified. Nothing is drawn: the same
+        vault always gives the same sentences.
         """
         try:
-            self._connection.execute("BEGIN")
-            return verifying.verify(self._connection, self.path, progress)
+            self._store.execute("BEGIN")
+            return verify.verify(self._store, progress)
         except DATABASE_ERRORS as error:
-            return [str(explained(self.path, error))]
+            return [str(explained(self._store.folder, error))]
         finally:
-            self._connection.rollback()
+            self._store.connection.rollback()
 
     def entries_since(self, head: str) -> int | None:
         """How many entries the ledger got after the one with this hash; None if none has it, so it was cut or replaced.
 
         Says something about the entries before only if `verify` finds the vault sound.
         """
-        with storage.reading(self._connection, self.path):
-            return ledger.entries_since(self._connection, head)
+        with self._reading():
+            return ledger.entries_since(self._store, head)
 
     def statement(self) -> dict[str, Any]:
         """What can be stated about this vault to others, as JSON-able data: nothing in it depends on a label."""
         self.refuse_scratch()
-        with storage.reading(self._connection, self.path):
-            return facts(self._connection, self.path)
+        with self._reading():
+            return facts(self._store)
 
     def refuse_scratch(self) -> None:
         """Raise a `VaultError` if nothing of this vault may leave."""
         if self.scratch:
             raise VaultError(f"{self.path} is the vault of a scratch run: nothing of it may leave")
 
+    def _require_counted(self) -> None:
+        """Raise a `VaultError` if what this vault releases would be missing in the label party's total."""
+        if not self.scratch:
+            place.require_counted(self._store.folder, self.apart)
+
     def remarks(self) -> list[str]:
         """What is odd about the ledger without being damage, a sentence each."""
-        with storage.reading(self._connection, self.path):
-            return ledger.clock_remarks(ledger.read_entries(self._connection))
+        with self._reading():
+            return ledger.clock_remarks(ledger.read_entries(self._store))
 
     def cannot_see(self) -> list[str]:
         """Say, a sentence each, what `verify` cannot find."""
-        with storage.reading(self._connection, self.path):
-            return verifying.cannot_see(self._connection)
+        with self._reading():
+            return verify.cannot_see(self._store)
 
     def _planned(self, mechanism: Mechanism, draws: int, seed: int | None) -> Planned:
         if mechanism.classes != self.classes:
@@ -508,7 +520,7 @@ class Vault:
 
     def _find(self, ids: AnyIds) -> Iterator[Found]:
         """Those of these ids that the vault knows, piece by piece."""
-        return find_known(self._connection, self.path, GivenIds(ids))
+        return find_known(self._store, GivenIds(ids))
 
     def _is_known(self, ids: AnyIds) -> npt.NDArray[np.bool_]:
         """For each of these ids, whether the vault knows it."""
@@ -532,21 +544,24 @@ class Vault:
     def _statistic(self, plan: StatisticPlan, ids: AnyIds) -> StatisticRequest:
         """The request for a statistic of these ids, all of which the vault must know."""
         positions = by_row(self._known(ids), len(ids))
-        return StatisticRequest(self._connection, PlannedStatistic(plan, self.classes), positions)
+        return StatisticRequest(self._store, PlannedStatistic(plan, self.classes), positions)
 
     def _wanted(self, ids: AnyIds | None) -> PositionSet:
         """The positions of these ids, all of which the vault must know; None: of all records."""
         if ids is None:
-            return PositionSet.up_to(count_records(self._connection))
+            return PositionSet.up_to(count_records(self._store))
         wanted = PositionSet()
         for _, positions in self._known(ids):
             wanted.add(positions)
         return wanted
 
 
-def _require_made_of(connection: sqlite3.Connection, path: Path, batches: Iterable[Batch] | Incoming) -> None:
-    """Raise a `VaultError` unless a process that was killed then has made the vault of these files."""
-    if not isinstance(batches, Incoming) or not entering.is_made_of(connection, batches):
-        raise VaultError(f"{path} already holds a vault")
-    if not batches.goes_on:
-        raise VaultError(f"{path} already holds a vault, with just the records of these files: nothing is left to do")
+def _created(folder: Path) -> Mapping[str, Any]:
+    """What the ledger says of the creation of the vault in a folder; nothing where there is none."""
+    if not place.is_vault(folder):
+        return {}
+    with contextlib.closing(storage.connect(folder)) as connection, storage.reading(connection, folder):
+        if storage.is_blank(connection):
+            return {}
+        storage.require_format(connection, folder)
+        return ledger.read_first(Store(connection, folder)).details

@@ -19,7 +19,7 @@ from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.stages.early_stopping import best_epoch
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.messages import Bye, Finished
-from tpsl.vault import LedgerTotal
+from tpsl.vault import Spent
 
 
 async def label(role: LabelRole) -> None:
@@ -106,7 +106,7 @@ def _label_result(role: LabelRole) -> TrainResult:
     by_noisy_labels = role.schedule.patience and role.job.statistic is None
     kept = (best_epoch(entries) if by_noisy_labels else entries[-1]) if entries else {}
     released = _released(role)
-    total = role.vault.total() if role.job.releases else LedgerTotal()
+    total = role.vault.total() if role.job.releases else Spent()
     return TrainResult(
         run=str(role.run.path),
         data=role.job.data.source,

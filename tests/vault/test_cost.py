@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tpsl.mechanisms import Cost, epsilon_of_rho, fit_noise
 from tpsl.vault import VaultError
-from tpsl.vault.budget import check_delta, of_group, times, total
+from tpsl.vault.cost import check_delta, of_group, times, total
 
 amounts = st.floats(min_value=0, max_value=1e6, allow_nan=False)
 

@@ -2,10 +2,56 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, Literal
 
 from tpsl.mechanisms import Cost, epsilon_of_rho, float_above
 from tpsl.vault.errors import VaultError
+
+Who = Literal["record", "unit", "person"]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The largest ε and δ that any of some records, units or people has spent over all its releases."""
+
+    epsilon: float = 0.0
+    delta: float = 0.0
+    private: bool = True
+    """False if any of the records had a release with seeded noise or with none."""
+    records: int = 0
+    """How many records this speaks of; those of the one unit or person that has spent most, if it is about these."""
+    who: Who = "record"
+    """A unit (for example a user) spends what all its records do. A person is in a vault whose records alignments have
+    made, and may have spent what a record of each of them has."""
+    released_under: tuple[str, ...] = ()
+    """The releases in words, where all of the records were part of the same ones."""
+
+    def joined(self, other: "Spent") -> "Spent":
+        """What is true of the records of both: the larger of each."""
+        return Spent(
+            max(self.epsilon, other.epsilon),
+            max(self.delta, other.delta),
+            self.private and other.private,
+            self.records + other.records,
+            max(self.who, other.who, key=("record", "unit", "person").index),
+        )
+
+    def plus(self, other: "Spent") -> "Spent":
+        """What the same records have spent that have spent both."""
+        epsilon, delta = total([self.epsilon, other.epsilon]), total([self.delta, other.delta])
+        return Spent(epsilon, delta, self.private and other.private, self.records, self.who, self.released_under)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able data; an infinite ε is the text "inf"."""
+        found = {"records": self.records, "epsilon": as_json(self.epsilon), "delta": self.delta}
+        return found | ({"released_under": list(self.released_under)} if self.released_under else {})
+
+
+def as_json(number: float) -> float | str:
+    """A float that survives JSON: infinity as the text "inf", which `float` reads back."""
+    return "inf" if math.isinf(number) else number
 
 
 def total(parts: Iterable[float]) -> float:

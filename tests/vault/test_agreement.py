@@ -36,9 +36,9 @@ def test_labels_that_have_nothing_to_do_with_each_other_are_other_people(vault: 
     rng = np.random.default_rng(0)
     ids, (one, other) = [str(row) for row in range(400)], rng.integers(0, 2, (2, 400))
     vault.keep_file_records(ids, one)
-    assert not vault.compare_file_records(ids, other).similar
+    assert not vault.compare_file_records(ids, other).same_label
     corrected = np.where(np.arange(400) < 20, 1 - one, one)
-    assert vault.compare_file_records(ids, corrected).similar
+    assert vault.compare_file_records(ids, corrected).same_label
 
 
 def test_damage_is_one_sentence(vault: Vault) -> None:

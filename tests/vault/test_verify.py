@@ -1,7 +1,10 @@
+"""`verify` tells every change of a vault in a sentence: of records, releases, statistics and the ledger."""
+
 import json
 import re
 import shutil
 import sqlite3
+import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -9,9 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpsl.mechanisms import laplace, randomized_response
-from tpsl.vault import Vault, VaultError
-from tpsl.vault.coverage import pack, unpack
+from tpsl.mechanisms import DiscreteGaussian, DiscreteLaplace, laplace, randomized_response
+from tpsl.vault import StatisticPlan, Vault, VaultError
 from tpsl.vault.ledger import hash_of
 from tpsl.vault.texts import Texts
 
@@ -34,13 +36,13 @@ def copied(sound: Path, folder: Path) -> Path:
     return shutil.copytree(sound, folder)
 
 
-def tampered(folder: Path, change: Callable[[sqlite3.Connection], object]) -> list[str]:
+def tampered(folder: Path, change: Callable[[sqlite3.Connection], object], label: str | None = None) -> list[str]:
     """Change the vault's database behind its back and return what verify says."""
     with closing(sqlite3.connect(folder / "vault.sqlite", isolation_level=None)) as connection:
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {name}")
         change(connection)
-    with Vault.open(folder) as vault:
+    with Vault.open(folder if label is None else folder / label) as vault:
         return vault.verify()
 
 
@@ -57,11 +59,11 @@ def edit_entry(sequence: int, rehash: bool, **details: object) -> Callable[[sqli
     return change
 
 
-def edit_outcomes(column: str, edit: Callable[[bytes], bytes], entry: int = 3) -> Callable[[sqlite3.Connection], None]:
+def edit_outcomes(column: str, edit: Callable[[bytes], bytes], series: int = 3) -> Callable[[sqlite3.Connection], None]:
     def change(connection: sqlite3.Connection) -> None:
-        query = f"SELECT {column} FROM outcomes WHERE entry = ?"
-        (blob,) = connection.execute(query, (entry,)).fetchone()
-        connection.execute(f"UPDATE outcomes SET {column} = ? WHERE entry = ?", (edit(blob), entry))
+        query = f"SELECT {column} FROM outcomes WHERE series = ?"
+        (blob,) = connection.execute(query, (series,)).fetchone()
+        connection.execute(f"UPDATE outcomes SET {column} = ? WHERE series = ?", (edit(blob), series))
 
     return change
 
@@ -102,22 +104,29 @@ def smuggle_in(ids: list[str], labels: list[int], units: list[str]) -> None:
     ids.append("x"), labels.append(1), units.append("u")
 
 
-def move_a_bit(bitmap: bytes) -> bytes:
-    mask = unpack(bitmap).copy()
-    mask[[0, 1]] = mask[[1, 0]]
-    return pack(mask)
+def edit_covered(edit: Callable[[np.ndarray], object], series: int = 3) -> Callable[[sqlite3.Connection], None]:
+    """Change which release covers each position, where a row has at most 255 of them."""
+
+    def changed(packed: bytes) -> bytes:
+        release_of = np.frombuffer(zlib.decompress(packed), np.uint8).copy()
+        edit(release_of)
+        return zlib.compress(release_of.tobytes())
+
+    return edit_outcomes("covered", changed, series)
 
 
-def set_a_bit(bitmap: bytes) -> bytes:
-    mask = unpack(bitmap).copy()
-    mask[1] = True
-    return pack(mask)
+def set_at(places: list[int], releases: list[int]) -> Callable[[np.ndarray], object]:
+    return lambda release_of: release_of.__setitem__(places, releases)
 
 
-def beyond_the_records(bitmap: bytes) -> bytes:
-    mask = unpack(bitmap).copy()
-    mask[[0, 60_000]] = [False, True]
-    return pack(mask)
+def release_twice(connection: sqlite3.Connection) -> None:
+    """Have release 6 cover, in a row of its own, what the release before it in the series covers."""
+    row = connection.execute(
+        "SELECT label, chunk, records, covered, outcomes FROM outcomes WHERE series = 4"
+    ).fetchone()
+    covered = zlib.compress((np.frombuffer(zlib.decompress(row[3]), np.uint8) > 0).tobytes())
+    new = (*row[:2], 6, row[2], np.array([6], "<u4").tobytes(), covered, row[4])
+    connection.execute("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?)", new)
 
 
 CHANGES = {
@@ -132,24 +141,35 @@ CHANGES = {
     "ledger newest gone": (sql("DELETE FROM ledger WHERE sequence = 6"), "the ledger has no readable entry for them"),
     "epsilon lowered": (edit_entry(6, True, epsilon=0.1), "its ledger entry says epsilon 0.1"),
     "epsilon lowered in the middle": (edit_entry(4, True, epsilon=0.1), "ledger entry 5 does not follow"),
-    "seed hidden": (edit_entry(6, True, seed=5), "contradicts itself on whether its noise was seeded"),
-    "another table": (edit_entry(6, True, table_digest="0" * 64), "is not the one it was drawn from"),
-    "another mechanism": (edit_entry(6, True, mechanism={"mechanism": "magic"}), "its mechanism cannot be built"),
-    "draws": (edit_entry(6, True, draws=1, epsilon=1.0), "wrong length"),
-    "count": (edit_entry(6, True, records=3), "release 6 covers 2 records, but its ledger entry says 3"),
+    "seed hidden": (edit_entry(6, True, seed=5), "release 6: its ledger entry says noise 'secure', but"),
+    "another table": (
+        edit_entry(6, True, table_digest="0" * 64),
+        "release 6: its ledger entry says table_digest '0+', but discrete",
+    ),
+    "another mechanism": (edit_entry(6, True, mechanism={"mechanism": "magic"}), "release 6: .*'magic'"),
+    "mechanism of other classes": (
+        edit_entry(6, True, mechanism={"mechanism": "discrete", "epsilon": 1.0, "classes": 3}),
+        "release 6: its mechanism .* is not for labels of 2 classes",
+    ),
+    "draws": (edit_entry(6, True, draws=1, epsilon=1.0), "release 6, chunk 0: .* another series"),
+    "count": (edit_entry(6, True, records=3), "release 6: it covers 2 records, but its ledger entry says 3"),
     "outcome": (
         edit_outcomes("outcomes", lambda b: bytes([b[0] ^ 1]) + b[1:]),
         "release 3: its noisy labels were changed",
     ),
     "outcome not in table": (edit_outcomes("outcomes", lambda b: b"\xff\xff" + b[2:]), "outside the table of laplace"),
     "outcomes cut": (edit_outcomes("outcomes", lambda b: b[:-2]), "release 3, chunk 0: .* wrong length"),
-    "outcomes gone": (sql("DELETE FROM outcomes WHERE entry = 3"), "release 3 covers 0 records"),
-    "bitmap moved": (edit_outcomes("covered", move_a_bit), "release 3: the ids of the records it covers"),
-    "bitmap more": (edit_outcomes("covered", set_a_bit), "release 3, chunk 0: .* wrong length"),
-    "bitmap beyond": (edit_outcomes("covered", beyond_the_records), "covers positions that hold no record"),
-    "bitmap garbage": (edit_outcomes("covered", lambda b: b[::-1]), "release 3, chunk 0: a coverage bitmap is damaged"),
-    "bitmap short": (edit_outcomes("covered", lambda b: pack(unpack(b)[:800])), "wrong length"),
-    "bitmap is text": (sql("UPDATE outcomes SET covered = 'x' WHERE entry = 3"), "release 3, chunk 0"),
+    "outcomes gone": (sql("DELETE FROM outcomes WHERE series = 3"), "release 3: it covers 0 records"),
+    "covered moved": (edit_covered(set_at([0, 1], [0, 1])), "release 3: the ids of the records it covers"),
+    "covered more": (edit_covered(set_at([1], [1])), "chunk 0: .* wrong length"),
+    "covered beyond": (edit_covered(set_at([0, 60_000], [0, 1])), "covers positions that hold no record"),
+    "covered by another": (edit_covered(set_at([0], [2]), 4), "release 6: the ids of the records it covers"),
+    "covered by none": (edit_covered(set_at([0], [3]), 4), "chunk 0: .* wrong length"),
+    "covered garbage": (edit_outcomes("covered", lambda b: b[::-1]), "chunk 0: .* is damaged"),
+    "covered short": (edit_outcomes("covered", lambda b: zlib.compress(zlib.decompress(b)[:800])), "wrong length"),
+    "covered is text": (sql("UPDATE outcomes SET covered = 'x' WHERE series = 3"), "chunk 0: .* is damaged"),
+    "entries cut": (sql("UPDATE outcomes SET entries = x'03' WHERE series = 3"), "chunk 0: .* is damaged"),
+    "entries are text": (sql("UPDATE outcomes SET entries = 'text' WHERE series = 3"), "chunk 0: .* is damaged"),
     "id": (put(0, 8, "forged"), "added by ledger entry 2 were changed"),
     "id of a later record": (put(0, 500, "x"), "ledger entry 5 were changed"),
     "ids swapped": (edit_records(swap_ids), "added by ledger entry 2 were changed"),
@@ -180,13 +200,7 @@ CHANGES = {
         "index of the record ids",
     ),
     "index entry cut": (sql("UPDATE id_index SET entries = substr(entries, 2)"), "index of the record ids"),
-    "released twice": (
-        sql(
-            "UPDATE outcomes SET (covered, outcomes) = "
-            "(SELECT covered, outcomes FROM outcomes WHERE entry = 4) WHERE entry = 6"
-        ),
-        "have two noisy labels of the same series",
-    ),
+    "released twice": (release_twice, "have two noisy labels of the same series"),
 }
 
 
@@ -230,7 +244,7 @@ def test_a_flipped_byte_of_every_stored_outcome_is_noticed(sound: Path, folder: 
     shutil.copytree(sound, folder)
     whole = (sound / "vault.sqlite").read_bytes()
     with closing(sqlite3.connect(sound / "vault.sqlite")) as connection:
-        (blob,) = connection.execute("SELECT outcomes FROM outcomes WHERE entry = 3").fetchone()
+        (blob,) = connection.execute("SELECT outcomes FROM outcomes WHERE series = 3").fetchone()
         (body,) = connection.execute("SELECT body FROM ledger WHERE sequence = 4").fetchone()
     for piece in (blob, body.encode()):
         assert whole.count(piece) == 1
@@ -246,3 +260,91 @@ def test_progress_is_told(copied: Path) -> None:
     with Vault.open(copied) as vault:
         vault.verify(progress=lambda *step: steps.append(step))
     assert steps == [(502, 502, "checking records")]
+
+
+IDS, ROWS = np.arange(500), np.arange(1500).reshape(500, 3) % 50
+GAUSSIAN = StatisticPlan(DiscreteGaussian(10**8, 1e-6), 100, 3)
+PURE = StatisticPlan(DiscreteLaplace(1000), 100, 3)
+
+
+@pytest.fixture(scope="module")
+def with_statistics(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A vault with a release of noisy labels and two statistics (entries 3, 4 and 5)."""
+    folder = tmp_path_factory.mktemp("statistics") / "vault"
+    with Vault.create(folder, batches=[(IDS, IDS % 2, None)], apart="others") as vault:
+        vault.release(laplace(1.0), ids=IDS[:100])
+        vault.release_statistic(GAUSSIAN, IDS[100:300], [ROWS[100:300]])
+        vault.release_statistic(PURE, IDS[300:], [ROWS[300:]])
+        assert vault.verify() == []
+    return folder
+
+
+STATISTIC_CHANGES = {
+    "numbers": (sql("UPDATE statistics SET vectors = zeroblob(24) WHERE entry = 4"), "its noisy statistic was changed"),
+    "fewer numbers": (sql("UPDATE statistics SET vectors = zeroblob(16) WHERE entry = 4"), "release 4: .*wrong length"),
+    "no numbers": (
+        sql("DELETE FROM statistics WHERE entry = 5"),
+        "release 5: the numbers of its statistic are missing",
+    ),
+    "no numbers at all": (sql("DELETE FROM statistics"), "release 4: the numbers of its statistic are missing"),
+    "numbers of nothing": (sql("INSERT INTO statistics VALUES (9, x'00')"), "release 9: .*without a ledger entry"),
+    "epsilon lowered": (
+        edit_entry(5, True, epsilon=0.01),
+        "says epsilon 0.01, but discrete Laplace noise, scale 1,000 has 0.1",
+    ),
+    "rho lowered": (edit_entry(4, True, rho="1/1000000"), "release 4: its ledger entry says rho '1/1000000', but"),
+    "rho without meaning": (edit_entry(4, True, rho="1/0"), "ledger entry 4 is damaged"),
+    "bound lowered": (edit_entry(5, True, bound=10), "release 5: its ledger entry says epsilon 0.1, but"),
+    "no bound": (edit_entry(5, True, bound=0), "release 5: the bound of a statistic must be"),
+    "other noise": (
+        edit_entry(5, True, mechanism={"noise": "magic"}),
+        "release 5: unknown noise for a statistic 'magic'",
+    ),
+    "classes": (edit_entry(5, True, classes=3, epsilon=0.2), "release 5: its ledger entry speaks of 3 classes"),
+    "seed hidden": (edit_entry(5, True, seed=5), "release 5: its ledger entry says noise 'secure', but"),
+    "count": (edit_entry(5, True, records=3), "release 5: it covers 200 records, but its ledger entry says 3"),
+    "coverage gone": (sql("DELETE FROM outcomes WHERE series = 4"), "release 4: it covers 0 records"),
+    "other records": (
+        sql(
+            "UPDATE outcomes SET (covered, records) = "
+            "(SELECT covered, records FROM outcomes WHERE series = 5) WHERE series = 4"
+        ),
+        "release 4: the ids of the records it covers are not those",
+    ),
+    "outcomes": (sql("UPDATE outcomes SET outcomes = x'00' WHERE series = 4"), "but the release is a statistic"),
+}
+
+
+@pytest.mark.parametrize("name", STATISTIC_CHANGES)
+def test_a_change_of_a_statistic_is_told_in_a_sentence(with_statistics: Path, folder: Path, name: str) -> None:
+    change, message = STATISTIC_CHANGES[name]
+    problems = tampered(shutil.copytree(with_statistics, folder), change)
+    assert any(re.search(message, problem) for problem in problems), problems
+    assert all("\n" not in problem and len(problem) > 20 for problem in problems)
+
+
+def test_what_was_released_is_never_overwritten(with_statistics: Path, folder: Path) -> None:
+    shutil.copytree(with_statistics, folder)
+    with closing(sqlite3.connect(folder / "vault.sqlite")) as connection:
+        for statement in ("DELETE FROM statistics", "UPDATE statistics SET vectors = x'00'"):
+            with pytest.raises(sqlite3.IntegrityError, match="releases"):
+                connection.execute(statement)
+
+
+def test_verification_says_that_the_noise_of_statistics_needs_their_vectors(
+    with_statistics: Path, vault: Vault
+) -> None:
+    assert not any("statistic" in sentence for sentence in vault.cannot_see())
+    with Vault.open(with_statistics) as opened:
+        assert any("the noise of statistics was not tested" in sentence for sentence in opened.cannot_see())
+        assert opened.statistic_problems(PURE, IDS[300:], [ROWS[300:]]) == []
+
+
+def test_statistics_of_several_labels_are_sound(with_statistics: Path, folder: Path) -> None:
+    shutil.copytree(with_statistics, folder)
+    with Vault.create(folder / "second", classes=3, batches=[(IDS, IDS % 3, None)]) as vault:
+        vault.release_statistic(PURE, IDS, [ROWS])
+        assert vault.verify() == []
+        sequence = len(vault.ledger().entries)
+    (problem,) = tampered(folder, sql(f"DELETE FROM statistics WHERE entry = {sequence}"), "second")
+    assert problem == f"release {sequence}: the numbers of its statistic are missing"
