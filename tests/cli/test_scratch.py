@@ -33,7 +33,7 @@ def test_the_cost_of_noise_is_measured_and_no_total_knows_of_it(tpsl: Any, table
     assert "nothing of it may leave" in shown.facts()["scratch run"]
     assert tpsl("train", table_job, "--epsilon", 20, "--scratch", "--out", "runs/twenty").status == 0
     first, no_noise, twenty = tpsl("report", "runs/first", "runs/plain", "runs/twenty", "--json").json()["runs"]
-    assert [run["over_vaults"] for run in (first, no_noise, twenty)] == [None, None, None]
+    assert [run["gone_vaults"] for run in (first, no_noise, twenty)] == [0, 0, 0]
     assert (first["total_epsilon"], no_noise["total_epsilon"]) == (2.0, None)
     views = {view["name"]: view for view in WatchedFolder(tmp_path / "runs").snapshot().views}
     assert {name: view["scratch"] for name, view in views.items()} == {"first": False, "plain": True, "twenty": True}
@@ -79,7 +79,7 @@ def test_nothing_of_a_scratch_run_leaves(tpsl: Any, table_job: Path, certificate
 def test_labels_that_come_with_tpsl_are_public_unless_a_vault_is_named(tpsl: Any, small_job: Path) -> None:
     for name in ("a", "b"):
         assert tpsl("train", small_job, "--epsilon", 2, "--out", name, "--json").json()["total_epsilon"] == 2.0
-    assert [run["over_vaults"] for run in tpsl("report", "a", "b", "--json").json()["runs"]] == [None, None]
+    assert [run["gone_vaults"] for run in tpsl("report", "a", "b", "--json").json()["runs"]] == [0, 0]
     assert RunFolder(Path("a")).is_scratch and not Path("vaults").exists()
     assert tpsl("train", small_job, "--vault", "vaults/named", "--out", "c").status == 0
     assert not RunFolder(Path("c")).is_scratch

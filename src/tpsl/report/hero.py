@@ -35,10 +35,10 @@ from tpsl.report.words import (
     exposure_text,
     gone_text,
     odds_factor,
+    of_vault,
     records_text,
     share_text,
     spoken,
-    of_vault,
 )
 from tpsl.transport.peers import LABEL_PARTY
 

@@ -17,10 +17,10 @@ from tpsl.report.words import (
     bound_text,
     budget_text,
     interval_text,
+    of_vault,
     privacy_text,
     share_text,
     spoken,
-    of_vault,
 )
 
 
