@@ -92,7 +92,8 @@ def test_only_what_has_changed_is_sent_and_read(serve: Any, copied: Any, monkeyp
     read: list[str] = []
     real = read_view
     monkeypatch.setattr(
-        "tpsl.report.watching.read_view", lambda path, party, name: read.append(name) or real(path, party, name)
+        "tpsl.report.watching.read_view",
+        lambda path, party, name, **memory: read.append(name) or real(path, party, name, **memory),
     )
     metrics = run / "label" / "metrics.jsonl"
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))
@@ -136,7 +137,7 @@ def test_a_run_whose_vault_is_being_written_is_shown_without_waiting(serve: Any,
     assert shown["promise"]["epsilon_text"] == "0.5"
     assert journal.exists()
     (spent,) = service.data()["spent"]
-    assert spent["note"] == shown["ledger_note"] and spent["epsilon_text"] == "0.5"
+    assert spent["notes"] == [shown["ledger_note"]] and spent["epsilon_text"] == "0.5"
     journal.unlink()
     assert within(60, lambda: service.view("stopped")["ledger"] is not None)
 
