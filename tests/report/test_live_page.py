@@ -18,7 +18,7 @@ from tpsl.mechanisms import build_mechanism
 from tpsl.report import watching
 from tpsl.report.label_view import read_run
 from tpsl.report.live_page import LivePage
-from tpsl.report.memory import _read_state, runs_in
+from tpsl.report.memory import _read_ledger, runs_in
 from tpsl.report.reading import read_view
 from tpsl.report.watching import WatchedFolder
 from tpsl.training.progress_file import PROGRESS
@@ -366,10 +366,10 @@ def test_a_folder_with_a_job_and_no_run_is_named_as_before(copied: Any, tmp_path
 def test_three_hundred_runs_load_in_under_two_seconds(serve: Any, many_runs: Path) -> None:
     service = serve(many_runs)
     # The processor's time, of service and reader: that of the wall is also what else runs on the machine.
-    begun, opened = time.process_time(), _read_state.cache_info().misses
+    begun, opened = time.process_time(), _read_ledger.cache_info().misses
     status, content, _ = service.ask(service.prefix)
     took = time.process_time() - begun
-    assert _read_state.cache_info().misses - opened <= 3  # one for each vault, however many runs have released from it
+    assert _read_ledger.cache_info().misses - opened <= 3  # one for each vault, however many runs have released from it
     assert status == 200 and content.count(b'"total_epsilon_text"') == 300
     assert took < 2.0, f"{took:.2f} s"
     begun = time.process_time()
