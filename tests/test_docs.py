@@ -292,7 +292,7 @@ def test_the_readmes_commands_for_own_data_work_as_they_stand(tmp_path: Path, mo
     assert typed[-1] == ["ui"], "which goes on until it is stopped"
     printed = {words[0]: in_process(words) for words in typed[:-1] if words is not None}
     assert list(printed) == ["init", "train", "attack", "report", "vault"]
-    assert "not measured" not in printed["report"] and "all known vaults" not in printed["report"]
+    assert "not measured" not in printed["report"] and "that runs name" not in printed["report"]
     first, plain = (
         json.loads((Path("runs") / name / "label" / "ledger.json").read_text()) for name in ("first", "plain")
     )

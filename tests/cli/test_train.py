@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from tpsl.mechanisms import gaussian, laplace, randomized_response
 from tpsl.training.job import load_job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.transcript import Transcript
-from tpsl.vault import Vault
+from tpsl.vault import Vault, the_vault
 
 PROMISED = {
     "run",
@@ -223,7 +224,7 @@ def test_the_number_that_people_see_first_is_what_was_spent_in_all(
     monkeypatch.chdir(tmp_path)
     command = ("train", table_job, "--mechanism", "discrete")
     assert tpsl(*command, "--epsilon", 5, "--out", "five", "--json").json()["total_epsilon"] == 5.0
-    vault = tmp_path / "vaults" / "table-label"
+    vault = "table-label"
     options = ("--mechanism", "discrete", "--epsilon", 1)
     assert "--compose" in tpsl("vault", "release", vault, *options).error()
     assert "--compose" in tpsl(*command, "--epsilon", 1, "--out", "one").error()
@@ -232,34 +233,34 @@ def test_the_number_that_people_see_first_is_what_was_spent_in_all(
     assert shown.facts()["guarantee"] == "ε = 6 in all (this run's release: ε = 1)"
     result = tpsl(*command, "--epsilon", 1, "--out", "one", "--json").json()
     numbers = [(name, value) for name, value in result.items() if "epsilon" in name]
-    assert numbers == [("total_epsilon", 6.0), ("epsilon", 1.0)]
+    assert numbers == [("total_epsilon", 6.0), ("epsilon", 1.0), ("epsilon_all_labels", None)]
     # The first run is finished and only read again: its records have spent more since.
     again = tpsl(*command, "--epsilon", 5, "--out", "five", "--json").json()
     assert (again["total_epsilon"], again["epsilon"]) == (6.0, 5.0)
     reported = tpsl("report", "five", "one", "--json").json()
     assert [run["total_epsilon"] for run in reported["runs"]] == [6.0, 6.0]
-    assert [run["over_vaults"] for run in reported["runs"]] == [None, None]
+    assert [run["gone_vaults"] for run in reported["runs"]] == [0, 0]
 
 
-def test_a_second_folder_releases_nothing_and_a_second_vault_is_refused_or_counted(
+def test_a_second_folder_releases_nothing_a_second_vault_is_refused_and_a_deleted_one_is_counted(
     tpsl: Any, table_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):
         assert tpsl("train", table_job, "--out", name, "--seed", 1, "--json").json()["total_epsilon"] == 2.0
-    vault = tmp_path / "vaults" / "table-label"
-    kinds = [entry["kind"] for entry in tpsl("vault", "ledger", vault, "--json").json()["entries"]]
+    kinds = [entry["kind"] for entry in tpsl("vault", "ledger", "table-label", "--json").json()["entries"]]
     assert kinds == ["created", "added", "released"]
     second = ("train", table_job, "--out", "c", "--vault", tmp_path / "second" / "vault")
-    sentence = tpsl(*second).error()
-    assert str(vault) in sentence
-    assert "--compose" in sentence
-    assert tpsl(*second, "--compose", "--json").json()["total_epsilon"] == 2.0
-    shown = tpsl("report", "a", "c")
-    assert "all known vaults together have spent ε = 4 on these records" in shown.stdout
-    (a, c) = tpsl("report", "a", "c", "--json").json()["runs"]
-    assert a["over_vaults"] == c["over_vaults"]
-    assert {part["vault"] for part in a["over_vaults"]["vaults"]} == {"vaults/table-label", "second/vault"}
+    for options in ((), ("--compose",)):
+        assert str(the_vault()) in tpsl(*second, *options).error()
+    shutil.rmtree(the_vault())
+    again = tpsl("train", table_job, "--out", "c", "--json").json()
+    assert (again["total_epsilon"], again["epsilon"], again["gone_vaults"]) == (4.0, 2.0, 1)
+    sentence = "at least ε = 4: one vault that runs name is gone"
+    assert tpsl("train", table_job, "--out", "c").facts()["of the vault"] == sentence
+    assert f"a, c: {sentence}" in " ".join(tpsl("report", "a", "c").stdout.split())
+    for run in tpsl("report", "a", "c", "--json").json()["runs"]:
+        assert (run["total_epsilon"], run["gone_vaults"], run["apart"]) == (4.0, 1, None)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,6 @@ def make_runs(original: Path, place: Path, count: int = 300) -> None:
         auc = 0.6 + number / 10_000
         numbers = {"test_auc": auc, "test_auc_low": auc - 0.01, "test_auc_high": auc + 0.01, "seconds": 10.0 + number}
         (run / "result.json").write_text(json.dumps({**result, **numbers, "epsilon": epsilon}))
-        (run / "label" / "ledger.json").write_text(json.dumps({**ledger, "vault": str(vaults[source])}))
+        (run / "label" / "ledger.json").write_text(json.dumps({**ledger, "vault": str(vaults[source] / "synthetic")}))
         for name in COPIED:
             os.link(original / "label" / name, run / "label" / name)

@@ -70,9 +70,6 @@ def test_the_promise_is_the_odds_factor_rounded_up_with_its_condition(views: lis
     assert "more than e^20 times" in promise_sentence(changed(views[1], {"epsilon": 20.0, "total_epsilon": 20.0}))
 
 
-OVER_VAULTS = {"epsilon": 3.0, "epsilon_text": "3", "delta_text": "", "private": True, "vaults": []}
-
-
 @pytest.mark.parametrize(
     ("promise", "other", "parts"),
     [
@@ -89,12 +86,12 @@ OVER_VAULTS = {"epsilon": 3.0, "epsilon_text": "3", "delta_text": "", "private":
             {},
             ["by this run (ε = 2) and by others", "404 times", "ε = 6 in all"],
         ),
-        ({}, {"over_vaults": OVER_VAULTS}, ["by this run (ε = 2) and by others", "20.1 times", "ε = 3 in all"]),
         (
-            {},
-            {"over_vaults": {**OVER_VAULTS, "epsilon": None, "private": False}},
-            ["Another release of these labels had no noise", "in this run alone makes nobody more than 7.39 times"],
+            {"total_epsilon": 3.0, "total_epsilon_text": "3"},
+            {"gone_vaults": 2},
+            ["known to have been released", "20.1 times", "at least ε = 3: two vaults that runs name are gone"],
         ),
+        ({}, {"gone_vaults": 1}, ["known to", "7.39 times", "at least ε = 2: one vault that runs name is gone"]),
         (
             {"private": False, "total_epsilon": None},
             {},
@@ -103,11 +100,6 @@ OVER_VAULTS = {"epsilon": 3.0, "epsilon_text": "3", "delta_text": "", "private":
         ({"private": False}, {}, ["Another release of these labels had seeded noise", "this run alone"]),
         ({"epsilon": 0.0, "total_epsilon": 0.0}, {}, ["Nothing that depends on a label crossed", "ε = 0"]),
         ({"large_delta": True}, {}, ["ε = 2", "expect the promise to fail for at least one record"]),
-        (
-            {},
-            {"over_vaults": {**OVER_VAULTS, "delta_text": "0.5"}},
-            ["expect the promise to fail for at least one record"],
-        ),
         ({"epsilon": None, "total_epsilon": None, "private": False}, {}, ["no noise", "shows the labels"]),
     ],
 )
@@ -128,11 +120,13 @@ def test_seeded_noise_promises_nothing(views: list[RunView]) -> None:
     assert hero(seeded, [seeded])["verdict"]["code"] == "not private"
 
 
-def test_a_total_over_vaults_is_the_first_number(views: list[RunView]) -> None:
-    view = changed(views[1], over_vaults=OVER_VAULTS)
+def test_a_total_with_vaults_that_are_gone_is_the_first_number(views: list[RunView]) -> None:
+    total = {"total_epsilon": 3.0, "total_epsilon_text": "3"}
+    view = changed(views[1], total, gone_vaults=1, epsilon_all_labels="inf", apart="other people")
     card = hero(view, [view])["cards"][0]
     assert (card["number"]["value"], card["number"]["text"]) == (3.0, "ε = 3")
-    assert "its own: ε = 2" in notes(view, [view])
+    for words in ("at least ε = 3: one vault", "over all labels of the vault: ε = ∞", "other one: other people"):
+        assert words in notes(view, [view])
 
 
 def test_the_picture_shows_what_the_run_adds_to_what_features_tell(views: list[RunView]) -> None:

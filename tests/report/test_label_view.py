@@ -87,7 +87,7 @@ def test_a_vault_elsewhere_is_said_to_be_elsewhere(copied: Callable[[str], Path]
     shutil.rmtree(run / "label" / "vault")
     view = read_run(run)
     assert view["ledger"] is None
-    assert "discrete/label/vault cannot be reached" in view["ledger_note"]
+    assert "discrete/label/vault/synthetic is gone" in view["ledger_note"]
     assert "noted ε = 0.5, δ = 0 for its records" in view["ledger_note"]
     (run / "label" / "ledger.json").unlink()
     assert "not in this run" in read_run(run)["ledger_note"]

@@ -17,10 +17,10 @@ import pytest
 from tpsl.mechanisms import build_mechanism
 from tpsl.report import watching
 from tpsl.report.label_view import read_run
-from tpsl.report.ledgers import _read_state
 from tpsl.report.live_page import LivePage
+from tpsl.report.memory import _read_ledger, runs_in
 from tpsl.report.reading import read_view
-from tpsl.report.watching import WatchedFolder, runs_in
+from tpsl.report.watching import WatchedFolder
 from tpsl.training.progress_file import PROGRESS
 from tpsl.training.run_folder import RunError
 from tpsl.vault import ReleasePolicy, Vault
@@ -39,8 +39,7 @@ def service(runs: Path) -> Iterator[Service]:
 def test_what_is_shown_is_what_a_report_shows(service: Service, runs: Path) -> None:
     shown = set(service.names())
     for name in ("laplace", "stopped"):
-        alone = json.loads(json.dumps(read_run(runs / name)))
-        assert service.view(name) == {**alone, "over_vaults": service.view(name)["over_vaults"]}
+        assert service.view(name) == json.loads(json.dumps(read_run(runs / name)))
     # The runs of an audit lie in a folder of their own.
     assert shown == {path.relative_to(runs).as_posix() for path in runs_in(runs)}
     assert "laplace" in shown and any(name.startswith("audit/") for name in shown)
@@ -93,7 +92,8 @@ def test_only_what_has_changed_is_sent_and_read(serve: Any, copied: Any, monkeyp
     read: list[str] = []
     real = read_view
     monkeypatch.setattr(
-        "tpsl.report.watching.read_view", lambda path, party, name: read.append(name) or real(path, party, name)
+        "tpsl.report.watching.read_view",
+        lambda path, party, name, **memory: read.append(name) or real(path, party, name, **memory),
     )
     metrics = run / "label" / "metrics.jsonl"
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))
@@ -137,7 +137,7 @@ def test_a_run_whose_vault_is_being_written_is_shown_without_waiting(serve: Any,
     assert shown["promise"]["epsilon_text"] == "0.5"
     assert journal.exists()
     (spent,) = service.data()["spent"]
-    assert spent["note"] == shown["ledger_note"] and spent["epsilon_text"] == "0.5"
+    assert spent["notes"] == [shown["ledger_note"]] and spent["epsilon_text"] == "0.5"
     journal.unlink()
     assert within(60, lambda: service.view("stopped")["ledger"] is not None)
 
@@ -366,10 +366,10 @@ def test_a_folder_with_a_job_and_no_run_is_named_as_before(copied: Any, tmp_path
 def test_three_hundred_runs_load_in_under_two_seconds(serve: Any, many_runs: Path) -> None:
     service = serve(many_runs)
     # The processor's time, of service and reader: that of the wall is also what else runs on the machine.
-    begun, opened = time.process_time(), _read_state.cache_info().misses
+    begun, opened = time.process_time(), _read_ledger.cache_info().misses
     status, content, _ = service.ask(service.prefix)
     took = time.process_time() - begun
-    assert _read_state.cache_info().misses - opened <= 3  # one for each vault, however many runs have released from it
+    assert _read_ledger.cache_info().misses - opened <= 3  # one for each vault, however many runs have released from it
     assert status == 200 and content.count(b'"total_epsilon_text"') == 300
     assert took < 2.0, f"{took:.2f} s"
     begun = time.process_time()

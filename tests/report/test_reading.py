@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tpsl.mechanisms import laplace
 from tpsl.report.feature_view import read_feature_run
 from tpsl.report.label_view import read_run
 from tpsl.report.page import write_page
@@ -73,6 +74,11 @@ def test_no_file_of_a_run_is_waited_for(copied: Callable[[str], Path], tmp_path:
     assert {"job.yaml", "result.json", "metrics.jsonl", "ledger.json", "attacks.json", "audit.json"} <= set(told)
 
 
+def ids_in(vault: Vault) -> list[str]:
+    """The records of a vault that were released with Laplace noise."""
+    return [record for ids, _ in vault.released(laplace(2.0)) for record in ids]
+
+
 def test_what_the_label_party_hands_over_does_not_depend_on_true_labels(label_only: Path, tmp_path: Path) -> None:
     """Two folders of the label party that differ in all that true labels decide."""
     run = label_only
@@ -86,7 +92,7 @@ def test_what_the_label_party_hands_over_does_not_depend_on_true_labels(label_on
     for name in ("metrics.jsonl", "attacks.json", "audit.json"):
         (run / "label" / name).write_text("not even JSON")
     with Vault.open(RunFolder(run).vault()) as vault:
-        ids = vault.ids_at(0, vault.ledger().records)
+        ids = ids_in(vault)
         flipped = 1 - vault.true_labels_for_evaluation(ids)
         vault.add([(ids, flipped, None)])
         assert vault.true_labels_for_evaluation(ids).tolist() == flipped.tolist()
@@ -103,7 +109,7 @@ def test_it_hands_over_the_promise_by_the_ledger(label_only: Path) -> None:
     for unknown in ("test", "ledger", "local_head", "attacks", "audit", "replay", "test_records", "samples_per_second"):
         assert view[unknown] is None  # type: ignore[literal-required]
     assert (view["crossed"], own["crossed"]) == (8, None)
-    shutil.rmtree(RunFolder(label_only).vault())
+    shutil.rmtree(label_only / "label" / "vault")
     with pytest.raises(ValueError, match="its vault cannot be reached, and it says what was spent; name it with"):
         read_view(label_only, "feature")
 
@@ -115,7 +121,7 @@ def test_a_statement_beside_the_vault_is_named(label_only: Path, tmp_path: Path)
     place = RunFolder(label_only).vault()
     with Vault.open(place) as vault:
         document = sign(vault.statement(), tmp_path / "certs")
-        ids = vault.ids_at(0, 1)
+        ids = ids_in(vault)[:1]
         file = place.parent / "statement-20260131-120000.json"
         file.write_text(json.dumps(document))
         vault.add([(ids, 1 - vault.true_labels_for_evaluation(ids), None)])

@@ -169,7 +169,7 @@ def test_people_who_are_aligned_again_spend_again(tables: Path) -> None:
         assert vault.statement()["largest_unit"]["epsilon"] == 2.0
     first = RunFolder(tables / "first")
     noted = first.result()
-    assert noted is not None and noted.total_epsilon == 1.0 and result_now(first, noted).total_epsilon == 2.0
+    assert noted is not None and noted.total_epsilon == 1.0 and result_now(first, noted)[0].total_epsilon == 2.0
 
 
 def test_a_second_vault_for_the_same_people_has_to_be_asked_for(tables: Path) -> None:

@@ -246,7 +246,7 @@ def test_a_later_release_of_the_statistics_records_shows_in_the_result(tmp_path:
     again = randomized_response(1.0)
     with Vault.open(tmp_path / "vault") as vault:
         vault.release(again, policy=ReleasePolicy(compose=True))
-    now = result_now(RunFolder(tmp_path / "run"), result)
+    now = result_now(RunFolder(tmp_path / "run"), result)[0]
     assert result.total_epsilon <= 2.0 < now.total_epsilon < result.total_epsilon + again.epsilon + 1e-9
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tpsl.report.label_view import job_view
-from tpsl.report.memory import Memory, state_of
+from tpsl.report.memory import Memory, ledger_at
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import RunView
 from tpsl.report.statements import own_statement
@@ -29,10 +29,9 @@ def read_handed_view(path: Path, party: str, name: str | None = None, *, memory:
     run = RunFolder(path)
     job, result, memory = run.job(), run.result(), memory or Memory.of([path])
     place = memory.place(run)
-    state = state_of(place) if place is not None else None
-    if state is None or place is None:
+    ledger, (besides, gone) = ledger_at(place), memory.besides(run)
+    if ledger is None or place is None:
         raise ValueError(f"{path}: its vault cannot be reached, and it says what was spent; name it with --vault")
-    ledger, (besides, gone) = state.ledger, memory.besides(run)
     records = result.train_records if result is not None else ledger.records
     stated = _stated_total(ledger, records)
     total = stated.plus(besides) if stated is not None else None
@@ -40,7 +39,7 @@ def read_handed_view(path: Path, party: str, name: str | None = None, *, memory:
     view = job_view(path, job, party, promise, ledger.classes, name)
     view["program"] = run.program(LABEL_PARTY)
     view["train_records"], view["spent_by"] = records, "ledger" if total is not None else "run"
-    view["gone_vaults"], view["apart"] = gone, state.apart
+    view["gone_vaults"], view["apart"] = gone, ledger.apart
     view["updated"] = max((entry.time for entry in ledger.entries if entry.is_release), default=None)
     found = own_statement(run, place, [entry.hash for entry in ledger.entries])
     view["statement"] = found and {**found, "entries_since": None}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tpsl.report.memory import Memory, spent_in, state_of
+from tpsl.report.memory import Memory, ledger_at, spent_in
 from tpsl.report.run_view import VaultFacts
 from tpsl.report.words import records_text, rounded_up
 from tpsl.training.job import Job
@@ -57,13 +57,13 @@ def read_ledger(run: RunFolder, job: Job, memory: Memory | None = None) -> RunLe
     memory = memory or Memory.of([run.path])
     noted, place, total = run.noted_ledger(), memory.place(run), memory.own(run)
     besides, gone = memory.besides(run)
-    state = state_of(place) if place is not None else None
-    if state is not None and noted is None:
-        total = spent_in(run, state, {_description(job, state.ledger.classes)})
+    ledger = ledger_at(place)
+    if ledger is not None and noted is None:
+        total = spent_in(run, ledger, {_description(job, ledger.classes)})
     total = total.plus(besides) if total else None
-    if state is None or place is None:
+    if ledger is None or place is None:
         return RunLedger(note=_absent(noted), total=total, gone=gone)
-    return RunLedger(place, _content(state.ledger, place), "", total, gone, state.ledger.all_labels, state.apart)
+    return RunLedger(place, _content(ledger, place), "", total, gone, ledger.all_labels, ledger.apart)
 
 
 def result_now(run: RunFolder, result: TrainResult) -> tuple[TrainResult, RunLedger]:

@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache, reduce
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,6 @@ _LEFT_BY_A_RUN = (".lock", "result.json")
 
 Note = Mapping[str, Any]
 """What a run has noted of its vault (`RunFolder.noted_ledger`)."""
-
-
-@dataclass(frozen=True)
-class VaultState:
-    """What a vault says of one of its labels at one moment."""
-
-    ledger: Ledger
-    apart: str | None
 
 
 class Memory:
@@ -84,8 +76,8 @@ class Memory:
         if own is None:
             return None
         place = self._where(own)
-        state = state_of(place) if place is not None else None
-        known = {entry.hash for entry in state.ledger.entries} if state is not None else set()
+        ledger = ledger_at(place)
+        known = {entry.hash for entry in ledger.entries} if ledger is not None else set()
         parts = [
             _noted(note)
             for path, note in self._notes.items()
@@ -159,9 +151,8 @@ def note_of(run: Path) -> Note | None:
 
 def total_of(run: RunFolder, note: Note, place: Path | None) -> Spent:
     """Return what a run's records have spent by its vault: as that says now, and never less than was noted."""
-    state = state_of(place) if place is not None else None
-    released = {note["release"], *note.get("statistics", [])}
-    now = spent_in(run, state, released) if state is not None else None
+    ledger, released = ledger_at(place), {note["release"], *note.get("statistics", [])}
+    now = spent_in(run, ledger, released) if ledger is not None else None
     return now.joined(_noted(note)) if now is not None else _noted(note)
 
 
@@ -169,32 +160,32 @@ def _noted(note: Note) -> Spent:
     return Spent(note["epsilon"], note["delta"], bool(note["private"]))
 
 
-def spent_in(run: RunFolder, vault: VaultState, released: set[str]) -> Spent | None:
+def spent_in(run: RunFolder, ledger: Ledger, released: set[str]) -> Spent | None:
     """Return the most that any record has spent in all which had a release of the run; None if none had.
 
     In a vault that counts people it is the most that anybody has spent. Where the run started from another one, labels
     of other releases are in its weights, and it is the most of all records.
     """
     of_all = run.origin(LABEL_PARTY) is not None
-    parts = [part for part in vault.ledger.spent if of_all or released & set(part.released_under)]
+    parts = [part for part in ledger.spent if of_all or released & set(part.released_under)]
     found = reduce(Spent.joined, parts) if parts else None
-    person = vault.ledger.largest_unit if found and vault.ledger.counts_people else None
+    person = ledger.largest_unit if found and ledger.counts_people else None
     return found.joined(replace(person, records=0)) if found and person else found
 
 
-def state_of(address: Path) -> VaultState | None:
-    """Return what a vault says now of a label, None where there is none; read again only if its file has changed."""
-    folder = address_of(address).folder
-    return _read_state(address, _version_of(folder)) if is_vault(folder) else None
+def ledger_at(address: Path | None) -> Ledger | None:
+    """Return the ledger of a label as it is now, None where there is none; read again only if its file has changed."""
+    folder = address_of(address).folder if address is not None else None
+    return _read_ledger(address, _version_of(folder)) if address and folder and is_vault(folder) else None
 
 
 @lru_cache(maxsize=64)
-def _read_state(address: Path, version: tuple[object, ...]) -> VaultState | None:
+def _read_ledger(address: Path, version: tuple[object, ...]) -> Ledger | None:
     """`version` differs whenever the file does: SQLite counts the transactions in its header."""
     if not Vault.exists(address):
         return None
     with Vault.open(address) as opened:
-        return VaultState(opened.ledger(), opened.apart)
+        return opened.ledger()
 
 
 def _version_of(folder: Path) -> tuple[object, ...]:

@@ -197,6 +197,11 @@ class Ledger:
         return tuple(entry for entry in self.entries if entry.details.get("label") == self.label)
 
     @property
+    def apart(self) -> str | None:
+        """Why the labels of a second vault are nobody's in the label party's first one; None if it is that one."""
+        return self.entries[0].details.get("apart")
+
+    @property
     def counts_people(self) -> bool:
         """Whether the same people come again under new ids, and are counted over all of them."""
         return any(entry.details.get("counts_people") for entry in self.own)

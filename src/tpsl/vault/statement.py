@@ -66,7 +66,7 @@ def facts(store: Store) -> dict[str, Any]:
         "delta_per_record": ledger.delta_per_record,
         "largest_unit": unit and unit.as_dict(),
         "private": ledger.private,
-        "apart": ledger.entries[0].details.get("apart"),
+        "apart": ledger.apart,
         "releases": _by_series(ledger.releases),
         "ledger_entries": len(ledger.entries),
         "ledger_head": ledger.head,
