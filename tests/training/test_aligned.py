@@ -483,7 +483,9 @@ def test_membership_that_was_released_is_recognised_as_a_label(tables: Path) -> 
     secret = job(tables, "label-only", label=None)
     align(secret)
     train(secret, tables / "first", vault=choice(tables, 9.0))
-    with pytest.raises(VaultError, match=r"the labels are those that the vault .* has as 'table-membership'.*--compose"):
+    with pytest.raises(
+        VaultError, match=r"the labels are those that the vault .* has as 'table-membership'.*--compose"
+    ):
         train(everybody, tables / "second", vault=choice(tables, 9.0))
     at = people.column_names.index("label")
     pq.write_table(people.set_column(at, "label", pa.array(np.arange(len(people)) % 2)), tables / "people.parquet")
