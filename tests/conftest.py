@@ -411,8 +411,8 @@ def forks() -> ForkServerContext:
     """Processes that are forked from one that has imported everything: a new one costs no start of torch.
 
     They are what `multiprocessing` calls them, and compute with one thread. No gRPC object exists in the process that
-    they are forked from, so that a fork is safe. One that a test has made already has imported nothing: it ends. Whoever
-    forks a process that opens vaults says which label party it is (TPSL_HOME); without that nothing is released.
+    they are forked from, so that a fork is safe. One that a test has made already has imported nothing: it ends.
+    A process that opens vaults is told which label party it is (TPSL_HOME), or else it is refused.
     """
     context = multiprocessing.get_context("forkserver")
     forkserver._forkserver._stop()  # type: ignore[attr-defined]
