@@ -7,6 +7,7 @@ there at which look is known; one test has two parties, a filling process and ki
 from __future__ import annotations
 
 import math
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -272,7 +273,7 @@ def test_the_limit_counts_from_the_last_label_that_came(tmp_path: Path, vault: P
     with pytest.raises(LabelsMissing) as stopped:
         train(job(), tmp_path / "run", vault=VaultChoice(vault, wait=10.0), record_steps=ALL_STEPS, data=data())
     assert str(stopped.value) == (
-        f"6 of the 12 labels of step 3 are not in the vault {vault}, and none came within 10 s; "
+        f"6 of the 12 labels of step 3 are not in the vault {vault / 'label'}, and none came within 10 s; "
         "the same command goes on when they are there"
     )
     assert clock.now == 100.0
@@ -329,9 +330,10 @@ def test_a_vault_that_does_not_exist_is_made_and_one_must_be_named(
 
 
 def test_a_vault_that_does_not_fit_is_refused(tmp_path: Path, vault: Path) -> None:
-    Vault.create(tmp_path / "five", classes=5).close()
+    Vault.create(vault / "five", classes=5).close()
     with pytest.raises(VaultError, match="has labels of 5 classes"):
-        train(job(), tmp_path / "run", vault=tmp_path / "five", data=data())
+        train(job(), tmp_path / "run", vault=vault / "five", data=data())
+    vault = vault / "label"
     add(vault, range(RECORDS))
     with Vault.open(vault) as opened:
         opened.release(laplace(2.0))
@@ -363,6 +365,9 @@ def test_feature_parties_are_told_when_labels_do_not_come(tmp_path: Path, vault:
 
 # What a party's command runs; the looks at the vault come fast, and `looked` counts waits of the label party.
 PARTY = """
+import os
+
+os.environ["TPSL_HOME"] = home
 from tpsl.training import arrivals
 from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.join import join
@@ -392,6 +397,7 @@ def test_two_parties_are_killed_while_they_wait(tmp_path: Path, vault: Path, for
 
     def started(party: str) -> Any:
         scope = {"job": job(), "party": party, "local": locals_of[party], "run": tmp_path / party, "waiting": waiting}
+        scope |= {"home": os.environ["TPSL_HOME"]}
         process = forks.Process(target=exec, args=(PARTY, scope), daemon=True)
         process.start()
         return process

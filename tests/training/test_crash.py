@@ -34,6 +34,7 @@ pytestmark = pytest.mark.usefixtures("forks")  # so that a kill costs no start o
 # the process kills itself.
 WORKER = """
 import os, signal, sys
+os.environ["TPSL_HOME"] = home
 from tpsl.data.dataset import load
 from tpsl.training.one_process import train
 
@@ -78,11 +79,17 @@ def small_data() -> Dataset:
     return load(small_job().data)
 
 
+def home_of(vault: Path) -> str:
+    """Each vault, also a copy of one, is that of another label party: releases from it are permitted."""
+    return f"{vault}-home"
+
+
 def started(
     run: Path, vault: Path | None, deadly: int | str = 0, counted: Path | None = None, job: Job | None = None
 ) -> Any:
     vault = vault or run / "label" / "vault"  # named, so that it counts, and other runs may have a copy
     scope = {"job": job or small_job(), "run": run, "vault": vault, "deadly": deadly, "counted": counted}
+    scope |= {"home": home_of(vault)}
     process = FORKS.Process(target=exec, args=(WORKER, scope))
     process.start()
     return process
@@ -110,7 +117,9 @@ def outcome(run: Path) -> dict[str, bytes]:
 def noisy_labels(vault: Path) -> bytes:
     """The noisy labels of the training records; asking for them draws nothing in a vault that has them."""
     notices: list[str] = []
-    noisy, _ = noisy_labels_for(small_job(), small_data().label_side, vault, notices.append, NO_LIMITS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TPSL_HOME", home_of(vault))
+        noisy, _ = noisy_labels_for(small_job(), small_data().label_side, vault, notices.append, NO_LIMITS)
     assert notices == ["all 240 noisy labels were released before, with laplace (ε = 1)"]
     return b"".join(draw.tobytes() for draw in noisy.draws)
 

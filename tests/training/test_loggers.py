@@ -71,7 +71,7 @@ def train_watched(job: Job, path: Path, at_label: RunLogger, at_feature: RunLogg
     with run.started(job, ["feature", "label"]):
         side, ends = data.label_side, pair(("label", "feature"), job.training.wire)
         setup = RunSetup(job, run, watching=Watching(at_label))
-        vault = RunVault(setup, side, run.label / "vault")
+        vault = RunVault(setup, side, run.label / "vault", scratch=True)
         label = LabelRole(setup, side.records, vault)
         feature = FeatureRole(setup.watched_by(at_feature), data.feature_sides["feature"])
         run_together(
@@ -346,7 +346,7 @@ def test_a_store_on_this_machine_is_made_for_its_owner_only(
                 pass
     finally:
         os.umask(before)
-    made = {path: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path != tmp_path / "vaults"}
+    made = {path: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
     folders = dict.fromkeys([tmp_path / "plain", tmp_path / "named", tmp_path / "far"], 0o700)
     assert made == {**folders, **{path: 0o600 if path.suffix else 0o700 for path in stores}}
 

@@ -43,6 +43,7 @@ pytestmark = pytest.mark.usefixtures("forks")  # so that a kill costs no start o
 # process kills itself.
 PARTY = r"""
 import os, signal, sys, time
+os.environ["TPSL_HOME"] = home
 from tpsl.training.after_training import evaluate_run
 from tpsl.training.one_process import ALL_STEPS
 from tpsl.training.join import join
@@ -88,9 +89,20 @@ operations_done.value = operations
 """
 
 ONE_PROCESS = """
+import os
+os.environ["TPSL_HOME"] = home
 from tpsl.training.one_process import ALL_STEPS, train
 train(job, run, vault=vault, record_steps=ALL_STEPS)
 """
+
+
+def train_alone(job: Job, folder: Path) -> None:
+    """Train a job in one process, undisturbed, with the vault of an office, as the run `one` in its folder."""
+    scope = {"job": job, "run": folder / "one", "vault": folder / "vault", "home": str(folder / "home")}
+    reference = FORKS.Process(target=exec, args=(ONE_PROCESS, scope))
+    reference.start()
+    reference.join(LIMIT)
+    assert reference.exitcode == 0
 
 
 class Party:
@@ -100,7 +112,7 @@ class Party:
         self.name, self.job = name, job
         self.local = Local(certificates=folder / "certs" / name, vault=folder / "vault", **local)
         self.run = folder / f"run-{name}"
-        self.log = folder / "log.txt"
+        self.log, self.home = folder / "log.txt", str(folder / "home")
         self.steps_done, self.operations_done = FORKS.Value("q", 0, lock=False), FORKS.Value("q", 0, lock=False)
         self.process: Any = None
 
@@ -114,6 +126,7 @@ class Party:
             "steps_done": self.steps_done,
             "operations_done": self.operations_done,
             "deadly": deadly,
+            "home": self.home,
         }
         self.process = FORKS.Process(target=exec, args=(PARTY, scope))
         self.process.start()
@@ -176,10 +189,7 @@ class Office:
         """All is as if one process had trained, undisturbed, with the same vault; and that drew once."""
         vault, one = self.folder / "vault", self.folder / "one"
         check_vault(vault)
-        reference = FORKS.Process(target=exec, args=(ONE_PROCESS, {"job": self.job, "run": one, "vault": vault}))
-        reference.start()
-        reference.join(LIMIT)
-        assert reference.exitcode == 0
+        train_alone(self.job, self.folder)
         check_vault(vault)
         apart = {name: content for party in self.parties.values() for name, content in outcome(party.run).items()}
         together = outcome(one)
@@ -341,11 +351,8 @@ def test_kills_during_a_hand_over_draw_once(tmp_path: Path, office: Callable[...
                 if party.process.exitcode == -signal.SIGKILL:
                     party.start()
             time.sleep(0.02)
-        vault = folder / "vault"
-        check_vault(vault)
-        reference = FORKS.Process(target=exec, args=(ONE_PROCESS, {"job": job, "run": folder / "one", "vault": vault}))
-        reference.start()
-        reference.join(LIMIT)
+        check_vault(folder / "vault")
+        train_alone(job, folder)
         together, alone = (
             {name: found for name, found in outcome(run).items() if not name.endswith("metrics.jsonl")}
             for run in (folder / "one", place.parties["feature"].run)

@@ -123,8 +123,8 @@ def test_without_noise_training_is_algorithm_1(tmp_path: Path, estimator: str) -
     data = load(agreed.data)
     train(agreed, tmp_path / "run", data=data)
     trained = weights(tmp_path / "run")
+    noisy, _ = noisy_labels_for(agreed, data.label_side, tmp_path / "vault", lambda text: None, NO_LIMITS)
     for split in (True, False):
-        noisy, _ = noisy_labels_for(agreed, data.label_side, tmp_path / f"vault-{split}", lambda text: None, NO_LIMITS)
         held = data.feature_parties["feature"]
         f, h = (
             build_feature_party(agreed, "feature", held).bottom.members[0],

@@ -19,7 +19,6 @@ from tpsl.training.one_process import train_together
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
-from tpsl.vault import NO_LIMITS
 from tpsl.workers import Workers
 
 JOB = {
@@ -36,7 +35,7 @@ JOB = {
 def trained(workers: Workers, folder: Path, sharded: bool) -> None:
     run = folder / f"{workers.count} {'sharded' if sharded else 'replicated'}"
     setup = RunSetup(make_job(JOB, {}, "test"), RunFolder(run), workers=workers, shards_tables=sharded)
-    train_together(setup, VaultChoice(folder / f"vault {run.name}", policy=NO_LIMITS))
+    train_together(setup, VaultChoice(scratch=True))
 
 
 def all_trained(workers: Workers, folder: Path) -> None:

@@ -32,7 +32,8 @@ from tpsl.training.shared_evaluation import (
     evaluate_test_records,
     read_shared,
 )
-from tpsl.vault import ReleasePolicy, Spent, Vault
+from tpsl.training.vaults import VaultChoice
+from tpsl.vault import NO_LIMITS, ReleasePolicy, Spent, Vault
 
 TEST = 200
 HALF = randomized_response(0.5, 2)
@@ -137,7 +138,7 @@ def test_given_the_noisy_labels_nothing_in_the_file_depends_on_true_ones(run: Ru
 
 
 def test_it_judges_the_predictions_of_the_epoch_that_was_kept(tmp_path: Path) -> None:
-    train(job(epochs=3, validation=0.2, patience=1), tmp_path / "run", data=data())
+    train(job(epochs=3, validation=0.2, patience=1), tmp_path / "run", data=data(), vault=tmp_path / "counted")
     run = RunFolder(tmp_path / "run")
     result = run.result()
     assert result is not None
@@ -202,7 +203,7 @@ def test_a_file_of_the_other_side_is_not_trusted(
 
 def test_many_classes_have_every_metric(tmp_path: Path) -> None:
     agreed = job(classes=3)
-    train(agreed, tmp_path / "run")
+    train(agreed, tmp_path / "run", vault=tmp_path / "counted")
     side = load_label_party(agreed.data)
     found = shared(RunFolder(tmp_path / "run"), randomized_response(5.0, 3), side)
     assert found.classes == 3
@@ -243,9 +244,24 @@ def test_runs_that_cannot_be_evaluated_for_others_are_refused(run: RunFolder, tm
 
 
 def test_a_vault_of_other_records_is_not_charged(run: RunFolder, tmp_path: Path) -> None:
-    Vault.create(tmp_path / "vault", batches=[(["somebody"], [1], None)]).close()
+    Vault.create(tmp_path / "vault", batches=[(["somebody"], [1], None)], apart="others").close()
     with pytest.raises(ValueError, match="does not know 800 of the 800 training records"):
         evaluate_test_records(run, data().label_side, EvaluationTerms(HALF, tmp_path / "vault", ReleasePolicy()))
+
+
+def test_nothing_of_a_scratch_run_is_shared(run: RunFolder, tmp_path: Path) -> None:
+    """No total counts its noise, nor what its vault would release for the metrics."""
+    train(job(), tmp_path / "scratch", data=data())
+    scratch, ids = RunFolder(tmp_path / "scratch"), pa.array(["new"])
+    for which, vault in ((scratch, scratch.vault()), (scratch, run.vault()), (run, scratch.vault())):
+        terms = EvaluationTerms(HALF, vault, ReleasePolicy())
+        with pytest.raises(ValueError, match="scratch run"):
+            evaluate_test_records(which, data().label_side, terms)
+        with pytest.raises(ValueError, match="scratch run"):
+            evaluate_new_records(which, data().label_side, ids, np.zeros(1, np.float32), terms)
+    for vault in (scratch.vault(), run.vault()):
+        with Vault.open(vault) as opened:
+            assert opened.total(None).epsilon == 1.0
 
 
 def test_new_records_are_judged_by_labels_that_were_added_to_the_vault(run: RunFolder) -> None:
@@ -291,10 +307,10 @@ def test_units_add_up_over_training_and_test_records(tmp_path: Path) -> None:
     features = [{"path": str(tmp_path / "shop.csv"), "numeric": ["pages"]}]
     tables = {"source": "table", "split": "random", "features": features, "label": label}
     agreed = make_job({**job().model_dump(), "data": tables}, {}, "test")
-    train(agreed, tmp_path / "run")
+    train(agreed, tmp_path / "run", vault=VaultChoice(tmp_path / "counted", policy=NO_LIMITS))
     side = load_label_party(agreed.data)
     shared(RunFolder(tmp_path / "run"), side=side)
-    with Vault.open(tmp_path / "run" / "label" / "vault") as vault:
+    with Vault.open(tmp_path / "counted") as vault:
         assert vault.ledger().largest_unit == Spent(epsilon=48 * 1.0 + 12 * 0.5, delta=0.0, records=60, who="unit")
     others = replace(side.records, units=pa.array(["another"] * 60))
     with pytest.raises(ValueError, match="unit"):

@@ -28,7 +28,7 @@ from tpsl.transport.channel import Channel
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.in_process import InProcessMeeting, pair, run_together
 from tpsl.transport.messages import Bye, Finished, Position, Rewind, Start, TensorMessage
-from tpsl.vault import ReleasePolicy, Vault, VaultError
+from tpsl.vault import NO_LIMITS, ReleasePolicy, Vault, VaultError
 
 WIDTH = 8
 FIELDS = 6
@@ -172,7 +172,7 @@ def label_against(script: Script, agreed: Job, tmp_path: Path) -> RunFolder:
     side, run = load(agreed.data).label_side, RunFolder(tmp_path / "run")
     with run.started(agreed, ["label"]):
         setup = RunSetup(agreed, run)
-        role = LabelRole(setup, side.records, RunVault(setup, side, run.label / "vault"))
+        role = LabelRole(setup, side.records, RunVault(setup, side, run.label / "vault", NO_LIMITS))
         mine, theirs = pair(("label", "feature"), "float32")
         run_together(attend_as_label(role, InProcessMeeting({"feature": mine})), script(theirs))
     return run
@@ -246,7 +246,7 @@ def test_a_later_release_of_the_statistics_records_shows_in_the_result(tmp_path:
     again = randomized_response(1.0)
     with Vault.open(tmp_path / "vault") as vault:
         vault.release(again, policy=ReleasePolicy(compose=True))
-    now = result_now(RunFolder(tmp_path / "run"), result)[0]
+    now, _ = result_now(RunFolder(tmp_path / "run"), result)
     assert result.total_epsilon <= 2.0 < now.total_epsilon < result.total_epsilon + again.epsilon + 1e-9
 
 

@@ -62,7 +62,7 @@ def test_a_vault_that_does_not_know_the_units_of_the_job_is_refused(tmp_path: Pa
     with pytest.raises(VaultError, match=r"the record 'r\d+' is in the vault without a unit, not with 'customer \d+'"):
         train(job, tmp_path / "run", vault=tmp_path / "vault")
     rows = [[f"r{row}" for row in range(RECORDS)], [row % 3 for row in range(RECORDS)], ["everybody"] * RECORDS]
-    Vault.create(tmp_path / "other", classes=3, batches=[tuple(rows)]).close()
+    Vault.create(tmp_path / "other", classes=3, batches=[tuple(rows)], apart="others").close()
     with pytest.raises(VaultError, match=r"is in the vault with unit 'everybody', not with 'customer \d+'"):
         train(job, tmp_path / "another", vault=tmp_path / "other")
     with Vault.open(tmp_path / "other") as vault:
@@ -77,7 +77,7 @@ def test_labels_that_arrive_must_come_with_the_units_of_the_job(tmp_path: Path) 
     with pytest.raises(VaultError, match="is in the vault without a unit"):
         train(job, tmp_path / "run", vault=tmp_path / "bare")
     units = [f"customer {row // EACH}" for row in range(RECORDS)]
-    Vault.create(tmp_path / "vault", classes=3, batches=[(ids, labels, units)]).close()
+    Vault.create(tmp_path / "vault", classes=3, batches=[(ids, labels, units)], apart="others").close()
     train(job, tmp_path / "again", vault=tmp_path / "vault")
     with Vault.open(tmp_path / "vault") as vault:
         assert vault.ledger().largest_unit.records == EACH

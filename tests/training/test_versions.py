@@ -8,6 +8,7 @@ import pytest
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.training.vaults import VaultChoice
 
 DATA = {"source": "synthetic", "rows": 300, "numeric_fields": 2, "categorical_fields": 1}
 MODEL = {"embedding_dim": 2, "bottom": [4], "top": [4]}
@@ -38,10 +39,10 @@ def test_both_sides_note_the_same_version(job: Job, tmp_path: Path) -> None:
 
 def test_two_runs_of_one_job_have_different_versions(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        train(job_of(), tmp_path / name, vault=tmp_path / name / "label" / "vault")
+        train(job_of(), tmp_path / name)
     one, two = (RunFolder(tmp_path / name).version("feature") for name in ("one", "two"))
     assert one != two
-    train(job_of(), tmp_path / "again", vault=tmp_path / "one" / "label" / "vault")
+    train(job_of(), tmp_path / "again", vault=VaultChoice(tmp_path / "one" / "label" / "vault", scratch=True))
     assert RunFolder(tmp_path / "again").version("feature") == one
 
 

@@ -85,6 +85,11 @@ def start(job: Job, run: Path, earlier: Path, **changes: Any) -> TrainResult:
     return train_together(replace(setup, **changes), VaultChoice())
 
 
+def begin(job: Job, run: Path) -> TrainResult:
+    """Train a job anew, with a vault in its folder that counts."""
+    return train(job, run, vault=run / "label" / "vault")
+
+
 def weights(run: Path, part: str = "") -> dict[str, bytes]:
     return {path.parts[-1]: path.read_bytes() for path in sorted(run.glob(f"*/{part}*.safetensors"))}
 
@@ -101,7 +106,7 @@ def earlier(tables: Path) -> Path:
     for name in ("shop.csv", "bank.csv"):
         lines = (tables / name).read_text().splitlines()[: 1 + 4 * A_DAY]
         (tables / "first" / name).write_text("\n".join(lines))
-    train(first_days(tables, averaging=0.9), tables / "earlier")
+    begin(first_days(tables, averaging=0.9), tables / "earlier")
     return tables / "earlier"
 
 
@@ -148,7 +153,7 @@ def test_the_earlier_run_is_not_needed_to_resume_attack_or_audit(tables: Path, e
     shutil.rmtree(parent)
     shutil.copytree(tmp_path / "vault", parent / "label" / "vault")
     start(agreed, tmp_path / "killed", parent, record_steps=ALL_STEPS)
-    train(agreed, tmp_path / "unnamed", record_steps=ALL_STEPS)
+    train(agreed, tmp_path / "unnamed", vault=VaultChoice(), record_steps=ALL_STEPS)
     for resumed in ("killed", "unnamed"):
         assert weights(tmp_path / resumed) == weights(tmp_path / "whole")
     labels = load_records(agreed).labels
@@ -164,7 +169,7 @@ def test_records_that_both_runs_have_learned_from_are_released_twice_only_if_ask
     tables: Path, earlier: Path, tmp_path: Path
 ) -> None:
     parent, privacy = tmp_path / "parent", {"mechanism": "discrete"}
-    first = train(first_days(tables, privacy={"epsilon": 2.0, **privacy}), parent)
+    first = begin(first_days(tables, privacy={"epsilon": 2.0, **privacy}), parent)
     agreed = job(tables, privacy={"epsilon": 0.5, **privacy})
     with pytest.raises(VaultError, match="records were released before under something else"):
         start(agreed, tmp_path / "run", parent)
@@ -181,13 +186,13 @@ def test_only_new_records_are_released_and_the_total_speaks_of_all(
     tables: Path, earlier: Path, tmp_path: Path, before: float, after: float
 ) -> None:
     parent, run = tmp_path / "parent", tmp_path / "run"
-    first = train(first_days(tables, privacy={"epsilon": before, "mechanism": "discrete"}), parent)
+    first = begin(first_days(tables, privacy={"epsilon": before, "mechanism": "discrete"}), parent)
     agreed = job(tables, since=NEW, privacy={"epsilon": after, "mechanism": "discrete"})
     result = start(agreed, run, parent)
     assert first.total_epsilon == pytest.approx(before, abs=1e-4)
     assert result.epsilon == pytest.approx(after, abs=1e-4)
     assert result.total_epsilon == max(first.total_epsilon, result.epsilon)
-    assert RunFolder(run).vault() == parent / "label" / "vault"
+    assert RunFolder(run).vault() == parent / "label" / "vault" / "table-bought"
     with Vault.open(parent / "label" / "vault") as vault:
         released = [entry.details["records"] for entry in vault.ledger().entries if entry.kind == "released"]
     assert released == [first.train_records, result.train_records] == [320, 160]
@@ -212,7 +217,7 @@ def test_a_vault_that_was_moved_is_known_by_its_ledger_and_another_is_refused(
     shutil.copytree(earlier / "label" / "vault", tmp_path / "moved")
     setup = RunSetup(agreed, RunFolder(tmp_path / "run"), start=StartingPoint(earlier))
     assert train_together(setup, VaultChoice(tmp_path / "moved")).train_records == 160
-    Vault.create(tmp_path / "other").close()
+    Vault.create(tmp_path / "other", apart="others").close()
     setup = RunSetup(agreed, RunFolder(tmp_path / "second"), start=StartingPoint(earlier))
     with pytest.raises(VaultError, match="is another one: new labels go into the same vault"):
         train_together(setup, VaultChoice(tmp_path / "other"))
@@ -224,7 +229,7 @@ def test_a_vault_that_was_moved_is_known_by_its_ledger_and_another_is_refused(
 
 def test_a_wide_part_scores_new_records_and_nothing_is_sent(tables: Path, earlier: Path, tmp_path: Path) -> None:
     wide = {"wide": True}
-    train(first_days(tables, model=wide), tmp_path / "parent")
+    begin(first_days(tables, model=wide), tmp_path / "parent")
     start(job(tables, model=wide, since=NEW), tmp_path / "run", tmp_path / "parent", record_steps=ALL_STEPS)
     for party in ("feature", "label"):
         before, now = (load_file(tmp_path / run / party / FILE) for run in ("parent", "run"))
@@ -238,7 +243,7 @@ def test_a_wide_part_scores_new_records_and_nothing_is_sent(tables: Path, earlie
 
 def test_what_was_pre_trained_stays_for_the_local_head(tables: Path, earlier: Path, tmp_path: Path) -> None:
     extras = {"pretrain": {"method": "masked", "epochs": 1}, "head": "local"}
-    train(first_days(tables, **extras), tmp_path / "parent")
+    begin(first_days(tables, **extras), tmp_path / "parent")
     start(job(tables, since=NEW, **extras, **STANDING_STILL), tmp_path / "run", tmp_path / "parent")
     assert RunFolder(tmp_path / "run").local_head() is not None
     pretrained = [(tmp_path / run / "feature" / "pretrained.safetensors").read_bytes() for run in ("parent", "run")]

@@ -19,7 +19,6 @@ from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages.statistic import CODES, CodedFields
 from tpsl.training.vaults import VaultChoice
-from tpsl.vault import NO_LIMITS
 from tpsl.workers import ALONE, Workers
 
 InWorkers = Callable[..., list[Any]]
@@ -51,7 +50,7 @@ def trained(workers: Workers, kind: str, folder: str, sharded: bool = False) -> 
     content = {"data": SYNTHETIC, **parts, "privacy": privacy, "model": {**SMALL, **parts.get("model", {})}}
     run = Path(folder) / f"{kind}, {workers.count} worker(s)"
     setup = RunSetup(make_job(content, {}, "test"), RunFolder(run), workers=workers, shards_tables=sharded)
-    train_together(setup, VaultChoice(Path(folder) / f"vault of {run.name}", policy=NO_LIMITS))
+    train_together(setup, VaultChoice(scratch=True))
     return str(run)
 
 

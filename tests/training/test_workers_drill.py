@@ -121,6 +121,7 @@ class Crew:
 
     def _started(self, workers: int) -> list[Any]:
         where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        where |= {"TPSL_HOME": str(self.run.parent / "home")}
         started = []
         for number in range(workers):
             place = {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(workers)}

@@ -21,7 +21,6 @@ from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
 from tpsl.tuning import search
 from tpsl.tuning.space import configuration
-from tpsl.vault import NO_LIMITS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device to search on")
 
@@ -47,7 +46,7 @@ def test_each_run_of_a_search_has_the_weights_that_it_has_by_itself(
     assert len(set(batches._resident) - before) == 2, "each run has copied the inputs to the device"
     for number, run in enumerate(sorted((tmp_path / "out" / "runs").iterdir())):
         alone = tmp_path / f"alone {number}"
-        vault = VaultChoice(tmp_path / "out" / "vault", policy=NO_LIMITS)
+        vault = VaultChoice(tmp_path / "out" / "vault", scratch=True)
         train(RunFolder(run).job(), alone, vault=vault, data=data, device=DEVICE)
         for file in ("feature/bottom.safetensors", "label/top.safetensors"):
             assert (alone / file).read_bytes() == (run / file).read_bytes()

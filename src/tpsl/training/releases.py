@@ -118,9 +118,14 @@ def noisy_test_labels(
     there first, as far as they are not there yet. The release happens once: asking again, for this run or another,
     gives the same noisy labels. What the policy does not permit is an error before anything is stored or drawn.
     """
-    ids = side.records.test_ids
+    ids, trained = side.records.test_ids, side.records.training_ids
     with Vault.open(vault_path) as vault:
-        check_labels(vault, side)
+        has_all = check_labels(vault, side)
+        if not (has_all or vault.counts_people or vault.knows(trained).any()):
+            raise VaultError(
+                f"the vault {vault_path} does not know {len(trained):,} of the {len(trained):,} training records: it "
+                "holds others, or none"
+            )
         vault.check_release(mechanism, ids, policy=policy)
         _store_test_labels(vault, side, notice)
         report = vault.release(mechanism, ids=ids, policy=policy)

@@ -28,7 +28,7 @@ from tpsl.training.noisy_metrics import NoisyMetrics, noisy_metrics
 from tpsl.training.releases import noisy_labels_of, noisy_test_labels
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunError, RunFolder
-from tpsl.vault import NoisyLabels, ReleasePolicy, Spent
+from tpsl.vault import NoisyLabels, ReleasePolicy, Spent, Vault
 
 SHARED_METRICS = "shared_metrics.json"
 """The file's name: in the run folder at the label party, in its own folder of the run at a feature party."""
@@ -106,7 +106,7 @@ def evaluate_test_records(run: RunFolder, side: LabelSide, terms: EvaluationTerm
 
     Also returns what these records have spent in all, for the label party alone.
     """
-    result = _finished(run)
+    result = _finished(run, terms.vault)
     predicted = run.predictions(result.kept_epoch)["test"]
     if len(predicted) != len(side.records.test):
         raise RunError(
@@ -126,7 +126,7 @@ def evaluate_new_records(
     Also returns what these records have spent in all, for the label party alone. Records that the run was trained on
     are refused: the scores were fitted to their noisy labels.
     """
-    _finished(run)
+    _finished(run, terms.vault)
     trained = pc.sum(pc.is_in(ids, value_set=side.records.training_ids)).as_py()
     if trained:
         raise RunError(f"{run.path}: was trained on {trained:,} of the {len(ids):,} records; evaluate it on others")
@@ -135,8 +135,8 @@ def evaluate_new_records(
     return _shared(run, versions, "new records", noisy, scores), total
 
 
-def _finished(run: RunFolder) -> TrainResult:
-    """Return the result of a run whose predictions come from noisy labels alone."""
+def _finished(run: RunFolder, vault: Path) -> TrainResult:
+    """Return the result of a run whose predictions come from noisy labels alone, of which metrics may leave."""
     result = run.result()
     if result is None:
         raise RunError(f"{run.path}: the run is not finished, so there is nothing to evaluate")
@@ -150,6 +150,9 @@ def _finished(run: RunFolder) -> TrainResult:
             f"{run.path}: has a local head alone (gradients: none), and what it predicts tells of true labels: it "
             "cannot be evaluated for others"
         )
+    run.refuse_scratch()
+    with Vault.open(vault) as opened:
+        opened.refuse_scratch()
     return result
 
 
