@@ -23,7 +23,7 @@ from tpsl.cli.console import (
     warn,
 )
 from tpsl.cli.shared_options import with_options
-from tpsl.cli.vault_options import VaultArgument, named_vault
+from tpsl.cli.vault_options import VaultArgument, WholeVaultArgument, named_vault, open_whole
 
 if TYPE_CHECKING:
     from tpsl.progress import Progress
@@ -256,7 +256,7 @@ def _ledger(vault: Path, found: Ledger) -> Report:
 
 @app.command()
 def verify(
-    vault: VaultArgument,
+    vault: WholeVaultArgument = None,
     head: Annotated[
         str | None,
         typer.Option("--hash", help="A hash of the ledger that was noted earlier: is the history up to it the same?"),
@@ -271,9 +271,10 @@ def verify(
 ) -> None:
     """Recompute everything the ledger claims and test the noise; exit status 1 if anything does not hold."""
     from tpsl.handover.checking import handed_problems
-    from tpsl.vault import Vault
+    from tpsl.vault import Vault, the_vault
 
-    with Vault.open(vault) as opened, progress_bar("verifying") as progress:
+    vault = vault or the_vault()
+    with open_whole(vault) if handed is None else Vault.open(vault) as opened, progress_bar("verifying") as progress:
         since = opened.entries_since(head.strip().lower()) if head is not None else None
         problems = opened.verify(progress=progress)
         problems += [] if handed is None else handed_problems(opened, handed)
@@ -322,19 +323,20 @@ def move(
 
 @app.command()
 def backup(
-    vault: VaultArgument,
     out: Annotated[Path, typer.Option(help="A new folder for the copy.")],
+    vault: WholeVaultArgument = None,
     json: JsonFlag = False,
 ) -> None:
-    """Copy a vault as it is at this moment, also while others use it."""
-    from tpsl.vault import Vault
+    """Copy the vault as it is at this moment, also while others use it."""
+    from tpsl.vault import Vault, the_vault
 
-    with Vault.open(vault) as opened:
+    vault = vault or the_vault()
+    with open_whole(vault) as opened:
         opened.back_up(out)
-    with Vault.open(out) as copy:
-        records, head = len(copy), copy.head()
-    content = {"vault": str(vault), "copy": str(out), "records": records, "head": head}
-    facts: Facts = {"copy": out, "records": f"{records:,}", "newest hash": head}
+    with open_whole(out) as copy:
+        labels, head = len(Vault.labels(out)), copy.head()
+    content = {"vault": str(vault), "copy": str(out), "labels": labels, "head": head}
+    facts: Facts = {"copy": out, "labels": labels, "newest hash": head}
     steps = {"check it": f"tpsl vault verify {out} --hash {head}"}
     answer(json, content, Report(f"Copied the vault {vault}", facts, steps))
 
