@@ -590,6 +590,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tpsl.report.findings import keep_finding
     from tpsl.training.job import make_job
     from tpsl.training.one_process import train
+    from tpsl.training.vaults import VaultChoice
+    from tpsl.vault import NO_LIMITS
 
     folder = tmp_path_factory.mktemp("runs")
     for name, privacy in PRIVACY.items():
@@ -597,7 +599,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         data = load(job.data)
         attacked = name != "seeded"
         vault = folder / name / "label" / "vault"  # named, so that it counts
-        train(job, folder / name, vault=vault, record_steps=20 if attacked else 0, data=data)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TPSL_HOME", str(tmp_path_factory.mktemp("home")))  # of another label party for each run
+            steps = 20 if attacked else 0
+            train(job, folder / name, vault=VaultChoice(vault, NO_LIMITS), record_steps=steps, data=data)
         if attacked:
             found = run_attacks(folder / name, data.labels, features=data.feature_parties)
             keep_finding(folder / name, "attacks", found.as_dict())

@@ -13,14 +13,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tpsl import RepeatedReleaseWarning, SplitClassifier, estimator
+from tpsl import SplitClassifier, estimator
 from tpsl.data.true_labels import reveal
 from tpsl.vault import Vault, VaultError
 
@@ -51,9 +50,7 @@ def records() -> tuple[pd.DataFrame, pd.Series]:
 )
 def test_scikit_learn_checks(estimator: SplitClassifier, check: Any) -> None:
     """With seeded noise every check passes; with fresh noise all but those that compare two fits."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RepeatedReleaseWarning)
-        check(estimator)
+    check(estimator)
 
 
 def test_default_settings_learn_a_small_data_set() -> None:
@@ -161,8 +158,7 @@ def test_random_state_fixes_everything_but_the_noise(records: tuple[pd.DataFrame
         model = SplitClassifier(1.0, **QUICK, **settings)
         return model.fit(X, y).predict_proba(X)
 
-    with pytest.warns(RepeatedReleaseWarning, match="every fit draws fresh noise"):
-        assert not np.array_equal(fitted(random_state=0), fitted(random_state=0))
+    assert not np.array_equal(fitted(random_state=0), fitted(random_state=0))
     seeded = fitted(random_state=0, noise_seed=1, not_private=True)
     assert np.array_equal(seeded, fitted(random_state=0, noise_seed=1, not_private=True))
     assert not np.array_equal(seeded, fitted(random_state=0, noise_seed=2, not_private=True))
@@ -176,93 +172,27 @@ def test_what_a_fit_cost(records: tuple[pd.DataFrame, pd.Series]) -> None:
         model.fit(*records)
     assert 1.499 < model.epsilon_ <= 1.5
     assert (model.delta_, model.private_, model.privacy_spent_) == (0.0, True, model.epsilon_)
-    with pytest.warns(RepeatedReleaseWarning):
-        clone(model).fit(*records)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # neither promises anything, so there is nothing to add up
+        warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "the noise is seeded: this fit is NOT private")
         assert not SplitClassifier(1.5, noise_seed=1, not_private=True, **QUICK).fit(*records).private_
         assert SplitClassifier(INFINITE, not_private=True, **QUICK).fit(*records).epsilon_ == INFINITE
 
 
-FITS = """
-import os
-import warnings
-
-import numpy as np
-
-os.environ["TPSL_VAULTS"] = place
-from tpsl import RepeatedReleaseWarning, SplitClassifier
-
-for seed, columns, rows in fits:
-    rng = np.random.default_rng(seed)
-    X, y = rng.normal(size=(200, 4))[rows, :columns], rng.integers(0, 2, 200)[rows]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        SplitClassifier(0.5, epochs=1, batch_size=50, bottom=(4,), top=(4,)).fit(X, y)
-    print(*(warning.message for warning in caught if warning.category is RepeatedReleaseWarning))
-"""
-
-
-def test_fits_of_other_processes_count(fork: Any, tmp_path: Path) -> None:
-    place, every = tmp_path / "vaults", slice(200)
-
-    def warned(*fits: tuple[int, int, slice]) -> list[str]:
-        process = fork(FITS, tmp_path, place=str(place), fits=fits)
-        assert process.status(60) == 0, process.stderr.read_text()
-        said: str = process.stdout.read_text()
-        return said.splitlines()
-
-    assert warned((1, 4, every), (2, 4, every)) == ["", ""], "the second is on other data"
-    again, thrice, narrower, fewer, others = warned(
-        *[(1, 4, every), (1, 4, every), (1, 2, every), (1, 4, slice(20, 180)), (2, 4, every)]
+def test_a_fit_without_a_vault_is_a_scratch_run_that_leaves_nothing(
+    records: tuple[pd.DataFrame, pd.Series], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPSL_VAULTS", str(tmp_path / "vaults"))
+    choices, chosen = [], estimator.VaultChoice
+    monkeypatch.setattr(
+        estimator, "VaultChoice", lambda *path, **how: choices.append(chosen(*path, **how)) or choices[-1]
     )
-    assert again.startswith("labels of these records were released before, by one fit without a vault")
-    assert "their ε adds up to 1;" in again
-    assert "their ε adds up to 1.5;" in thrice
-    assert "their ε adds up to 2;" in narrower, "the same labels beside other features"
-    assert "their ε adds up to 2;" in fewer, "a part of the records, which were in three fits before"
-    assert "their ε adds up to 1;" in others
-    record = place / "fits-without-vault.sqlite"
-    assert record.stat().st_mode & 0o777 == 0o600 and record.parent.stat().st_mode & 0o777 == 0o700
-
-
-def test_a_search_counts_every_fit(records: tuple[pd.DataFrame, pd.Series]) -> None:
-    X, y = records[0].iloc[:100], records[1].iloc[:100]
-    model = SplitClassifier(1.0, **{**QUICK, "epochs": 1})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RepeatedReleaseWarning)
-        GridSearchCV(model, {"top": [(2,), (3,), (4,)]}, cv=2, refit=False).fit(X, y)
-    with pytest.warns(RepeatedReleaseWarning, match=r"by 3 fits without a vault, .* adds up to 4;"):
-        model.fit(X, y)  # every record was in three of the six fits
-
-
-def test_a_warning_that_is_made_an_error_keeps_the_labels(records: tuple[pd.DataFrame, pd.Series]) -> None:
-    model = SplitClassifier(1.0, **QUICK).fit(*records)
-    for _ in range(2):
-        with warnings.catch_warnings(), pytest.raises(RepeatedReleaseWarning, match="adds up to 2;"):
-            warnings.simplefilter("error", RepeatedReleaseWarning)
-            clone(model).fit(*records)
-
-
-def test_records_that_look_alike_are_not_taken_for_each_other() -> None:
-    """A handful of answers to a questionnaire: many people give the same ones, and labels come sorted."""
-    rng = np.random.default_rng(0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(2):
-            SplitClassifier(1.0, **QUICK).fit(
-                rng.permutation(np.tile([[0.0, 1.0], [1.0, 1.0]], (60, 1))), [0] * 60 + [1] * 60
-            )
-
-
-def test_a_place_that_cannot_be_written_costs_a_warning_and_no_fit(
-    records: tuple[pd.DataFrame, pd.Series], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("TPSL_VAULTS", str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match=r"fits-without-vault\.sqlite: cannot be written .* no later fit will know"):
-        assert SplitClassifier(1.0, **QUICK).fit(*records).private_
+            SplitClassifier(1.0, **QUICK).fit(*records)
+    assert [choice.scratch for choice in choices] == [True, True]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_vault_releases_each_label_once_for_all_fits(records: tuple[pd.DataFrame, pd.Series], tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tpsl.estimator import RepeatedReleaseWarning, SplitClassifier
+    from tpsl.estimator import SplitClassifier
     from tpsl.notebook import Attacks, Run, job, load, train
     from tpsl.training.job import Job
     from tpsl.training.own_parts import OwnParts
@@ -31,7 +31,6 @@ __all__ = [
     "Attacks",
     "Job",
     "OwnParts",
-    "RepeatedReleaseWarning",
     "Run",
     "SplitClassifier",
     "__version__",
@@ -44,7 +43,6 @@ _ROOM_OF = {
     "Attacks": "tpsl.notebook",
     "Job": "tpsl.training.job",
     "OwnParts": "tpsl.training.own_parts",
-    "RepeatedReleaseWarning": "tpsl.estimator",
     "Run": "tpsl.notebook",
     "SplitClassifier": "tpsl.estimator",
     "job": "tpsl.notebook",

@@ -11,9 +11,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from numbers import Real
 from pathlib import Path
 from typing import Any, Self, overload
@@ -31,15 +29,12 @@ from tpsl.data.true_labels import TrueLabels
 from tpsl.models.threads import one_thread
 from tpsl.prediction.halves import TrainedHalves
 from tpsl.prediction.one_process import load_halves
-from tpsl.report.words import rounded_up
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.releases import check_first_releases
 from tpsl.training.vaults import VaultChoice
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import ReleasePolicy, VaultError
-from tpsl.vault.fits import add_fit, take_back
-from tpsl.vault.place import default_place
+from tpsl.vault import ReleasePolicy
 from tpsl.vault.policy import DEFAULT_MAX_EPSILON
 
 try:
@@ -57,10 +52,6 @@ _MEMORY = Path("/dev/shm")  # noqa: S108
 _ENOUGH_MEMORY = 1 << 30
 
 
-class RepeatedReleaseWarning(UserWarning):
-    """Fits without a vault have released the same labels before, in this process or another: what they cost adds up."""
-
-
 class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier that learns across a border: features on one side, labels on the other, ε between them.
 
@@ -73,11 +64,10 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     in each label, with the exact ε in `epsilon_`. Not protected are the *set* of classes, unless `classes` gives it,
     and what is computed from y elsewhere: `score`, and the choice of parameters by it.
 
-    **Every fit draws fresh noise, and releases of the same labels add up**: a grid search of 20 fits at ε = 1 costs
-    ε = 20. A `RepeatedReleaseWarning` says how much, for fits in other processes too: a file in the place of vaults
-    knows records by their content. With `vault`, a folder of the label party's, each label is released once for all
-    fits, whatever folds and parameters other than ε and mechanism they use; records are known by the index of the data
-    frame X.
+    **Without `vault` a fit is a scratch run that no total counts: it draws fresh noise, and what fits release of the
+    same labels adds up**: a grid search of 20 fits at ε = 1 costs ε = 20, and nobody is told. With `vault`, a folder of
+    the label party's, each label is released once for all fits, whatever folds and parameters other than ε and
+    mechanism they use; records are known by the index of the data frame X.
 
     Parameters
     ----------
@@ -215,12 +205,10 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         encoded = {party: learn(table, categories, everything) for party, table in tables.items()}
         self._encoders = {party: encoder for party, (encoder, _) in encoded.items()}
         features = {party: found for party, (_, found) in encoded.items()}
-        if self.vault is None and job.privacy.mechanism != "none" and job.privacy.noise_seed is None:
-            names = [str(name) for name in self.classes_[numbers]]
-            _warn_of_repetition(_contents(block, names), job.privacy.build(len(self.classes_)).epsilon)
         with one_thread(), tempfile.TemporaryDirectory(prefix="tpsl-", dir=_folder_in_memory()) as folder:
             run, data = Path(folder) / "run", _dataset(features, ids, numbers, self.classes_)
-            vault = VaultChoice(None if self.vault is None else Path(self.vault), policy, scratch=self.vault is None)
+            path, scratch = None if self.vault is None else Path(self.vault), self.vault is None
+            vault = VaultChoice(path, policy, scratch=scratch)
             result = train(job, run, vault=vault, data=data)
             self.halves_ = load_halves(run, data.feature_parties, data.label_features)
         self.epsilon_, self.delta_, self.private_ = result.epsilon, result.delta, result.private
@@ -431,50 +419,6 @@ def _dataset(
     records = LabelRecords(ids, held.pop(LABEL_PARTY, None), names, train, test)
     sides = {party: FeatureSide(party, ids, encoded, train, test) for party, encoded in held.items()}
     return Dataset(sides, LabelSide(records, TrueLabels(np.append(numbers, 0), names)))
-
-
-_TELLING_BITS = 64
-
-
-def _contents(block: Block, labels: Sequence[str]) -> list[bytes]:
-    """Return what these records are recognised by in a later fit.
-
-    The content of a record that no other has here, and the labels in their order, if they are too irregular to occur
-    twice by chance: with them, the same labels are recognised beside other features.
-    """
-    numeric = [values for values in block.columns if isinstance(values, np.ndarray)]
-    table = np.column_stack(numeric) if numeric else np.empty((block.rows, 0))
-    words = [values.to_pylist() for values in block.columns if not isinstance(values, np.ndarray)]
-    rows = zip(table, labels, *words, strict=True)
-    records = [row.tobytes() + repr((label, *texts)).encode() for row, label, *texts in rows]
-    found = [record for record, count in Counter(records).items() if count == 1]
-    changes = sum(one != other for one, other in pairwise(labels))
-    orders = math.lgamma(len(labels)) - math.lgamma(changes + 1) - math.lgamma(len(labels) - changes)
-    return [*found, repr(labels).encode()] if orders >= _TELLING_BITS * math.log(2) else found
-
-
-def _warn_of_repetition(contents: Sequence[bytes], epsilon: float) -> None:
-    """Note what this fit releases, and warn if fits without a vault, in any process, have released the same labels."""
-    place = default_place()
-    try:
-        earlier = add_fit(place, contents, epsilon)
-    except VaultError as error:
-        warnings.warn(f"{error}; so no later fit will know that this one releases these labels", stacklevel=3)
-        return
-    if not earlier.fits:
-        return
-    fits = "one fit" if earlier.fits == 1 else f"{earlier.fits} fits"
-    try:
-        warnings.warn(
-            f"labels of these records were released before, by {fits} without a vault, and every fit draws fresh "
-            f"noise: with this one their ε adds up to {rounded_up(earlier.epsilon + epsilon, 6)}; give a `vault` to "
-            "release each label once",
-            RepeatedReleaseWarning,
-            stacklevel=3,
-        )
-    except RepeatedReleaseWarning:  # who makes it an error keeps the labels
-        take_back(place, contents, epsilon)
-        raise
 
 
 def _folder_in_memory() -> Path | None:

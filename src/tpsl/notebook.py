@@ -151,7 +151,7 @@ class Run:
         result = folder.result()
         if result is None:
             raise RunError(f"{path}: the run is not finished; train the same job in the same folder to go on")
-        self.result: TrainResult = result_now(folder, result)
+        self.result: TrainResult = result_now(folder, result)[0]
         self.metrics: list[dict[str, Any]] = folder.metrics()
         """The test metrics after each epoch."""
         self.attacks: Attacks | None = None

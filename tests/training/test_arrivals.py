@@ -386,7 +386,7 @@ else:
 def test_two_parties_are_killed_while_they_wait(tmp_path: Path, vault: Path, forks: ForkServerContext) -> None:
     address, waiting = f"127.0.0.1:{free_port()}", forks.Value("q", 0, lock=False)
     locals_of = {
-        "label": Local(listen=address, vault=vault, vaults=tmp_path / "vaults", silence=0.5),
+        "label": Local(listen=address, vault=vault, silence=0.5),
         "feature": Local(connect=address, silence=0.5),
     }
 

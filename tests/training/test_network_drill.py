@@ -30,7 +30,6 @@ from tpsl.training.local import Local
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import Vault
-from tpsl.vault.place import vaults_in
 
 KILLS = int(os.environ.get("TPSL_DRILL_KILLS", "4"))
 CUTS = int(os.environ.get("TPSL_DRILL_CUTS", "4"))
@@ -99,7 +98,7 @@ class Party:
 
     def __init__(self, name: str, job: Job, folder: Path, **local: Any) -> None:
         self.name, self.job = name, job
-        self.local = Local(certificates=folder / "certs" / name, vaults=folder / "vaults", **local)
+        self.local = Local(certificates=folder / "certs" / name, vault=folder / "vault", **local)
         self.run = folder / f"run-{name}"
         self.log = folder / "log.txt"
         self.steps_done, self.operations_done = FORKS.Value("q", 0, lock=False), FORKS.Value("q", 0, lock=False)
@@ -175,7 +174,7 @@ class Office:
 
     def check(self) -> None:
         """All is as if one process had trained, undisturbed, with the same vault; and that drew once."""
-        (vault,), one = vaults_in(self.folder / "vaults"), self.folder / "one"
+        vault, one = self.folder / "vault", self.folder / "one"
         check_vault(vault)
         reference = FORKS.Process(target=exec, args=(ONE_PROCESS, {"job": self.job, "run": one, "vault": vault}))
         reference.start()
@@ -342,7 +341,7 @@ def test_kills_during_a_hand_over_draw_once(tmp_path: Path, office: Callable[...
                 if party.process.exitcode == -signal.SIGKILL:
                     party.start()
             time.sleep(0.02)
-        (vault,) = vaults_in(folder / "vaults")
+        vault = folder / "vault"
         check_vault(vault)
         reference = FORKS.Process(target=exec, args=(ONE_PROCESS, {"job": job, "run": folder / "one", "vault": vault}))
         reference.start()

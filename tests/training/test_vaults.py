@@ -228,7 +228,7 @@ def test_labels_of_nobody_in_the_first_vault_may_be_apart(party: Party) -> None:
     elsewhere = party.folder / "elsewhere"
     Vault.create(elsewhere, label="other", apart="customers of another country").close()
     party.train(vault=elsewhere)
-    with Vault.open(elsewhere / "synthetic") as vault:
+    with Vault.open(elsewhere) as vault:
         assert (vault.apart, vault.total(None).epsilon) == ("customers of another country", 1.0)
 
 

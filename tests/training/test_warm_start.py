@@ -211,13 +211,13 @@ def test_a_vault_that_was_moved_is_known_by_its_ledger_and_another_is_refused(
     agreed = job(tables, since=NEW)
     shutil.copytree(earlier / "label" / "vault", tmp_path / "moved")
     setup = RunSetup(agreed, RunFolder(tmp_path / "run"), start=StartingPoint(earlier))
-    assert train_together(setup, VaultChoice(tmp_path / "moved", tmp_path / "vaults")).train_records == 160
+    assert train_together(setup, VaultChoice(tmp_path / "moved")).train_records == 160
     Vault.create(tmp_path / "other").close()
     setup = RunSetup(agreed, RunFolder(tmp_path / "second"), start=StartingPoint(earlier))
     with pytest.raises(VaultError, match="is another one: new labels go into the same vault"):
-        train_together(setup, VaultChoice(tmp_path / "other", tmp_path / "vaults"))
+        train_together(setup, VaultChoice(tmp_path / "other"))
     with pytest.raises(VaultError, match="which is not there"):
-        train_together(setup, VaultChoice(tmp_path / "nowhere", tmp_path / "vaults"))
+        train_together(setup, VaultChoice(tmp_path / "nowhere"))
     # Nothing was kept in the folder, so another job may have it.
     assert not RunFolder(tmp_path / "second").job_path.exists()
 

@@ -32,7 +32,6 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.vaults import VaultChoice
 from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import NO_LIMITS, Vault
-from tpsl.vault.place import vaults_in
 
 KILLS = int(os.environ.get("TPSL_DRILL_KILLS", "1"))
 LIMIT = 120.0
@@ -91,7 +90,7 @@ class Crew:
 
     def __init__(self, name: str, job: Job, folder: Path, log: Path, **local: Any) -> None:
         self.name, self.job, self.log, self.run = name, job, log, folder / f"run-{name}"
-        place = {"certificates": folder.parent / "certs" / name, "vaults": folder / "vaults", "wait": LIMIT}
+        place = {"certificates": folder.parent / "certs" / name, "vault": folder / "vault", "wait": LIMIT}
         self.local = Local(**place, not_private=True, **local)
         self.steps_done = FORKS.Value("q", 0, lock=False)
         self.starts, self.workers, self._is_stopped = 0, list[Any](), threading.Event()
@@ -177,7 +176,7 @@ class Site:
         for crew in self.crews.values():
             crew.wait()
             assert crew.has_finished(), self.log.read_text()
-        (vault,) = vaults_in(self.folder / "vaults")
+        vault = self.folder / "vault"
         with Vault.open(vault) as opened:
             assert [entry.kind for entry in opened.ledger().entries] == ["created", "added", "released"]
         return {name: weight for crew in self.crews.values() for name, weight in weights(crew.run).items()}

@@ -78,7 +78,7 @@ class Office:
 
     def search(self, party: str, job: Job, space: Any = SPACE) -> JointSearch:
         place = {"listen": self.address} if party == "label" else {"connect": self.address}
-        vaults = {"vaults": self.folder / "vaults", "max_epsilon": 100.0, "not_private": True}
+        vaults = {"vault": self.folder / "vault", "max_epsilon": 100.0, "not_private": True}
         local = Local(certificates=self.certificates / party, silence=5.0, wait=20.0, **place, **vaults)
         return JointSearch.of(job, party, local, self.folder / party, space)
 

@@ -36,32 +36,27 @@ def report(
 
     One HTML file that loads nothing. It is for the label party, because test AUCs depend on true labels; with --for
     it is for a feature party. The folder of a search stands for its runs. Runs that go on are shown as unfinished.
-    The first ε of a run is what its records have spent in all, as its vault says now; where other known vaults hold the
-    same records, the sum stands beside it.
+    The first ε of a run is what its records have spent in all, as its vault says now; of vaults that are gone, what the
+    runs have noted that are given, or lie beside them, is added.
     """
     from tpsl.prediction.model import TrainedModel
-    from tpsl.report.ledgers import known_vaults, with_sums
+    from tpsl.report.memory import Memory
     from tpsl.report.page import write_page
     from tpsl.report.reading import read_view
-    from tpsl.report.run_table import sum_sentences, summary, summary_table
+    from tpsl.report.run_table import summary, summary_table, vault_sentences
     from tpsl.report.versions import version_rows
-    from tpsl.training.run_folder import RunFolder
     from tpsl.transport.peers import LABEL_PARTY
-    from tpsl.vault import sums_over
 
     runs = [run.path for path in runs for run in TrainedModel.open(path).runs()]
     with progress_bar("reading runs") as progress:
-        views = []
+        views, memory = [], Memory.of(runs, vault)
         for done, run in enumerate(runs):
             progress(done, len(runs), run.name)
-            views.append(read_view(run, party, vault=vault))
-        if party == LABEL_PARTY:
-            vaults = [vault or RunFolder(run).vault() for run in runs]
-            views = with_sums(views, vaults, sums_over(known_vaults(vaults)))
+            views.append(read_view(run, party, memory=memory))
     write_page(out, views, title=title or _heading([view["name"] for view in views]))
     missing = _not_measured(runs, views) if party == LABEL_PARTY else ()
     content = {"page": str(out), "runs": [summary(view) for view in views], "versions": version_rows(views)}
-    answer(json, content, [summary_table(views), *sum_sentences(views), *missing, f"The page: {out.resolve()}"])
+    answer(json, content, [summary_table(views), *vault_sentences(views), *missing, f"The page: {out.resolve()}"])
 
 
 def _not_measured(runs: Sequence[Path], views: Sequence[RunView]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tpsl.cli.console import Facts, Report, answer, from_here
 
 if TYPE_CHECKING:
+    from tpsl.report.ledgers import RunLedger
     from tpsl.training.job import Job
     from tpsl.training.origin import Origin
     from tpsl.training.result import TrainResult
@@ -25,18 +26,18 @@ def show_result(path: Path, result: TrainResult, json: bool, *, evaluated: bool 
     from tpsl.transport.peers import LABEL_PARTY
 
     run = RunFolder(path)
-    job, origin, result = run.job(), run.origin(LABEL_PARTY), result_now(run, result)
+    job, origin, (result, ledger) = run.job(), run.origin(LABEL_PARTY), result_now(run, result)
     local = run.local_head() if evaluated else None
     steps = _next_steps(run, result) if evaluated else _evaluation(run, job)
     facts = {
         "run": run.path,
         **({"starts from": _starts_from(origin)} if origin else {}),
-        **_promise(run, result),
+        **_promise(run, result, ledger),
         **_quality(result),
         **(_test_quality(result) if evaluated else {}),
         **({"local head AUC": f"{local['test_auc']:.4f} (NOT PRIVATE, stays with the label party)"} if local else {}),
     }
-    content = {**result.as_dict(), **({"local_head": local} if local else {})}
+    content = {**result.as_dict(), **ledger.facts, **({"local_head": local} if local else {})}
     if origin:
         content["origin"] = origin.as_dict()
     answer(json, content, Report(_headline(job, result), facts, steps))
@@ -59,9 +60,9 @@ def _starts_from(origin: Origin) -> str:
     return f"{from_here(origin.run)} ({records}{spent}; their labels are in these weights too)"
 
 
-def _promise(run: RunFolder, result: TrainResult) -> Facts:
+def _promise(run: RunFolder, result: TrainResult, ledger: RunLedger) -> Facts:
     """What was released, what that promises, and the vault whose ledger says so."""
-    from tpsl.report.words import LARGE_DELTA_TEXT, guarantee_text
+    from tpsl.report.words import LARGE_DELTA_TEXT, guarantee_text, spent_text, vault_texts
     from tpsl.training.result import NOTHING_RELEASED
     from tpsl.vault.cost import is_large_delta
 
@@ -69,13 +70,14 @@ def _promise(run: RunFolder, result: TrainResult) -> Facts:
         return {"guarantee": "ε = 0: nothing was released, the feature parties got nothing back"}
     large = f". {LARGE_DELTA_TEXT}" if is_large_delta(result.total_delta, result.train_records) else ""
     noted = run.noted_ledger()
-    noise = result.mechanism
+    noise, of_vault = result.mechanism, vault_texts(ledger.facts, spent_text(result.total_epsilon, result.total_delta))
     if result.statistic_records < result.train_records:  # the others have noisy labels
         noise += f", estimator {result.estimator}" + (f", {result.draws} draws of each" if result.draws > 1 else "")
     return {
         "mechanism": noise,
         "guarantee": guarantee_text(result) + large,
         **({"vault": from_here(noted["vault"])} if noted else {}),
+        **({"of the vault": "; ".join(of_vault)} if of_vault else {}),
         **({"scratch run": "its vault counts in no total, and nothing of it may leave"} if run.is_scratch else {}),
     }
 

@@ -79,7 +79,7 @@ def create(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Store a label from files, in a new vault if there is none; a fault in any file, or a kill, leaves nothing behind."""
+    """Store a label from files, in a new vault if there is none; a fault in any file leaves nothing behind."""
     from tpsl.vault import Vault
 
     classes = classes or len(context.meta[_META]["class_value"] or ()) or 2

@@ -10,39 +10,43 @@ from __future__ import annotations
 from pathlib import Path
 
 from tpsl.report.label_view import job_view
+from tpsl.report.memory import Memory, state_of
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import RunView
 from tpsl.report.statements import own_statement
 from tpsl.report.words import records_text, spent_text
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import Spent, Vault
+from tpsl.vault import Spent
 from tpsl.vault.ledger import Ledger
 
 
-def read_handed_view(path: Path, party: str, name: str | None = None, *, vault: Path | None = None) -> RunView:
+def read_handed_view(path: Path, party: str, name: str | None = None, *, memory: Memory | None = None) -> RunView:
     """Return what the label party can hand over of a run.
 
     Guarantee: two runs that differ in nothing but true labels, and in what follows from these, give the same view.
     """
     run = RunFolder(path)
-    job, result, place = run.job(), run.result(), vault or run.vault()
-    if not Vault.exists(place):
+    job, result, memory = run.job(), run.result(), memory or Memory.of([path])
+    place = memory.place(run)
+    state = state_of(place) if place is not None else None
+    if state is None or place is None:
         raise ValueError(f"{path}: its vault cannot be reached, and it says what was spent; name it with --vault")
-    with Vault.open(place) as opened:
-        ledger = opened.ledger()
+    ledger, (besides, gone) = state.ledger, memory.besides(run)
     records = result.train_records if result is not None else ledger.records
-    total = _stated_total(ledger, records)
+    stated = _stated_total(ledger, records)
+    total = stated.plus(besides) if stated is not None else None
     promise = promise_of(job, ledger.classes, total=total, records=records)
     view = job_view(path, job, party, promise, ledger.classes, name)
     view["program"] = run.program(LABEL_PARTY)
     view["train_records"], view["spent_by"] = records, "ledger" if total is not None else "run"
+    view["gone_vaults"], view["apart"] = gone, state.apart
     view["updated"] = max((entry.time for entry in ledger.entries if entry.is_release), default=None)
     found = own_statement(run, place, [entry.hash for entry in ledger.entries])
     view["statement"] = found and {**found, "entries_since": None}
     view["ledger_note"] = (
         f"By the label party’s ledger {ledger.released_records:,} of {records_text(ledger.records)} had a release, and "
-        f"{_spent_words(total)} Its entries stay with the label party; a signed statement sums them up."
+        f"{_spent_words(stated)} Its entries stay with the label party; a signed statement sums them up."
     )
     if result is not None:
         view["state"], view["step"], view["epoch"] = "finished", result.steps, result.epochs

@@ -33,13 +33,14 @@ from tpsl.report.words import (
     bound_text,
     budget_text,
     exposure_text,
+    gone_text,
     odds_factor,
+    of_vault,
     records_text,
     share_text,
     spoken,
 )
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault.cost import is_large_delta
 
 Claim = Literal[
     "total_epsilon",
@@ -127,9 +128,9 @@ def hero(view: RunView, views: Sequence[RunView]) -> Hero:
 def promise_sentence(view: RunView) -> str:
     """Return what a run promises about a label, as odds and with its condition, or why it promises nothing.
 
-    It speaks of all releases of these labels that are known, over all vaults; e^ε is rounded up.
+    It speaks of all releases of these labels that are known, also of vaults that are gone; e^ε is rounded up.
     """
-    promise, total = view["promise"], _total_epsilon(view)
+    promise, total = view["promise"], view["promise"]["total_epsilon"]
     crossed = "crossed" if view["state"] == "finished" else "crosses"
     if promise["epsilon"] is None:
         return f"This run has no noise: what {crossed} the border shows the labels."
@@ -138,25 +139,31 @@ def promise_sentence(view: RunView) -> str:
         return (
             "The noise of this run came from a seed: whoever knows the seed knows the labels, so nothing is promised."
         )
-    if total is None or not _is_private(view):
+    if total is None or not promise["private"]:
         why = "no noise" if total is None else "seeded noise"
         alone = _odds(promise["epsilon"], f"ε = {promise['epsilon_text']}", promise["delta_text"], promise["delta"])
         return (
             f"Another release of these labels had {why}, so nothing is promised about them. "
             f"What {crossed} in this run alone makes nobody {alone}."
         )
-    if _is_large(view):
+    if promise["large_delta"]:
         return (
             f"This run promises ε = {budget_text(view)}, and δ is above 1/records: expect the promise to fail for at "
             "least one record."
         )
     if total == 0:
         return f"Nothing that depends on a label {crossed} the border: nobody becomes surer of a label (ε = 0)."
-    text, slack = _total_texts(view)
-    if share_text(view) or view["over_vaults"]:
+    text, slack, delta = f"ε = {promise['total_epsilon_text']}", promise["total_delta_text"], promise["total_delta"]
+    if view["gone_vaults"]:
+        what = (
+            f"Nothing that is known to have been released of these labels, by this run (ε = {promise['epsilon_text']})"
+        )
+        odds = _odds(total, gone_text(text, view["gone_vaults"]), slack, delta)
+        return f"{what} and by others, can make anybody {odds}."
+    if share_text(view):
         what = f"Nothing that was released of these labels, by this run (ε = {promise['epsilon_text']}) and by others,"
-        return f"{what} can make anybody {_odds(total, f'ε = {text} in all', slack, bool(slack))}."
-    odds = _odds(total, f"ε = {text}", slack, bool(slack))
+        return f"{what} can make anybody {_odds(total, f'{text} in all', slack, delta)}."
+    odds = _odds(total, text, slack, delta)
     if view["spent_by"] == "run":
         return (
             f"Nothing that {crossed} the border in this run can make anybody {odds}; "
@@ -165,31 +172,9 @@ def promise_sentence(view: RunView) -> str:
     return f"Nothing that {crossed} the border can make anybody {odds}."
 
 
-def _odds(epsilon: float, promised: str, delta_text: str, slack: float | bool) -> str:
-    apart = f"; up to a slack of δ = {delta_text} in probability" if slack else ""
+def _odds(epsilon: float, promised: str, delta_text: str, delta: float) -> str:
+    apart = f"; up to a slack of δ = {delta_text} in probability" if delta else ""
     return f"more than {odds_factor(epsilon)} times surer of a label (odds; {promised}{apart})"
-
-
-def _total_epsilon(view: RunView) -> float | None:
-    """Return what these labels have spent over all vaults that are known; None where a release had no noise."""
-    return view["over_vaults"]["epsilon"] if view["over_vaults"] else view["promise"]["total_epsilon"]
-
-
-def _total_texts(view: RunView) -> tuple[str, str]:
-    """Return the total ε and δ as they are shown; δ is nothing where it is 0."""
-    over, promise = view["over_vaults"], view["promise"]
-    if over:
-        return over["epsilon_text"], over["delta_text"]
-    return promise["total_epsilon_text"], promise["total_delta_text"] if promise["total_delta"] else ""
-
-
-def _is_private(view: RunView) -> bool:
-    return view["promise"]["private"] and (view["over_vaults"] is None or view["over_vaults"]["private"])
-
-
-def _is_large(view: RunView) -> bool:
-    delta, records = _total_texts(view)[1], view["train_records"]
-    return view["promise"]["large_delta"] or bool(delta and records and is_large_delta(float(delta), records))
 
 
 # ---- the picture
@@ -299,19 +284,16 @@ def _bar(
 
 
 def _promise_card(view: RunView) -> Card:
-    promise, over = view["promise"], view["over_vaults"]
-    text, slack = _total_texts(view)
+    promise = view["promise"]
     title = "ε of any label" if view["spent_by"] == "run" else "Total ε of any label"
-    notes = [_fact(f"δ = {slack}")] if slack else []
-    if over:
-        notes.append(_fact(f"over all known vaults; its own: ε = {promise['total_epsilon_text']}"))
+    notes = [_fact(f"δ = {promise['total_delta_text']}")] if promise["total_delta"] else []
     if share_text(view):
         notes.append(_fact(share_text(view)))
-    if not over:
-        notes.append(_fact(_whose_epsilon(view)))
+    notes.append(_fact(_whose_epsilon(view)))
+    notes += map(_fact, of_vault(view))
     if view["scratch"]:
         notes.append(_fact("a scratch run: it counts in no total, and nothing of it may leave"))
-    number = _fact(f"ε = {text}", "total_epsilon", _total_epsilon(view))
+    number = _fact(f"ε = {promise['total_epsilon_text']}", "total_epsilon", promise["total_epsilon"])
     return Card(of="promise", title=title, number=number, notes=notes)
 
 

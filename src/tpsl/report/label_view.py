@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +12,8 @@ from tpsl.data.config import TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import for_json
 from tpsl.report.findings import FINDINGS, read_finding
-from tpsl.report.ledgers import classes_in, read_ledger
+from tpsl.report.ledgers import read_ledger
+from tpsl.report.memory import Memory, data_group
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import Promise, RunView
 from tpsl.report.sightings import sightings
@@ -27,11 +27,11 @@ from tpsl.training.shared_evaluation import SHARED_METRICS, read_shared
 from tpsl.transport.peers import LABEL_PARTY
 
 
-def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) -> RunView:
+def read_run(path: Path, name: str | None = None, *, memory: Memory | None = None) -> RunView:
     """Return the label party's view of a run, finished or not; the run is only read.
 
-    The first number of the promise is what the records have spent in all by now, as the run's vault says, or the one
-    named here, or, where it cannot be reached, as the run has noted.
+    The first number of the promise is what the records have spent in all by now, as the run's vault says; of vaults
+    that are gone, as runs have noted: those that `memory` knows, by default this one and those beside it.
     What is missing or damaged is a `ValueError` whose message is one sentence that names the file.
     """
     run = RunFolder(path)
@@ -42,8 +42,8 @@ def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) 
             + " or ".join(feature_party_names(job.data))
         )
     result, curves = run.result(), [_entry(entry, run) for entry in run.metrics()]
-    classes = result.classes if result else classes_in(run) or job.classes
-    ledger = read_ledger(run, job, classes, vault)
+    ledger = read_ledger(run, job, memory)
+    classes = result.classes if result else ledger.content["classes"] if ledger.content else job.classes
     view = job_view(path, job, LABEL_PARTY, promise_of(job, classes, result, ledger.total), classes, name)
     files = [run.path / "result.json", *run.label.glob("*.json*"), *(run.label / "checkpoints").glob("*")]
     view["updated"] = last_change([run.job_path, *files])
@@ -51,7 +51,8 @@ def read_run(path: Path, name: str | None = None, *, vault: Path | None = None) 
     view["epoch"] = max((int(entry["epoch"]) for entry in curves), default=0)
     view["ledger"], view["ledger_note"] = ledger.content, ledger.note
     view["spent_by"] = "ledger" if ledger.content else "note" if ledger.total else "run"
-    view["statement"] = own_statement(run, vault or run.vault(), ledger.heads)
+    view = {**view, **ledger.facts}
+    view["statement"] = own_statement(run, ledger.place or run.vault(), ledger.heads)
     view["curves"] = curves
     view["shared_words"] = shared_words(run.path, job, run.versions)
     view["local_head"] = for_json(run.local_head())
@@ -99,7 +100,7 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         state="unfinished",
         updated=None,
         data=_data_name(job),
-        data_group=hashlib.sha256(repr(sorted(agreed["data"].items())).encode()).hexdigest()[:16],
+        data_group=data_group(job),
         classes=classes,
         train_records=None,
         test_records=None,
@@ -124,7 +125,9 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         ledger_note="",
         spent_by="run",
         statement=None,
-        over_vaults=None,
+        gone_vaults=0,
+        epsilon_all_labels=None,
+        apart=None,
         scratch=RunFolder(path).is_scratch,
         test=None,
         shared_words="",

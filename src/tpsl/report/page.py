@@ -22,6 +22,7 @@ from tpsl.report.run_table import shown
 from tpsl.report.run_view import RunView
 from tpsl.report.verdicts import first_shown, lead
 from tpsl.report.versions import version_rows
+from tpsl.report.words import of_vault
 
 SCRIPTS = ("plotly-basic.min.js", "figures.js", "dom.js", "charts.js", "hero.js", "page.js")
 
@@ -54,7 +55,7 @@ def page_data(views: Sequence[RunView], *, title: str, about: str = "") -> dict[
         "about": about,
         "lead": lead(runs),
         "party": party,
-        "runs": [{**view, "shown": shown(view)} for view in runs],
+        "runs": [{**view, "shown": shown(view), "of_vault": of_vault(view)} for view in runs],
         "heroes": {view["name"]: hero(view, runs) for view in runs},
         "first": first_shown(runs),
         "versions": version_rows(runs),

@@ -70,7 +70,6 @@ def _row(run: WatchedRun, job: Mapping[str, Any]) -> dict[str, Any]:
         "job": job,
         **(_running(run) if view["state"] != "finished" else {}),
     }
-    del row["over_vaults"]
     return {name: value for name, value in row.items() if value is not None}
 
 

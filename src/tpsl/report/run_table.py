@@ -17,10 +17,10 @@ from tpsl.report.words import (
     bound_text,
     budget_text,
     interval_text,
+    of_vault,
     privacy_text,
     share_text,
     spoken,
-    sum_text,
 )
 
 
@@ -42,7 +42,9 @@ def summary(view: RunView) -> dict[str, Any]:
         "epsilon": promise["epsilon"],
         "delta": promise["delta"],
         "private": promise["private"],
-        "over_vaults": view["over_vaults"],
+        "epsilon_all_labels": view["epsilon_all_labels"],
+        "gone_vaults": view["gone_vaults"],
+        "apart": view["apart"],
         **{key: test.get(key) for key in ("test_auc", "test_auc_low", "test_auc_high")},
         "attack": attack and attack["name"],
         **{f"attack_{key}": attack and attack[key] for key in ("auc", "auc_low", "auc_high")},
@@ -106,12 +108,12 @@ def summary_table(views: Sequence[RunView]) -> Table:
     return table
 
 
-def sum_sentences(views: Sequence[RunView]) -> list[str]:
-    """Return a sentence for each group of runs whose records more than one vault has released."""
+def vault_sentences(views: Sequence[RunView]) -> list[str]:
+    """Return what is to be said of the vaults of runs, each sentence with the names of its runs."""
     found: dict[str, list[str]] = {}
     for view in views:
-        if view["over_vaults"]:
-            found.setdefault(sum_text(view["over_vaults"]), []).append(view["name"])
+        for text in of_vault(view):
+            found.setdefault(text, []).append(view["name"])
     return [f"{', '.join(names)}: {text}" for text, names in found.items()]
 
 

@@ -12,7 +12,8 @@ class Promise(TypedDict):
     estimator: str
     draws: int
     total_epsilon: float | None
-    """What the run's records have spent over all releases of the vault: the ε that is promised. None: infinite."""
+    """What the run's records have spent over all releases of the vault, and of vaults that are gone: the ε that is
+    promised. None: infinite."""
     total_delta: float
     total_epsilon_text: str
     total_delta_text: str
@@ -69,17 +70,6 @@ class Sighting(TypedDict):
     label: str
 
 
-class SumOverVaults(TypedDict):
-    """What the records of a run's vault have spent over all vaults that are known."""
-
-    epsilon: float | None
-    epsilon_text: str
-    delta_text: str
-    private: bool
-    vaults: list[dict[str, str]]
-    """`vault` and `epsilon_text` of each that has a part in it."""
-
-
 class StatementView(TypedDict):
     """A signed statement about the vault; who has signed it was not traced to an authority."""
 
@@ -102,7 +92,18 @@ class OriginView(TypedDict):
     """What its records had spent in all; None where a feature party reads."""
 
 
-class RunView(TypedDict):
+class VaultFacts(TypedDict):
+    """What is to be known of a run's vault besides its total."""
+
+    gone_vaults: int
+    """How many vaults are gone that runs on the same data name; the total ε counts what was noted of them."""
+    epsilon_all_labels: float | str | None
+    """The most that any record has spent over all labels of the vault ("inf": infinite); None if there is no other."""
+    apart: str | None
+    """Why the labels of a second vault are nobody's in the label party's first one; None if it is that one."""
+
+
+class RunView(VaultFacts):
     """One run as a report shows it. What is unknown, or must not be known to the reader's party, is None."""
 
     name: str
@@ -149,8 +150,6 @@ class RunView(TypedDict):
     spent_by: Literal["ledger", "note", "run"]
     """Where the total ε is from: the label party's ledger, the run's note of it, or this run's own release alone."""
     statement: StatementView | None
-    over_vaults: SumOverVaults | None
-    """None where only one vault has released these records."""
     scratch: bool
     """Whether the run is for its owner alone: its vault counts in no total, and nothing of it may leave."""
     test: dict[str, float | None] | None

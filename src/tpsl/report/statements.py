@@ -11,6 +11,7 @@ from tpsl.report.run_view import StatementView
 from tpsl.report.words import spent_text
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.signing import check
+from tpsl.vault.place import address_of
 from tpsl.vault.statement import require_statement
 
 _LARGEST = 1 << 20
@@ -18,7 +19,8 @@ _LARGEST = 1 << 20
 
 def own_statement(run: RunFolder, vault: Path, heads: Sequence[str]) -> StatementView | None:
     """Return the label party's newest statement about a run's vault: beside the vault, or in the run's folder."""
-    return newest_statement((run.path, run.label, vault, vault.parent, vault.parent / "statements"), heads)
+    folder = address_of(vault).folder
+    return newest_statement((run.path, run.label, folder, folder.parent, folder.parent / "statements"), heads)
 
 
 def newest_statement(folders: Iterable[Path], heads: Sequence[str] | None = None) -> StatementView | None:

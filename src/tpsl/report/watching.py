@@ -6,14 +6,14 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tpsl.files import draft_of
 from tpsl.progress import Progress, no_progress
 from tpsl.report.label_view import job_view, last_change
-from tpsl.report.ledgers import known_vaults, with_sums
+from tpsl.report.ledgers import vault_label
+from tpsl.report.memory import Memory, Note, folders_in, is_written, note_of, runs_in
 from tpsl.report.page import told_apart
 from tpsl.report.promises import promise_of
 from tpsl.report.reading import read_view
@@ -21,13 +21,10 @@ from tpsl.report.run_view import RunView
 from tpsl.training.progress_file import PROGRESS, RunProgress
 from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import VaultSum, sums_over
-from tpsl.vault.storage import DATABASE
+from tpsl.vault.place import address_of
 
 Traces = tuple[tuple[str, int, int, int], ...]
 
-_DEEPEST = 4  # folders below the watched one: `runs/paper/flights/seed-1` is found
-_LEFT_BY_A_RUN = (".lock", "result.json")
 _HOW_FAR = (PROGRESS, draft_of(Path(PROGRESS)).name)
 _KEPT = 0.3  # seconds in which many readers share one snapshot
 
@@ -39,8 +36,8 @@ class WatchedRun:
     view: RunView
     version: str
     """Differs whenever the view does."""
-    vault: Path | None
-    """Where the run has noted its vault; None for a feature party."""
+    vault: str | None
+    """The name of the run's vault; None for a feature party."""
     progress: RunProgress | None
     written: str | None
     """When the run, or its progress, was last written, in UTC."""
@@ -53,8 +50,6 @@ class Snapshot:
     runs: tuple[WatchedRun, ...]
     problems: tuple[str, ...]
     """One sentence for each run that cannot be read."""
-    sums: Mapping[Path, VaultSum]
-    """What the records of each known vault have spent over all of them."""
     version: str
 
     @property
@@ -67,16 +62,16 @@ class Snapshot:
 class _Known:
     """What the last snapshot saw of one run."""
 
-    own: Traces
-    """Of the run's folder alone."""
     vault: Path | None
     traces: Traces
     """Of the run's folder and its vault."""
+    memory: str
+    """The version of what all runs remember of vaults."""
     view: RunView | str
 
     @property
     def version(self) -> str:
-        return _digest(repr(self.traces))
+        return _digest(repr(self.traces) + self.memory)
 
 
 class WatchedFolder:
@@ -87,7 +82,7 @@ class WatchedFolder:
             raise RunError(f"{folder}: there is no such folder")
         self.folder, self.party = folder, party
         self._known: dict[Path, _Known] = {}
-        self._summed: tuple[object, Mapping[Path, VaultSum], list[str]] = ((), {}, [])
+        self._notes: dict[Path, tuple[Traces, Note | None]] = {}
         self._lock = threading.Lock()
         self._last: tuple[float, Snapshot] | None = None
 
@@ -102,86 +97,68 @@ class WatchedFolder:
     def _read_all(self, progress: Progress) -> Snapshot:
         known: dict[Path, _Known] = {}
         paths = sorted(runs_in(self.folder))
+        # Before reading: what changes while a run is read is seen next time.
+        traces = {path: _traces(path, self.party) for path in paths}
+        self._notes = {path: self._note_of(path, traces[path]) for path in paths}
+        memory = Memory({path: note for path, (_, note) in self._notes.items()})
         for done, path in enumerate(paths):
             progress(done, len(paths), path.name)
-            known[path] = self._known_of(path)
+            known[path] = self._known_of(path, traces[path], memory)
         self._known = known
         read = {path: found.view for path, found in known.items() if not isinstance(found.view, str)}
-        vaults = [known[path].vault if self.party == LABEL_PARTY else None for path in read]
-        sums, problems = self._sums(vaults) if self.party == LABEL_PARTY else ({}, [])
-        views = told_apart(with_sums(list(read.values()), vaults, sums))
+        views = told_apart(list(read.values()))
         runs = [self._watched(path, known[path], view) for path, view in zip(read, views, strict=True)]
-        problems = [*(found.view for found in known.values() if isinstance(found.view, str)), *problems]
-        state = [(path, found.traces) for path, found in known.items()], [run.progress for run in runs]
-        return Snapshot(tuple(runs), tuple(problems), sums, _digest(repr(state) + repr(self._summed[0])))
+        problems = [found.view for found in known.values() if isinstance(found.view, str)]
+        state = [(path, found.version) for path, found in known.items()], [run.progress for run in runs]
+        return Snapshot(tuple(runs), tuple(problems), _digest(repr(state)))
 
     def _watched(self, path: Path, known: _Known, view: RunView) -> WatchedRun:
         """Return a run with how far it is; that is read each time, and the run is not read again for it."""
         folder, vault = path / view["party"], known.vault if self.party == LABEL_PARTY else None
         progress = RunProgress.read(folder)
         written = last_change([folder / PROGRESS]) if progress else None
-        return WatchedRun(view, known.version, vault, progress, written or view["updated"])
+        name = None if vault is None else vault_label(vault)
+        return WatchedRun(view, known.version, name, progress, written or view["updated"])
 
-    def _known_of(self, path: Path) -> _Known:
+    def _note_of(self, path: Path, own: Traces) -> tuple[Traces, Note | None]:
+        """Return what a run has noted of its vault, read again if a file of the run has changed.
+
+        A feature party that has its own folder is shown nothing of it.
+        """
+        before = self._notes.get(path)
+        if before and before[0] == own:
+            return before
+        return own, note_of(path) if self.party == LABEL_PARTY or not (path / self.party).is_dir() else None
+
+    def _known_of(self, path: Path, own: Traces, memory: Memory) -> _Known:
         """Return what is known of a run; it is read again if a file has changed that its view is made of."""
-        # Before reading: what changes while the run is read is seen next time.
-        own, before = _traces(path, self.party), self._known.get(path)
-        vault = before.vault if before and before.own == own else self._vault_of(path)
-        traces = own + (_traces_in(vault) if vault else ())
-        return before if before and before.traces == traces else _Known(own, vault, traces, self._read(path, vault))
+        before, vault = self._known.get(path), self._vault_of(path, memory)
+        traces = own + (_traces_in(address_of(vault).folder) if vault else ())
+        if before and (before.traces, before.memory) == (traces, memory.version):
+            return before
+        return _Known(vault, traces, memory.version, self._read(path, vault, memory))
 
-    def _vault_of(self, path: Path) -> Path | None:
-        """Return where the label party has noted its vault; a note that cannot be read is reported with the run."""
+    def _vault_of(self, path: Path, memory: Memory) -> Path | None:
+        """Return where the label party's vault is, or was; a note that cannot be read is reported with the run."""
+        run = RunFolder(path)
         try:
-            return RunFolder(path).vault() if RunFolder(path).label.is_dir() else None
+            return (memory.place(run) or run.vault()) if run.label.is_dir() else None
         except ValueError:
             return None
 
-    def _sums(self, own: list[Path | None]) -> tuple[Mapping[Path, VaultSum], list[str]]:
-        """Return what records have spent over all known vaults, computed again when one of these has changed."""
-        vaults = known_vaults(own)
-        traces = tuple((str(vault), _traces_in(vault)) for vault in vaults)
-        if traces != self._summed[0]:
-            written = [vault for vault in vaults if _is_written(vault)]
-            problems = [f"{vault}: is being written, or its writer was killed; it is not counted" for vault in written]
-            sums: Mapping[Path, VaultSum] = {}
-            try:
-                sums = sums_over([vault for vault in vaults if vault not in written])
-            except (ValueError, OSError) as error:
-                problems.append(str(error))
-            self._summed = traces, sums, problems
-        return self._summed[1], self._summed[2]
-
-    def _read(self, path: Path, vault: Path | None) -> RunView | str:
+    def _read(self, path: Path, vault: Path | None, memory: Memory) -> RunView | str:
         name = path.relative_to(self.folder).as_posix() if path != self.folder else path.resolve().name
         try:
-            if vault is not None and _is_written(vault) and not (path / self.party).is_dir():
-                return f"{path}: its vault is being written, or its writer was killed"
-            if vault is not None and _is_written(vault) and self.party == LABEL_PARTY:
-                return _without_vault(path, name)
-            return read_view(path, self.party, name)
+            if vault is not None and is_written(address_of(vault).folder):
+                if not (path / self.party).is_dir():
+                    return f"{path}: its vault is being written, or its writer was killed"
+                if self.party == LABEL_PARTY:
+                    return _without_vault(path, name)
+            return read_view(path, self.party, name, memory=memory)
         except (ValueError, OSError) as error:
             return str(error)
         except Exception as error:  # A run that is damaged in a new way must not cost the others.
             return f"{path}: cannot be read ({error!r})"
-
-
-def runs_in(folder: Path, deepest: int = _DEEPEST) -> Iterator[Path]:
-    """Find the run folders in a folder, which may be one itself; links and hidden folders are not followed.
-
-    A party's own folder often holds the job beside its runs: where there is a job, and nothing that a run leaves, it is
-    taken for a run only if no run is found inside.
-    """
-    try:
-        has_job = (folder / "job.yaml").is_file()
-        if has_job and any((folder / name).exists() for name in _LEFT_BY_A_RUN):
-            yield folder
-            return
-    except OSError:  # not ours to read
-        return
-    inner = [place for place in _folders_in(folder) if not place.name.startswith(".")] if deepest else []
-    found = [run for place in inner for run in runs_in(place, deepest - 1)]
-    yield from found or ([folder] if has_job else [])
 
 
 def _without_vault(path: Path, name: str) -> RunView:
@@ -200,25 +177,14 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", errors="surrogateescape")).hexdigest()[:32]
 
 
-def _is_written(vault: Path) -> bool:
-    return (vault / f"{DATABASE}-journal").exists()
-
-
 def _traces(run: Path, party: str) -> Traces:
     """Return what changes when any file in the run's folder does that a view is made of.
 
     Of a party without a folder (it may have another name, or another party hands its view over) all folders count.
     """
-    own = [run / party] if (run / party).is_dir() else _folders_in(run)
+    own = [run / party] if (run / party).is_dir() else folders_in(run)
     inner = [folder / name for folder in own for name in ("checkpoints", NOT_PRIVATE)]
     return _traces_in(run, *own, *inner)
-
-
-def _folders_in(place: Path) -> list[Path]:
-    try:
-        return [Path(entry.path) for entry in os.scandir(place) if entry.is_dir(follow_symlinks=False)]
-    except OSError:  # not ours to read, or gone by now
-        return []
 
 
 def _traces_in(*places: Path) -> Traces:

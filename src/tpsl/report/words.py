@@ -6,7 +6,7 @@ import math
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import TYPE_CHECKING, Protocol
 
-from tpsl.report.run_view import RunView, SumOverVaults
+from tpsl.report.run_view import RunView, VaultFacts
 
 if TYPE_CHECKING:
     from tpsl.learners.learning import LearnResult
@@ -145,6 +145,11 @@ def budget_text(view: RunView) -> str:
     return promise["total_epsilon_text"] + (f", δ = {promise['total_delta_text']}" if promise["total_delta"] else "")
 
 
+def of_vault(view: RunView) -> list[str]:
+    """Return what is to be said of a run's vault, as every page shows it."""
+    return vault_texts(view, f"ε = {budget_text(view)}")
+
+
 def share_text(view: RunView) -> str:
     """Return this run's own ε where earlier or later releases of the same labels have added to it, or nothing."""
     promise = view["promise"]
@@ -152,14 +157,27 @@ def share_text(view: RunView) -> str:
     return "" if own == whole else f"this run: {promise['epsilon_text']}"
 
 
-def sum_text(found: SumOverVaults) -> str:
-    """Return what records have spent over all known vaults, and which vault says what."""
-    parts = ", ".join(f"{part['vault']}: {part['epsilon_text']}" for part in found["vaults"])
-    slack = f", δ = {found['delta_text']}" if found["delta_text"] else ""
-    private = "" if found["private"] else ", NOT PRIVATE"
-    return (
-        f"all known vaults together have spent ε = {found['epsilon_text']}{slack}{private} on these records ({parts})"
-    )
+_COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+def gone_text(total: str, gone: int) -> str:
+    """Return the total of labels of which some vaults are gone that runs name, or nothing: others may be unknown."""
+    count = _COUNTS[gone] if gone < len(_COUNTS) else f"{gone:,}"
+    vaults = "vault that runs name is" if gone == 1 else "vaults that runs name are"
+    return f"at least {total}: {count} {vaults} gone" if gone else ""
+
+
+def vault_texts(facts: VaultFacts, total: str) -> list[str]:
+    """Return what is to be said of a run's vault: others that are gone, its other labels, why it is a second one.
+
+    `total` is what the run's labels have spent in all.
+    """
+    found, over_all = [gone_text(total, facts["gone_vaults"])], facts["epsilon_all_labels"]
+    if over_all is not None:
+        found.append(f"over all labels of the vault: ε = {rounded_up(float(over_all), 4)}")
+    if facts["apart"] is not None:
+        found.append(f"This vault is apart from the label party’s other one: {facts['apart']}")
+    return [text for text in found if text]
 
 
 def privacy_text(view: RunView) -> str:

@@ -68,7 +68,7 @@ def evaluate_run(
         place = local.vault or run.vault()
         if job.has_late_labels and not Vault.exists(place):  # or an empty one would be made
             raise VaultError(f"there is no vault at {place}, which has the late labels of the test records")
-        vault = vault_for(setup, side, VaultChoice(place, wait=local.wait), releases=False)
+        vault = vault_for(setup, side, VaultChoice(place, wait=local.wait, scratch=run.is_scratch), releases=False)
         return AfterTraining(setup, side, vault).complete()
 
 

@@ -356,7 +356,7 @@ class RunFolder:
         """Return what was noted of the run's vault, or None if nothing was released yet."""
 
         def parsed(content: Any) -> dict[str, Any]:
-            if not all(isinstance(content[name], str) for name in ("vault", "release", "head", "time")):
+            if not all(isinstance(content[name], str) for name in ("vault", "release", "identity", "head", "time")):
                 raise ValueError("a text is missing")
             numbers = {name: float(content[name]) for name in ("epsilon", "delta")}
             return {**content, **numbers, "vault": str(self.path / content["vault"])}

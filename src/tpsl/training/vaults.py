@@ -206,11 +206,12 @@ class RunVault:
         """
         planned = self._planned()
         with Vault.open(self.path) as vault:
-            head = vault.head()
+            head, identity = vault.head(), vault.identity
         content = {
             "release": describe_release(str(planned.mechanism), planned.draws, planned.seed),
             **({"statistics": self._statistics} if self._statistics else {}),
             **({} if self._statistics_before is None else {"statistics_before": self._statistics_before}),
+            "identity": identity,
             "head": head,
             "epsilon": as_json(total.epsilon),
             "delta": total.delta,
@@ -241,7 +242,7 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
         path = _continued(origin.ledgered, choice.named)
     else:
         path = choice.named or (own if scratch else the_vault())
-        path = path if scratch else _label_in(path, setup.job, side)
+        path = path if scratch else _label_in(path, setup.job, side, is_named=choice.named is not None)
     chosen = RunVault(setup, side, path, choice.policy, scratch=scratch)
     if Vault.exists(chosen.path) and is_scratch(chosen.path) != scratch:
         kind = "counts in totals" if scratch else "is that of a scratch run"
@@ -305,11 +306,11 @@ def _continued(earlier: Ledgered, named: Path | None) -> Path:
     return path
 
 
-def _label_in(path: Path, job: Job, side: LabelSide) -> Path:
+def _label_in(path: Path, job: Job, side: LabelSide, *, is_named: bool) -> Path:
     """The label of a vault that holds the run's records with the same values, or a path for a new one.
 
-    A label of the same name that knows none of the records gets them. One that knows them with a few other values has
-    to be corrected first.
+    A label of the same name that knows none of the records gets them, and so does the only label of a vault that was
+    named. One that knows them with a few other values has to be corrected first.
     """
     folder, named = address_of(path)
     if named is not None or not (is_vault(folder) or folder == the_vault()):
@@ -321,7 +322,7 @@ def _label_in(path: Path, job: Job, side: LabelSide) -> Path:
                 overlaps[label] = compared(vault, side)
     # Where ids are new they tell the alignment, and labels decide nothing that others see: people are counted together.
     found = [label for label, overlap in overlaps.items() if overlap.same or records.ids_are_new]
-    only = set(overlaps) if len(Vault.labels(folder)) == 1 and folder != the_vault() else set()  # of a vault apart
+    only = set(overlaps) if is_named and len(Vault.labels(folder)) == 1 else set()
     found += [label for label in overlaps if label in {name, *only} and not overlaps[label].known]
     if found:
         return folder / (name if name in found else found[0])

@@ -29,7 +29,7 @@ from tpsl.mechanisms import compose
 from tpsl.vault import agreement, coverage, ledger
 from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, has_units, ids_between, read_blocks
 from tpsl.vault.cost import Spent, total
-from tpsl.vault.coverage import History, PositionSet
+from tpsl.vault.coverage import History, Mask, PositionSet
 from tpsl.vault.id_index import find_positions
 from tpsl.vault.ledger import Entry, Ledger, Series
 from tpsl.vault.planned import Charge
@@ -54,14 +54,20 @@ class Histories:
 
     def __init__(self, store: Store, others: Iterable[Store] = ()) -> None:
         self._store, self._numbers = store, dict[History, int]({(): 0})
+        self._entries = dict[int, Entry]()
         self._others = [(other, *_by_position(other)) for other in others]
 
-    def of_chunk(self, chunk: int) -> npt.NDArray[np.uint32]:
-        """The number of the history of each record of a chunk."""
+    def of_chunk(self, chunk: int, mask: Mask | None = None) -> npt.NDArray[np.uint32]:
+        """The number of the history of each record of a chunk, or of those that a mask chooses."""
         records = max(0, min(CHUNK, count_records(self._store) - chunk * CHUNK))
         index, found = coverage.chunk_histories(self._store, chunk)
         ids = ids_between(self._store, chunk * CHUNK, chunk * CHUNK + records) if self._others else None
-        return self._numbered(index[:records], found, ids)
+        index = index[:records]
+        if mask is not None:  # a few records of many: only their releases will be read from the ledger
+            occurring, index = np.unique(index[mask[:records]], return_inverse=True)
+            found = [found[number] for number in occurring.tolist()]
+            ids = None if ids is None else ids.take(mask[:records])
+        return self._numbered(index, found, ids)
 
     def _numbered(self, index: _Numbers, found: list[History], ids: Texts | None) -> npt.NDArray[np.uint32]:
         """Number the histories of records with these ids, with the releases of the other labels."""
@@ -84,28 +90,26 @@ class Histories:
             counts.update(self._numbered(np.zeros(len(new), np.int64), [()], new).tolist())
         chunks = range(chunk_count(count_records(self._store))) if wanted is None else wanted.chunks()
         for chunk in chunks:
-            index = self.of_chunk(chunk)
-            chosen = index if wanted is None else index[wanted.mask(chunk)[: len(index)]]
-            numbers, many = np.unique(chosen, return_counts=True)
-            counts.update(dict(zip(numbers.tolist(), many.tolist(), strict=True)))
+            counts.update(_counted(self.of_chunk(chunk, None if wanted is None else wanted.mask(chunk))))
         releases = self.releases()
         return [(releases[number], counts[number]) for number in sorted(counts)]
 
     def releases(self) -> list[Releases]:
         """The releases of each history by its number, of the chunks that were asked for; the first has none."""
-        entries = ledger.read_numbered(self._store, {entry for history in self._numbers for entry in history})
-        return [tuple(entries[entry] for entry in history) for history in self._numbers]
+        missing = {entry for history in self._numbers for entry in history} - self._entries.keys()
+        if missing:
+            self._entries |= ledger.read_numbered(self._store, missing)
+        return [tuple(self._entries[entry] for entry in history) for history in self._numbers]
 
     def without(self, series: Series | None, wanted: PositionSet) -> tuple[PositionSet, Counter[tuple[str, ...]]]:
         """The wanted records that a series of this label does not cover, and how many of them have which others."""
         missing, elsewhere = PositionSet(), Counter[tuple[str, ...]]()
         for chunk, mask in wanted.masks():
-            index, releases = self.of_chunk(chunk), self.releases()
-            is_own = np.array([self._has(history, series) for history in releases])
-            mask[: len(index)] &= ~is_own[index]
+            index, releases = self.of_chunk(chunk, mask), self.releases()
+            is_own = np.array([self._has(history, series) for history in releases])[index]
+            mask[np.flatnonzero(mask)[is_own]] = False
             missing.put(chunk, mask)
-            numbers, many = np.unique(index[mask[: len(index)]], return_counts=True)
-            for number, count in zip(numbers.tolist(), many.tolist(), strict=True):
+            for number, count in _counted(index[~is_own]).items():
                 if number:
                     elsewhere[tuple(entry.description for entry in releases[number])] += count
         return missing, elsewhere
@@ -120,6 +124,12 @@ class Histories:
             due = planned is not None and not self._has(history, planned.series)
             found = found.joined(spent_under([*history, *([planned] if planned is not None and due else [])], count))
         return found
+
+
+def _counted(numbers: npt.NDArray[np.uint32]) -> dict[int, int]:
+    """How often each number occurs."""
+    counts = np.bincount(numbers)
+    return {number: int(counts[number]) for number in np.flatnonzero(counts).tolist()}
 
 
 def _by_position(store: Store) -> tuple[_Numbers, list[History]]:
@@ -185,14 +195,15 @@ class Account:
             unit = self._largest_unit() if any(entry.details.get("units_digest") for entry in own) else None
         merged: dict[tuple[Series, ...], tuple[Releases, int]] = {}
         for history, count in self.histories.counted():
-            if history:  # records of several releases in one series appear together
+            if history or self._elsewhere.epsilon:  # records of several releases in one series appear together
                 series = tuple(sorted((entry.series for entry in history), key=repr))
                 first, before = merged.get(series, (history, 0))
                 merged[series] = (first, before + count)
         spent = [spent_under(history, count).plus(self._elsewhere) for history, count in merged.values()]
         spent.sort(key=lambda part: (-part.epsilon, -part.delta, part.released_under))
-        label = agreement.label_numbered(store)
-        return Ledger(label.number, label.name, label.classes, records, entries, tuple(spent), unit, self._all_labels())
+        label, same = agreement.label_numbered(store), tuple(other.number for other in agreement.same_as(store))
+        found = Ledger(label.number, label.name, label.classes, records, entries, tuple(spent), unit, same)
+        return replace(found, all_labels=self._all_labels())
 
     def _all_labels(self) -> Spent | None:
         """The most that any record of the label has spent over all labels of the vault; None if there is no other."""

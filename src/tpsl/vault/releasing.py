@@ -50,9 +50,11 @@ class ReleaseReport(Planned):
         return f"released {self.released:,} noisy labels by {self.mechanism}{draws}{already}{composed}{warning}"
 
 
-def release(store: Store, planned: Planned, wanted: PositionSet, *, progress: Progress) -> ReleaseReport:
+def release(
+    store: Store, account: Account, planned: Planned, wanted: PositionSet, *, progress: Progress
+) -> ReleaseReport:
     """Draw for every wanted record that this series does not cover yet, inside the running transaction."""
-    missing, elsewhere = Account(store).histories.without(planned.series, wanted)
+    missing, elsewhere = account.histories.without(planned.series, wanted)
     requested, released, composed = len(wanted), len(missing), elsewhere.total()
     if released:
         _draw(store, planned, missing, released, progress)

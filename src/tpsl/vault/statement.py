@@ -31,6 +31,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "delta_per_record": (float,),
     "largest_unit": (dict, NoneType),
     "private": (bool,),
+    "apart": (str, NoneType),
     "releases": (list,),
     "ledger_entries": (int,),
     "ledger_head": (str,),
@@ -65,7 +66,8 @@ def facts(store: Store) -> dict[str, Any]:
         "delta_per_record": ledger.delta_per_record,
         "largest_unit": unit and unit.as_dict(),
         "private": ledger.private,
-        "releases": _by_series(entry for entry in ledger.entries if entry.is_release),
+        "apart": ledger.entries[0].details.get("apart"),
+        "releases": _by_series(ledger.releases),
         "ledger_entries": len(ledger.entries),
         "ledger_head": ledger.head,
     }

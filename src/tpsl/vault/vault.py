@@ -69,11 +69,12 @@ class Vault:
         folder = address.folder
         with storage.reading(connection, folder):
             storage.require_format(connection, folder)
-            created = ledger.read_first(Store(connection, folder)).details
+            created = ledger.read_first(Store(connection, folder))
             found = agreement.label_called(Store(connection, folder), address.label)
         self.label, self.classes, self.counts_people = found.name, found.classes, found.counts_people
         self._store = Store(connection, folder, found.number)
-        self.scratch, self.apart = bool(created.get("scratch")), created.get("apart")
+        self.scratch, self.apart = bool(created.details.get("scratch")), created.details.get("apart")
+        self.identity = created.hash  # of the ledger's first entry: tells a vault from others, wherever it lies
 
     @classmethod
     def create(
@@ -275,7 +276,7 @@ class Vault:
             wanted = self._wanted(ids)
             account = Account(self._store)
             self._require(account, wanted, planned.series, account.spent(wanted, planned), policy, compose=compose)
-            return releasing.release(self._store, planned, wanted, progress=progress)
+            return releasing.release(self._store, account, planned, wanted, progress=progress)
 
     def noisy_labels(
         self, mechanism: Mechanism, ids: AnyIds, *, draws: int = 1, seed: int | None = None, room: Room = np.empty

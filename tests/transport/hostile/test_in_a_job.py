@@ -91,8 +91,8 @@ class Table:
         """
         agreed = job(wire)
         agreement, limits = self.terms(agreed)
-        vaults = self.folder / "vaults"
-        local = Local(listen="127.0.0.1:0", certificates=self.folder / "label", vaults=vaults, silence=2, wait=20)
+        vault = self.folder / "vault"
+        local = Local(listen="127.0.0.1:0", certificates=self.folder / "label", vault=vault, silence=2, wait=20)
         run, where = self.folder / f"run-{wire}", Listening()
         with ThreadPoolExecutor(1) as thread:
             serving = thread.submit(serve, agreed, local, run, watching=Watching(where))
@@ -138,7 +138,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
     """One run folder for all attacks: each begins where the one before was stopped."""
     table = Table(tmp_path_factory.mktemp("table"))
     yield table
-    for place in (table.folder / "vaults").glob("*"):  # one, unless only feature parties were attacked
+    for place in table.folder.glob("vault"):  # one, unless only feature parties were attacked
         with Vault.open(place) as vault:
             assert vault.verify() == []
             assert [entry.kind for entry in vault.ledger().entries].count("released") == 1

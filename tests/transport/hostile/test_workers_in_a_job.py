@@ -39,7 +39,6 @@ from tpsl.transport.link import Patience, Terms
 from tpsl.transport.messages import Bye, Message, Position, Rewind, Start, Stop, TensorMessage
 from tpsl.transport.peers import WorkerPlace
 from tpsl.vault import Vault
-from tpsl.vault.place import vaults_in
 
 ROWS, WIDTH, STEPS = 10, 6, 8  # of a part; two parts are a batch
 
@@ -84,7 +83,7 @@ class Table:
             issue(folder / "authority", folder / name, name, label=name == "label")
 
     def local(self, name: str, **place: Any) -> Local:
-        return Local(certificates=self.folder / name, vaults=self.folder / "vaults", wait=60, **place)
+        return Local(certificates=self.folder / name, vault=self.folder / "vault", wait=60, **place)
 
     def against(self, script: Script | None) -> list[Any]:
         """Let label party and weather train, with an honest airport if there is no script; return how each ends."""
@@ -116,7 +115,7 @@ class Table:
         return closing.enter_context(FeatureClient(address, "airport", agreed, terms, credentials=credentials))
 
     def vault(self) -> Path:
-        (vault,) = vaults_in(self.folder / "vaults")
+        vault = self.folder / "vault"
         return vault
 
 
@@ -261,7 +260,7 @@ def test_a_worker_that_comes_again_with_an_older_state_gets_the_same_gradients_a
 
 def with_another_count_for_each(workers: Any, table: one_link.Table) -> str:
     """Be one of two workers of a label party, and those of its feature party that it meets; return how it ends."""
-    job, listening, local = one_link.job(), Listening(), {"listen": "127.0.0.1:0", "vaults": table.folder / "vaults"}
+    job, listening, local = one_link.job(), Listening(), {"listen": "127.0.0.1:0", "vault": table.folder / "vault"}
     agreed, accepted = table.terms(job)
     serving = ThreadPoolExecutor(1).submit(
         serve,

@@ -103,7 +103,7 @@ const tpslReport = (() => {
       make("h3", { style: "margin-top:0" }, run.name),
       make("p", { class: "promise-head" }, make("span", { class: "epsilon" }, `ε = ${p.total_epsilon_text}`),
         figures.composed(run) ? make("span", { class: "share" }, `in all; this run’s release: ε = ${p.epsilon_text}${p.delta ? `, δ = ${p.delta_text}` : ""}`) : null, badge(run), unfinished(run)),
-      make("p", {}, p.words), overVaults(run),
+      make("p", {}, p.words), ...run.of_vault.map((text) => make("p", { class: "of-vault" }, text)),
       make("p", {}, run.features_words),
       p.worth_words ? make("p", { class: "worth" }, p.worth_words) : null,
       facts([["δ", p.total_delta_text], ["Mechanism", p.mechanism], ["Estimator", onLabels ? p.estimator : null], ["Draws for each record", onLabels ? String(p.draws) : null],
@@ -113,12 +113,6 @@ const tpslReport = (() => {
     part("sightings").replaceChildren(table("Who saw what", ["What", "Feature party", "Label party"],
       run.sightings.map((row) => [row.what, row.feature, row.label].map((text) => ({ text }))), { style: "wide" }));
     ledger(run);
-  };
-
-  const overVaults = (run) => {
-    const found = run.over_vaults;
-    return found && make("p", { class: "over-vaults" }, make("strong", {}, `All known vaults together: ε = ${found.epsilon_text}${found.delta_text ? `, δ = ${found.delta_text}` : ""}. `),
-      `These records were released by ${found.vaults.length} vaults: ${found.vaults.map((part) => `${part.vault} (ε = ${part.epsilon_text})`).join(", ")}.`);
   };
 
   const ledger = (run) => {

@@ -217,7 +217,8 @@
     spent.delta_text ? make("p", { class: "small" }, `δ = ${spent.delta_text}`) : null,
     spent.private ? null : make("p", { class: "small no" }, "not private"),
     make("p", { class: "small" }, `${many(spent.runs, "run")}. `,
-      spent.note || `${spent.vaults.length > 1 ? `Vaults: ${spent.vaults.map((part) => `${part.vault} (ε\u00a0=\u00a0${part.epsilon_text})`).join(", ")}` : `Vault: ${spent.vaults[0].vault}`}.`));
+      `${spent.vaults.length > 1 ? "Vaults" : "Vault"}: ${spent.vaults.join(", ")}.`),
+    ...spent.notes.map((text) => make("p", { class: "small" }, text)));
   const showSpent = () => {
     byId("spent").hidden = !data.spent.length;
     byId("spent").querySelector(".tiles").replaceChildren(...data.spent.map(tile));

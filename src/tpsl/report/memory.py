@@ -1,0 +1,253 @@
+"""What runs remember of vaults: where each vault is by now, which are gone, and what these had released.
+
+A run notes the vault that it has released from: its place, its identity, and what the records had spent. A vault that
+was deleted adds nothing up any more, but what it has released stays released: so the notes count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, reduce
+from pathlib import Path
+from typing import Any
+
+from tpsl.training.job import Job
+from tpsl.training.run_folder import RunFolder
+from tpsl.transport.peers import LABEL_PARTY
+from tpsl.vault import Ledger, Spent, Vault, VaultError, the_vault
+from tpsl.vault.place import address_of, is_vault
+from tpsl.vault.storage import DATABASE
+
+_HEADER = 100  # bytes of an SQLite file
+_DEEPEST = 4  # folders below the watched one: `runs/paper/flights/seed-1` is found
+_LEFT_BY_A_RUN = (".lock", "result.json")
+
+Note = Mapping[str, Any]
+"""What a run has noted of its vault (`RunFolder.noted_ledger`)."""
+
+
+@dataclass(frozen=True)
+class VaultState:
+    """What a vault says of one of its labels at one moment."""
+
+    ledger: Ledger
+    apart: str | None
+
+
+class Memory:
+    """The notes of some runs, and the vaults that there are: those of the notes, the label party's one, a named one."""
+
+    def __init__(self, notes: Mapping[Path, Note | None], vault: Path | None = None) -> None:
+        """`vault` is where the vault of the runs is now, if it was moved: its folder, or a label of it."""
+        self.vault, self._read = vault, notes
+        self._notes = {path: note for path, note in notes.items() if note and not note.get("scratch")}
+        folders = [Path(note["vault"]).parent for note in self._notes.values()]
+        with suppress(VaultError):  # a damaged note of where it is concerns those who release from it
+            folders.append(the_vault())
+        self._folders = list(dict.fromkeys(folder for folder in folders if is_vault(folder)))
+        self._places: dict[tuple[str, str], Path | None] = {}
+        self._groups: dict[Path, str | None] = {}
+
+    @classmethod
+    def of(cls, runs: Iterable[Path], vault: Path | None = None) -> Memory:
+        """What these runs remember, and those beside them in the same folders."""
+        given = list(runs)
+        beside = (run for folder in {run.resolve().parent for run in given} for run in runs_in(folder, 1))
+        return cls({run: note_of(run) for run in (*given, *beside)}, vault)
+
+    def place(self, run: RunFolder) -> Path | None:
+        """Return where the label is now that a run has released; None if the run's vault is gone.
+
+        Raises a `ValueError` if a vault was named, and the run has released from another one.
+        """
+        noted = self._note_of(run)
+        if self.vault is not None and not is_vault(address_of(self.vault).folder):
+            raise ValueError(f"there is no vault at {self.vault}")
+        if noted is None:
+            return self.vault or run.vault()
+        found = self._where(noted)
+        if self.vault is not None and (found is None or found.parent != address_of(self.vault).folder):
+            raise ValueError(f"the vault {self.vault} has not released what the run {run.path} was trained on")
+        return found
+
+    def own(self, run: RunFolder) -> Spent | None:
+        """Return what a run's records have spent by its vault; None if nothing was noted.
+
+        It is what the vault says now. A vault that is gone, or that was restored from a backup, has forgotten releases:
+        what runs on the same data have noted of these stays spent.
+        """
+        own = self._note_of(run)
+        if own is None:
+            return None
+        place = self._where(own)
+        state = state_of(place) if place is not None else None
+        known = {entry.hash for entry in state.ledger.entries} if state is not None else set()
+        parts = [
+            _noted(note)
+            for path, note in self._notes.items()
+            if note["identity"] == own["identity"] and note["head"] not in known and self._same_data(run.path, path)
+        ]
+        return reduce(Spent.joined, parts, total_of(run, own, place))
+
+    def besides(self, run: RunFolder) -> tuple[Spent, int]:
+        """Return what a run's labels have spent that its own vault does not know of, and how many vaults are gone.
+
+        That is what runs on the same data have noted of vaults that are gone; and if the run's own vault is gone, what
+        the others have released. Notes of scratch runs count nowhere.
+        """
+        own = self._note_of(run)
+        if own is None or own.get("scratch"):
+            return Spent(), 0
+        is_gone = self._where(own) is None
+        found, gone = dict[str, Spent](), {own["identity"]} if is_gone else set()
+        for path, note in self._notes.items():
+            identity, place = note["identity"], self._where(note)
+            if identity == own["identity"] or not (is_gone or place is None) or not self._same_data(run.path, path):
+                continue
+            found[identity] = total_of(RunFolder(path), note, place).joined(found.get(identity, Spent()))
+            gone |= {identity} if place is None else set()
+        return reduce(Spent.plus, found.values(), Spent()), len(gone)
+
+    @cached_property
+    def version(self) -> str:
+        """Differs whenever what `besides` says of any run may; empty while no vault is gone."""
+        gone = [sorted(note.items()) for note in self._notes.values() if self._where(note) is None]
+        return repr((gone, [_version_of(folder) for folder in self._folders])) if gone else ""
+
+    def _note_of(self, run: RunFolder) -> Note | None:
+        return self._read.get(run.path) or run.noted_ledger()
+
+    def _where(self, note: Note) -> Path | None:
+        key = note["vault"], note["identity"]
+        if key not in self._places:
+            self._places[key] = self._found(Path(note["vault"]), note["identity"])
+        return self._places[key]
+
+    def _found(self, noted: Path, identity: str) -> Path | None:
+        """Return where the label is; a vault that cannot be read now is the noted one if it is at that place."""
+        named = [address_of(self.vault).folder] if self.vault is not None else []
+        for folder in dict.fromkeys([*named, noted.parent, *self._folders]):
+            if is_vault(folder) and _identity_of(folder) in (identity, None if folder == noted.parent else identity):
+                return folder / noted.name
+        return None
+
+    def _same_data(self, run: Path, other: Path) -> bool:
+        for path in (run, other):
+            if path not in self._groups:
+                self._groups[path] = None
+                with suppress(ValueError, OSError):  # a job that cannot be read is reported with its run
+                    self._groups[path] = data_group(RunFolder(path).job())
+        return self._groups[run] == self._groups[other] is not None
+
+
+def data_group(job: Job) -> str:
+    """Return what is equal for jobs on the same data."""
+    return hashlib.sha256(repr(sorted(job.agreed()["data"].items())).encode()).hexdigest()[:16]
+
+
+def note_of(run: Path) -> Note | None:
+    """Return what a run has noted of its vault, None if that cannot be read: it is reported with the run."""
+    try:
+        return RunFolder(run).noted_ledger()
+    except ValueError:
+        return None
+
+
+def total_of(run: RunFolder, note: Note, place: Path | None) -> Spent:
+    """Return what a run's records have spent by its vault: as that says now, and never less than was noted."""
+    state = state_of(place) if place is not None else None
+    released = {note["release"], *note.get("statistics", [])}
+    now = spent_in(run, state, released) if state is not None else None
+    return now.joined(_noted(note)) if now is not None else _noted(note)
+
+
+def _noted(note: Note) -> Spent:
+    return Spent(note["epsilon"], note["delta"], bool(note["private"]))
+
+
+def spent_in(run: RunFolder, vault: VaultState, released: set[str]) -> Spent | None:
+    """Return the most that any record has spent in all which had a release of the run; None if none had.
+
+    In a vault that counts people it is the most that anybody has spent. Where the run started from another one, labels
+    of other releases are in its weights, and it is the most of all records.
+    """
+    of_all = run.origin(LABEL_PARTY) is not None
+    parts = [part for part in vault.ledger.spent if of_all or released & set(part.released_under)]
+    found = reduce(Spent.joined, parts) if parts else None
+    person = vault.ledger.largest_unit if found and vault.ledger.counts_people else None
+    return found.joined(replace(person, records=0)) if found and person else found
+
+
+def state_of(address: Path) -> VaultState | None:
+    """Return what a vault says now of a label, None where there is none; read again only if its file has changed."""
+    folder = address_of(address).folder
+    return _read_state(address, _version_of(folder)) if is_vault(folder) else None
+
+
+@lru_cache(maxsize=64)
+def _read_state(address: Path, version: tuple[object, ...]) -> VaultState | None:
+    """`version` differs whenever the file does: SQLite counts the transactions in its header."""
+    if not Vault.exists(address):
+        return None
+    with Vault.open(address) as opened:
+        return VaultState(opened.ledger(), opened.apart)
+
+
+def _version_of(folder: Path) -> tuple[object, ...]:
+    try:
+        with (folder / DATABASE).open("rb") as file:
+            header, state = file.read(_HEADER), os.fstat(file.fileno())
+    except OSError as error:
+        raise VaultError(f"vault {folder} cannot be read ({error.strerror})") from error
+    return state.st_ino, state.st_size, state.st_mtime_ns, header
+
+
+def _identity_of(folder: Path) -> str | None:
+    """Return the identity of the vault in a folder; None if it cannot be read at this moment."""
+    try:
+        return _read_identity(folder, _version_of(folder))
+    except VaultError:
+        return None
+
+
+@lru_cache(maxsize=64)
+def _read_identity(folder: Path, version: tuple[object, ...]) -> str:
+    if is_written(folder):
+        raise VaultError(f"the vault {folder} is being written, or its writer was killed")
+    with Vault.open(folder / next(iter(Vault.labels(folder)), "")) as vault:
+        return vault.identity
+
+
+def is_written(folder: Path) -> bool:
+    """Whether a writer is at work, or was killed: opening the vault would wait for it, or undo what it has left."""
+    return (folder / f"{DATABASE}-journal").exists()
+
+
+def runs_in(folder: Path, deepest: int = _DEEPEST) -> Iterator[Path]:
+    """Find the run folders in a folder, which may be one itself; links and hidden folders are not followed.
+
+    A party's own folder often holds the job beside its runs: where there is a job, and nothing that a run leaves, it is
+    taken for a run only if no run is found inside.
+    """
+    try:
+        has_job = (folder / "job.yaml").is_file()
+        if has_job and any((folder / name).exists() for name in _LEFT_BY_A_RUN):
+            yield folder
+            return
+    except OSError:  # not ours to read
+        return
+    inner = [place for place in folders_in(folder) if not place.name.startswith(".")] if deepest else []
+    found = [run for place in inner for run in runs_in(place, deepest - 1)]
+    yield from found or ([folder] if has_job else [])
+
+
+def folders_in(place: Path) -> list[Path]:
+    """Return the folders in a folder, not those that links lead to; none if it cannot be read."""
+    try:
+        return [Path(entry.path) for entry in os.scandir(place) if entry.is_dir(follow_symlinks=False)]
+    except OSError:  # not ours to read, or gone by now
+        return []
