@@ -23,7 +23,7 @@ from tpsl.cli.console import (
     warn,
 )
 from tpsl.cli.shared_options import with_options
-from tpsl.cli.vault_options import VaultArgument, WholeVaultArgument, named_vault, open_whole
+from tpsl.cli.vault_options import VaultArgument, WholeVaultArgument, called, named_vault, open_whole
 
 if TYPE_CHECKING:
     from tpsl.progress import Progress
@@ -118,10 +118,9 @@ def add(
 
 
 def _release_it(vault: Path) -> dict[str, str]:
-    return {
-        "release them": f"tpsl vault release {vault} --epsilon 1",
-        "or train": f"tpsl train job.yaml --vault {vault}",
-    }
+    name = called(vault)
+    named = "" if name == vault.name else f" --vault {name}"
+    return {"release them": f"tpsl vault release {name} --epsilon 1", "or train": f"tpsl train job.yaml{named}"}
 
 
 def _tables(context: typer.Context, tables: list[str], progress: Progress) -> list[LabelTable]:
@@ -164,7 +163,7 @@ def release(context: typer.Context, vault: VaultArgument, json: JsonFlag = False
         "mechanism": str(report.mechanism),
         "guarantee": f"{_LARGEST}: {rounded_up(total, 6)}",
     }
-    steps = {"see all releases": f"tpsl vault ledger {vault}", "check them": f"tpsl vault verify {vault}"}
+    steps = {"see all releases": f"tpsl vault ledger {called(vault)}", "check them": f"tpsl vault verify {called(vault)}"}
     headline = "Released the labels" if report.released else "All labels were released before: nothing more was spent"
     answer(
         json,
@@ -233,25 +232,26 @@ def _ledger(vault: Path, found: Ledger) -> Report:
         (
             str(entry.sequence),
             entry.time[:16].replace("T", " "),
-            entry.description if entry.is_release else entry.kind,
+            entry.description if entry.is_release else " ".join([entry.kind, *entry.details.get("name", "").split()]),
             f"{entry.details['records']:,}" if "records" in entry.details else "",
             rounded_up(entry.epsilon, 6) if entry.is_release else "",
             rounded_up(entry.delta, 3) if entry.is_release else "",
             entry.hash[:12],
         )
         for entry in found.entries
+        if entry.details.get("label") in (found.label, *found.same_labels)
     )
     table = slim_table(
         ("#", "when (UTC)", "what", "records", "ε", "δ", "hash"),
         rows,
         numbers=("#", "when (UTC)", "records", "ε", "δ", "hash"),
     )
-    releases = counted(sum(entry.is_release for entry in found.entries), "release")
+    releases, name = counted(len(found.releases), "release"), called(vault)
     steps = {
-        "check all of it": f"tpsl vault verify {vault}",
-        "state it, signed": f"tpsl vault statement {vault} --certs certs/label",
+        "check all of it": f"tpsl vault verify {name}",
+        "state it, signed": f"tpsl vault statement {name} --certs certs/label",
     }
-    return Report(f"Ledger of {vault}: {releases}", facts, steps, [table])
+    return Report(f"Ledger of {name}: {releases}", facts, steps, [table])
 
 
 @app.command()
@@ -304,8 +304,7 @@ def _sound(vault: Path, since: int | None, handed: Path | None) -> Report:
         facts["hash"] = f"{added} added since it was noted" if since else "that of the newest ledger entry"
     if handed is not None:
         facts["handed over"] = f"{handed} holds noisy labels as they were released, and nothing else"
-    steps = {"state what was released": f"tpsl vault statement {vault} --certs certs/label"}
-    return Report(f"{vault}: sound", facts, steps)
+    return Report(f"{vault}: sound", facts, {"state what was released": "tpsl vault statement LABEL --certs certs/label"})
 
 
 @app.command()

@@ -18,6 +18,11 @@ def named_vault(path: Path | None) -> Path | None:
     return None if path is None else label_called(path)
 
 
+def called(vault: Path) -> str:
+    """What a label or a vault is called on the command line: a label of the one vault by its name."""
+    return vault.name if named_vault(Path(vault.name)) == vault else str(vault)
+
+
 def _complete_vault(incomplete: str) -> list[str]:
     """Return the names of the labels in the vault that begin like this."""
     from tpsl.vault import Vault, the_vault
