@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, Self
 
@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.mechanisms import compose
+from tpsl.spill import RowParts
 from tpsl.vault import agreement, coverage, ledger
 from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, has_units, ids_between, read_blocks
 from tpsl.vault.cost import Spent, total
@@ -33,7 +34,6 @@ from tpsl.vault.coverage import History, Mask, PositionSet
 from tpsl.vault.id_index import find_positions
 from tpsl.vault.ledger import Entry, Ledger, Series
 from tpsl.vault.planned import Charge
-from tpsl.vault.spill_file import TextParts
 from tpsl.vault.store import Store
 from tpsl.vault.texts import HashKey, Texts
 
@@ -58,16 +58,15 @@ class Histories:
         self._others = [(other, *_by_position(other)) for other in others]
 
     def of_chunk(self, chunk: int, mask: Mask | None = None) -> npt.NDArray[np.uint32]:
-        """The number of the history of each record of a chunk, or of those that a mask chooses."""
+        """The number of the history of each record of a chunk, or of those that a mask chooses, in order."""
         records = max(0, min(CHUNK, count_records(self._store) - chunk * CHUNK))
         index, found = coverage.chunk_histories(self._store, chunk)
+        chosen = slice(records) if mask is None else np.flatnonzero(mask[:records])
+        # Only histories that occur are numbered: with [0, 5, 5] they are 0 and 5, and the records' [0, 1, 1].
+        occurring, index = coverage.numbered(index[chosen], len(found))
         ids = ids_between(self._store, chunk * CHUNK, chunk * CHUNK + records) if self._others else None
-        index = index[:records]
-        if mask is not None:  # a few records of many: only their releases will be read from the ledger
-            occurring, index = np.unique(index[mask[:records]], return_inverse=True)
-            found = [found[number] for number in occurring.tolist()]
-            ids = None if ids is None else ids.take(mask[:records])
-        return self._numbered(index, found, ids)
+        ids = ids if ids is None or mask is None else ids.take(mask[:records])
+        return self._numbered(index, [found[number] for number in occurring.tolist()], ids)
 
     def _numbered(self, index: _Numbers, found: list[History], ids: Texts | None) -> npt.NDArray[np.uint32]:
         """Number the histories of records with these ids, with the releases of the other labels."""
@@ -226,18 +225,14 @@ class Account:
         """
         kinds: set[UnitKind] = set()
         key, parts = HashKey.random(), -(-count_records(self._store) // _RECORDS_AT_ONCE)
-        with TextParts(self._store.folder, parts) as whom:
+        with RowParts(self._store.folder, parts) as whom:
             for chunk, block in enumerate(read_blocks(self._store)):
                 history_of = self.histories.of_chunk(chunk).astype(np.int64)
                 given = Texts.empty(len(block)) if block.units is None else block.units
-                part_of = (given.hashes(key) % np.uint64(parts)).astype(np.uint16)
-                rows = np.argsort(part_of, kind="stable")
-                units, ends = given.take(rows), np.cumsum(np.bincount(part_of, minlength=parts)).tolist()
-                for part, (start, end) in enumerate(pairwise([0, *ends])):
-                    whom.write(part, units.part(start, end), history_of[rows[start:end]])
+                whom.write(given.hashes(key) % np.uint64(parts), given.terminated, history_of)
             releases = self.histories.releases()
-            for units, history_of in whom.read():
-                unit_of, count = units.numbered()
+            for units, history_of in whom.parts():
+                unit_of, count = Texts(units).numbered()
                 counted = UnitRows.counted(unit_of, history_of, len(releases))
                 kinds |= counted.kinds(np.zeros(count, np.int64)).get(0, set())
         return largest_unit(kinds, releases).plus(self._elsewhere)

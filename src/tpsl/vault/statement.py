@@ -12,9 +12,9 @@ from types import NoneType
 from typing import Any
 
 from tpsl.vault.accounting import Account
+from tpsl.vault.blocks import ids_in_order
 from tpsl.vault.cost import as_json
 from tpsl.vault.errors import VaultError
-from tpsl.vault.id_order import IdsInOrder
 from tpsl.vault.ledger import Entry, Series
 from tpsl.vault.store import Store
 from tpsl.vault.texts import TextDigest, Texts
@@ -105,9 +105,9 @@ def digest_of_ids(ids: Iterable[str]) -> str:
 
 def _ids_digest(store: Store) -> str:
     digest = TextDigest()
-    with IdsInOrder(store) as ordered:
+    with ids_in_order(store) as ordered:
         for ids, _ in ordered.parts():
-            digest.update(ids)
+            digest.update(Texts(ids))
     return digest.hexdigest()
 
 
