@@ -15,7 +15,7 @@ from tpsl.mechanisms import gaussian, laplace, randomized_response
 from tpsl.training.job import load_job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.transcript import Transcript
-from tpsl.vault import Vault
+from tpsl.vault import Vault, the_vault
 
 PROMISED = {
     "run",
@@ -114,8 +114,7 @@ def test_seeded_noise_repeats_to_the_last_bit_and_is_called_not_private(
 ) -> None:
     options = ("--seed", 5, "--noise-seed", 5, "--not-private")
     for name in ("a", "b"):
-        vault = ("--vault", tmp_path / name / "vault")
-        seeded = tpsl("train", small_job, *options, *vault, "--out", tmp_path / name / "run", "--json")
+        seeded = tpsl("train", small_job, *options, "--out", tmp_path / name / "run", "--json")
         assert seeded.json()["private"] is False
         assert "warning: the noise is seeded: this run is NOT PRIVATE" in seeded.stderr
     assert (tmp_path / "a" / "run" / "label" / "top.safetensors").exists()
@@ -132,7 +131,7 @@ def test_a_seed_fixes_batches_and_initial_weights_but_never_the_noise(
     steps, drawn = [], []
     for name in ("a", "b"):
         run, vault = tmp_path / name, tmp_path / name / "label" / "vault"
-        options = ("--seed", 5, "--record-transcript", "--vault", vault)
+        options = ("--seed", 5, "--record-transcript")
         result = tpsl("train", small_job, *options, "--out", run, "--json").json()
         assert result["private"] is True
         steps.append(list(Transcript(run / "feature" / "transcript")))
@@ -223,7 +222,7 @@ def test_the_number_that_people_see_first_is_what_was_spent_in_all(
     monkeypatch.chdir(tmp_path)
     command = ("train", table_job, "--mechanism", "discrete")
     assert tpsl(*command, "--epsilon", 5, "--out", "five", "--json").json()["total_epsilon"] == 5.0
-    vault = tmp_path / "vaults" / "table-label"
+    vault = "table-label"
     options = ("--mechanism", "discrete", "--epsilon", 1)
     assert "--compose" in tpsl("vault", "release", vault, *options).error()
     assert "--compose" in tpsl(*command, "--epsilon", 1, "--out", "one").error()
@@ -232,34 +231,27 @@ def test_the_number_that_people_see_first_is_what_was_spent_in_all(
     assert shown.facts()["guarantee"] == "ε = 6 in all (this run's release: ε = 1)"
     result = tpsl(*command, "--epsilon", 1, "--out", "one", "--json").json()
     numbers = [(name, value) for name, value in result.items() if "epsilon" in name]
-    assert numbers == [("total_epsilon", 6.0), ("epsilon", 1.0)]
+    assert numbers == [("total_epsilon", 6.0), ("epsilon", 1.0), ("epsilon_all_labels", None)]
     # The first run is finished and only read again: its records have spent more since.
     again = tpsl(*command, "--epsilon", 5, "--out", "five", "--json").json()
     assert (again["total_epsilon"], again["epsilon"]) == (6.0, 5.0)
     reported = tpsl("report", "five", "one", "--json").json()
     assert [run["total_epsilon"] for run in reported["runs"]] == [6.0, 6.0]
-    assert [run["over_vaults"] for run in reported["runs"]] == [None, None]
 
 
-def test_a_second_folder_releases_nothing_and_a_second_vault_is_refused_or_counted(
+def test_a_second_folder_releases_nothing_and_a_second_vault_is_refused(
     tpsl: Any, table_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):
         assert tpsl("train", table_job, "--out", name, "--seed", 1, "--json").json()["total_epsilon"] == 2.0
-    vault = tmp_path / "vaults" / "table-label"
-    kinds = [entry["kind"] for entry in tpsl("vault", "ledger", vault, "--json").json()["entries"]]
+    kinds = [entry["kind"] for entry in tpsl("vault", "ledger", "table-label", "--json").json()["entries"]]
     assert kinds == ["created", "added", "released"]
     second = ("train", table_job, "--out", "c", "--vault", tmp_path / "second" / "vault")
-    sentence = tpsl(*second).error()
-    assert str(vault) in sentence
-    assert "--compose" in sentence
-    assert tpsl(*second, "--compose", "--json").json()["total_epsilon"] == 2.0
-    shown = tpsl("report", "a", "c")
-    assert "all known vaults together have spent ε = 4 on these records" in shown.stdout
-    (a, c) = tpsl("report", "a", "c", "--json").json()["runs"]
-    assert a["over_vaults"] == c["over_vaults"]
-    assert {part["vault"] for part in a["over_vaults"]["vaults"]} == {"vaults/table-label", "second/vault"}
+    for permitted in ((), ("--compose",)):
+        assert str(the_vault()) in tpsl(*second, *permitted).error()
+    assert not (tmp_path / "second").exists()
+    assert [run["total_epsilon"] for run in tpsl("report", "a", "b", "--json").json()["runs"]] == [2.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +268,7 @@ def test_what_the_label_party_does_not_permit_is_refused(
 ) -> None:
     command = ("train", small_job, *options.split(), "--out", tmp_path / "run")
     assert permission.split()[0] in tpsl(*command).error()
-    assert not (tmp_path / "vaults").exists()
+    assert not (tmp_path / "run" / "label" / "vault").exists()
     assert tpsl(*command, *permission.split()).status == 0
 
 

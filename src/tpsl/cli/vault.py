@@ -66,8 +66,7 @@ def create(
         Path,
         typer.Argument(
             metavar="LABEL",
-            help="A name for the label in the vault; or a new folder for a vault, or FOLDER/LABEL.",
-            callback=named_vault,
+            help="A name for the label in the vault; or FOLDER/LABEL; with --apart a new folder for a vault.",
             show_default=False,
         ),
     ],
@@ -81,7 +80,9 @@ def create(
 ) -> None:
     """Store a label from files, in a new vault if there is none; a fault in any file leaves nothing behind."""
     from tpsl.vault import Vault
+    from tpsl.vault.place import label_called
 
+    vault = vault if apart else label_called(vault)
     classes = classes or len(context.meta[_META]["class_value"] or ()) or 2
     with progress_bar("storing labels") as progress:
         made = Vault.create(
