@@ -132,7 +132,7 @@ class Watched:
         command = [__file__, PARTY, cap, where, *role.split(), job, *common, *options]
         environment = os.environ | {
             "TPSL_CACHE": str(folder / "cache"),
-            "TPSL_VAULTS": str(folder / f"vaults-{where.replace(' ', '-')}"),
+            "TPSL_HOME": str(folder / f"home-{where.replace(' ', '-')}"),
             "ARROW_DEFAULT_MEMORY_POOL": "system",  # others take address space ahead, which RLIMIT_DATA counts
         }
         self.process = subprocess.Popen(

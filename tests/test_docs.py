@@ -282,7 +282,6 @@ def test_blocks_of_the_readme(tmp_path: Path, quick_programs: Path, monkeypatch:
 
 def test_the_readmes_commands_for_own_data_work_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TPSL_VAULTS")  # as for a new user
     rows = [f"C{number},{number * 37 % 101},{'north' if number % 3 else 'south'}\n" for number in range(600)]
     Path("features.csv").write_text("customer,visits,region\n" + "".join(rows))
     labels = [f"C{number},{'yes' if number * 37 % 101 > 50 else 'no'}\n" for number in range(600)]
@@ -297,7 +296,7 @@ def test_the_readmes_commands_for_own_data_work_as_they_stand(tmp_path: Path, mo
         json.loads((Path("runs") / name / "label" / "ledger.json").read_text()) for name in ("first", "plain")
     )
     assert (first["epsilon"], plain["epsilon"]) == (1.0, "inf")
-    assert "ε = 1" in printed["vault"] and "1 vault in vaults" in printed["vault"]
+    assert "ε = 1" in printed["vault"] and "1 label in the vault" in printed["vault"]
     assert '"shortest_distance":{' in Path("report.html").read_text(encoding="utf-8")
 
 

@@ -21,14 +21,14 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf pip install -c constrai
 
 FROM python:${PYTHON}-slim
 RUN useradd --system --no-create-home --home-dir /tmp --uid 10001 --user-group tpsl \
-    && install --directory --owner=tpsl --group=tpsl --mode=700 /runs /vaults
+    && install --directory --owner=tpsl --group=tpsl --mode=700 /runs /tpsl
 COPY --from=build /opt/tpsl /opt/tpsl
 # The root file system may be read-only: what Numba and Triton compile goes to /tmp.
 ENV PATH=/opt/tpsl/bin:${PATH} \
     HOME=/tmp \
     NUMBA_CACHE_DIR=/tmp/numba \
     TRITON_CACHE_DIR=/tmp/triton \
-    TPSL_VAULTS=/vaults \
+    TPSL_HOME=/tpsl \
     TPSL_HEALTH=http://127.0.0.1:9101/metrics
 WORKDIR /runs
 USER 10001:10001

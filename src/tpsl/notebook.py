@@ -107,8 +107,8 @@ def train(
     """Run a job in this process and return the run, with its folder; an interrupted one goes on where it stopped.
 
     Guarantee: that of `one_process.train`. `path` is the run's folder, a new one under `runs` if None. Labels and
-    releases are kept in `vault`, or in the vault under `vaults` that holds these labels, or in a new one there: a
-    second run on the same labels costs no more. What the label party permits goes by the names of its local file: ε up
+    releases are kept in the label party's one vault, or in `vault`, which is apart from it: a second run on the same
+    labels costs no more. What the label party permits goes by the names of its local file: ε up
     to `max_epsilon` in all, `not_private` no noise and seeded noise, `compose` a second release of the same labels.
     `start_from` is a finished run that training starts from.
     `own` is what parties bring themselves, by their names. The transcript of the first `record_steps` steps is

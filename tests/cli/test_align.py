@@ -11,8 +11,7 @@ import yaml
 
 from tpsl.data.aligned import Alignment
 from tpsl.transport.certificates import create_authority, issue
-from tpsl.vault import Vault
-from tpsl.vault.place import vaults_in
+from tpsl.vault import Vault, the_vault
 
 LOGGED = ("--log-json", "--set", "local.threads=1")
 
@@ -141,8 +140,7 @@ def test_two_programs_align_and_train_over_mutual_tls(shop: Path, programs: Call
     found = people(shop)
     assert found["label"] == [person if person >= 100 else -1 for person in found["shop"]]
     serving, address = listening("label", "serve")
-    (place,) = vaults_in(shop / "vaults")
-    with Vault.open(place) as vault:
+    with Vault.open(the_vault()) as vault:
         kinds = [entry.kind for entry in vault.ledger().entries]
     assert kinds[-1] == "released", "before anybody can measure how long it takes"
     joined = start("shop", "feature", "join", "--connect", address).result()

@@ -14,7 +14,7 @@ from tpsl.transport.certificates import create_authority, issue
 
 @pytest.fixture
 def run(tpsl: Any, small_job: Path, tmp_path: Path) -> Path:
-    vault = ("--vault", tmp_path / "vaults" / "synthetic")
+    vault = ("--vault", tmp_path / "vault")
     assert tpsl("train", small_job, "--rows", 2000, *vault, "--out", tmp_path / "run", "--log", "none").status == 0
     return tmp_path / "run"
 
@@ -39,7 +39,7 @@ def test_it_writes_what_it_shows_and_says_what_it_cost(tpsl: Any, run: Path, tmp
 
 def test_ledger_statement_and_verification_know_of_it(tpsl: Any, run: Path, tmp_path: Path) -> None:
     tpsl("label", "evaluate", run, "--epsilon", 0.5)
-    vault = tmp_path / "vaults" / "synthetic"
+    vault = tmp_path / "vault"
     ledger = tpsl("vault", "ledger", vault, "--json").json()
     assert (ledger["records"], ledger["released_records"]) == (2000, 2000)
     assert tpsl("vault", "verify", vault, "--json").json()["sound"]
@@ -95,15 +95,15 @@ def test_it_takes_nothing_of_the_feature_party_and_leaves_nothing_with_it(tpsl: 
 
 
 def test_a_vault_that_was_moved_is_named(tpsl: Any, run: Path, tmp_path: Path) -> None:
-    (tmp_path / "vaults" / "synthetic").rename(tmp_path / "elsewhere")
-    assert "synthetic" in tpsl("label", "evaluate", run, "--epsilon", 0.5).error()
+    (tmp_path / "vault").rename(tmp_path / "elsewhere")
+    assert str(tmp_path / "vault") in tpsl("label", "evaluate", run, "--epsilon", 0.5).error()
     assert tpsl("label", "evaluate", run, "--epsilon", 0.5, "--vault", tmp_path / "elsewhere").status == 0
 
 
 def test_scores_of_new_records_are_evaluated_too(tpsl: Any, run: Path, tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("id,label\n" + "".join(f"new{row},{row % 2}\n" for row in range(100)))
     (tmp_path / "scores.csv").write_text("id,score\n" + "".join(f"new{row},0.{3 + row % 5}\n" for row in range(100)))
-    vault = tmp_path / "vaults" / "synthetic"
+    vault = tmp_path / "vault"
     evaluate = ("label", "evaluate", run, "--epsilon", 1, "--scores", tmp_path / "scores.csv")
     assert "100 of the 100 records have no label in the vault" in tpsl(*evaluate).error()
     assert tpsl("vault", "add", vault, tmp_path / "labels.csv", "--id", "id", "--label", "label").status == 0

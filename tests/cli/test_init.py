@@ -354,7 +354,6 @@ def test_a_label_that_is_not_rare_is_not_called_so(tpsl: Any, folder: Path) -> N
 
 
 def test_the_limit_that_init_writes_holds_in_its_own_command(tpsl: Any, rare: Path) -> None:
-    (rare / "vaults").mkdir()
     command = steps(tpsl("init", "shop.csv", "bank.csv").stdout)["train, in one process"]
     first = tpsl(*command)
     assert first.status == 0, first.stderr

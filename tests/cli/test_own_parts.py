@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tpsl.mechanisms import TOTAL
-from tpsl.vault import Vault
+from tpsl.vault import Vault, the_vault
 
 FILES = Path(__file__).parents[2] / "examples" / "own-parts"
 SHORT = ("--set", "training.epochs=1", "--set", "local.threads=1")
@@ -32,7 +32,7 @@ def weights(*runs: Path) -> dict[str, bytes]:
 def test_own_parts_train_over_a_network_and_are_verified_attacked_and_audited(
     ours: Callable[..., Any], programs: Callable[..., Any], tmp_path: Path
 ) -> None:
-    folder, vault = tmp_path / "ours", tmp_path / "vaults" / "own"
+    folder = tmp_path / "ours"
     ours("certs", "job.yaml").result()
     door = ("--certs", "certs/label", "--listen", "127.0.0.1:0", "--log-json", "--log", "csv")
     label = ours("label", "serve", "job.yaml", "--local", "label.yaml", *door, *SHORT, "--out", "at_label")
@@ -56,8 +56,8 @@ def test_own_parts_train_over_a_network_and_are_verified_attacked_and_audited(
     assert "auc" not in (folder / "diary.txt").read_text()
 
     # The ledger holds the integers: whoever has none of our code can verify what was drawn.
-    assert programs(folder, "vault", "verify", vault, "--json").result()["sound"] is True
-    with Vault.open(vault) as opened:
+    assert programs(folder, "vault", "verify", "--json").result()["sound"] is True
+    with Vault.open(the_vault()) as opened:
         (spec,) = {json.dumps(e.details["mechanism"]) for e in opened.ledger().entries if e.kind == "released"}
     assert [sum(row) for row in json.loads(spec)["weights"]] == [TOTAL] * 5
 

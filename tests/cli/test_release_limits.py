@@ -18,10 +18,10 @@ HALF = ("--mechanism", "gaussian", "--set", "privacy.sigma=1", "--set", "privacy
 def test_a_run_with_a_large_delta_is_refused_unless_permitted_and_is_not_simply_called_private(
     tpsl: Any, small_job: Path, tmp_path: Path
 ) -> None:
-    run, vaults = tmp_path / "run", tmp_path / "vaults"
+    run = tmp_path / "run"
     sentence = tpsl("train", small_job, *HALF, "--out", run).error()
     assert "a record would have δ = 0.5 in all, more than 1/records = 0.00313 for 320 records" in sentence
-    assert not vaults.exists()
+    assert not (run / "label" / "vault").exists()
     shown = tpsl("train", small_job, *HALF, "--set", "local.max_delta=0.5", "--out", run)
     assert shown.status == 0, shown.stderr
     assert shown.facts()["guarantee"].endswith(f", δ = 0.5. {LARGE_DELTA_TEXT}")

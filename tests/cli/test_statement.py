@@ -69,7 +69,7 @@ def test_the_vault_must_have_the_history_that_was_stated(
 ) -> None:
     against = ("vault", "check-statement", stated, "--vault")
     assert tpsl(*against, vault, "--json").json()["entries_since"] == 0
-    with Vault.create(tmp_path / "second", batches=[(IDS, [0, 1] * 20, None)]):
+    with Vault.create(tmp_path / "second", batches=[(IDS, [0, 1] * 20, None)], apart="of others"):
         pass
     sentence = tpsl(*against, tmp_path / "second").error()
     assert "does not have the history it speaks of: it was cut or replaced" in sentence

@@ -115,8 +115,7 @@ def test_seeded_noise_repeats_to_the_last_bit_and_is_called_not_private(
 ) -> None:
     options = ("--seed", 5, "--noise-seed", 5, "--not-private")
     for name in ("a", "b"):
-        vault = ("--vault", tmp_path / name / "vault")
-        seeded = tpsl("train", small_job, *options, *vault, "--out", tmp_path / name / "run", "--json")
+        seeded = tpsl("train", small_job, *options, "--out", tmp_path / name / "run", "--json")
         assert seeded.json()["private"] is False
         assert "warning: the noise is seeded: this run is NOT PRIVATE" in seeded.stderr
     assert (tmp_path / "a" / "run" / "label" / "top.safetensors").exists()
@@ -133,7 +132,7 @@ def test_a_seed_fixes_batches_and_initial_weights_but_never_the_noise(
     steps, drawn = [], []
     for name in ("a", "b"):
         run, vault = tmp_path / name, tmp_path / name / "label" / "vault"
-        options = ("--seed", 5, "--record-transcript", "--vault", vault)
+        options = ("--seed", 5, "--record-transcript")
         result = tpsl("train", small_job, *options, "--out", run, "--json").json()
         assert result["private"] is True
         steps.append(list(Transcript(run / "feature" / "transcript")))
@@ -277,7 +276,7 @@ def test_what_the_label_party_does_not_permit_is_refused(
 ) -> None:
     command = ("train", small_job, *options.split(), "--out", tmp_path / "run")
     assert permission.split()[0] in tpsl(*command).error()
-    assert not (tmp_path / "vaults").exists()
+    assert not (tmp_path / "run" / "label" / "vault").exists()
     assert tpsl(*command, *permission.split()).status == 0
 
 

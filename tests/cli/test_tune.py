@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tpsl.vault import the_vault
 import yaml
 
 
@@ -33,9 +35,9 @@ def test_tuning_spends_once_and_writes_the_best_job(
     assert content == json.loads((out / "tune.json").read_text())
     assert [candidate["number"] for candidate in content["candidates"]] == [0, 1]
     assert content["best"]["configuration"] in shown.stdout
-    vault = tmp_path / "vaults" / "synthetic"
+    vault = the_vault() / "synthetic"
     assert content["vault"] == str(vault)
-    ledger = tpsl("vault", "ledger", vault, "--json").json()
+    ledger = tpsl("vault", "ledger", "synthetic", "--json").json()
     assert ledger["epsilon_per_record"] == content["total_epsilon"] == content["epsilon"]
     page = tpsl("report", out, "--out", tmp_path / "page.html", "--json").json()
     assert [run["test_auc"] for run in page["runs"]] == [candidate["test_auc"] for candidate in content["candidates"]]
@@ -46,7 +48,7 @@ def test_tuning_spends_once_and_writes_the_best_job(
 def test_tuning_asks_before_it_releases(tpsl: Any, table_job: Path, space: Path, tmp_path: Path) -> None:
     command = ("tune", table_job, "--out", tmp_path / "tuned", "--space", space)
     assert "--max-epsilon" in tpsl(*command, "--max-epsilon", 1).error()
-    assert not (tmp_path / "vaults").exists()
+    assert not the_vault().exists()
     assert tpsl("train", table_job, "--epsilon", 1, "--out", tmp_path / "run").status == 0
     assert "--compose" in tpsl(*command).error()
     shown = tpsl(*command, "--compose")

@@ -18,8 +18,7 @@ import pytest
 import yaml
 from tests.ports import free_port
 
-from tpsl.vault import Vault
-from tpsl.vault.place import vaults_in
+from tpsl.vault import Vault, the_vault
 
 SMALL = {
     "privacy": {"mechanism": "discrete", "epsilon": 1.0},
@@ -69,8 +68,7 @@ class Office:
 
     def train_in_one_process(self, *options: object, job: str = "job.yaml") -> dict[str, bytes]:
         """Return the weights of one process with the vault that the label party has used."""
-        (vault,) = self.vaults()
-        self.tpsl("train", job, "--vault", vault, "--out", "one", "--set", "local.threads=1", *options).result()
+        self.tpsl("train", job, "--vault", the_vault(), "--out", "one", "--set", "local.threads=1", *options).result()
         return self.weights("one")
 
     def weights(self, *runs: str) -> dict[str, bytes]:
@@ -79,12 +77,8 @@ class Office:
             str(file.relative_to(root)): file.read_bytes() for root in roots for file in root.glob("*/*.safetensors")
         }
 
-    def vaults(self) -> list[Path]:
-        return vaults_in(self.folder.parent / "vaults")
-
     def releases(self) -> int:
-        (place,) = self.vaults()
-        with Vault.open(place) as vault:
+        with Vault.open(the_vault()) as vault:
             return [entry.kind for entry in vault.ledger().entries].count("released")
 
 
@@ -171,8 +165,7 @@ def test_two_programs_choose_the_same_method_and_fit_the_head_of_one(office: Off
     one = office.train_in_one_process()
     assert office.weights("runs/job-label", "runs/job-feature") == one
     assert {"label/statistic_head.safetensors", "feature/codes.safetensors"} <= set(one)
-    (place,) = office.vaults()
-    with Vault.open(place) as vault:
+    with Vault.open(the_vault()) as vault:
         assert [entry.kind for entry in vault.ledger().entries].count("statistic") == 1
 
 
@@ -293,7 +286,7 @@ def test_the_label_party_has_the_last_word(office: Office) -> None:
     refused = office.serve("--local", "local.yaml")
     assert "ε = 1 in all, more than the ε = 0.5 that the label party permits" in refused.error()
     assert refused.events("listening") == []
-    assert office.vaults() == []
+    assert not the_vault().exists()
     (office.folder / "local.yaml").write_text("not_private: true\n")
     office.listening(office.serve("--local", "local.yaml", job="open.yaml"))
 

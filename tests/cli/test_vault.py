@@ -13,7 +13,7 @@ import pytest
 
 from tpsl.mechanisms import DiscreteGaussian, laplace, randomized_response
 from tpsl.report.words import rounded_up
-from tpsl.vault import StatisticPlan, Vault
+from tpsl.vault import StatisticPlan, Vault, the_vault
 
 RECORDS = 60
 
@@ -150,7 +150,7 @@ def test_the_same_seed_gives_the_same_noise(tpsl: Any, tmp_path: Path) -> None:
     table = write_csv(tmp_path / "labels.csv", [row % 2 for row in range(RECORDS)])
     drawn = []
     for name in ("a", "b"):
-        tpsl("vault", "create", tmp_path / name, table, *COLUMNS)
+        tpsl("vault", "create", tmp_path / name, table, *COLUMNS, "--apart", "a try")
         tpsl("vault", "release", tmp_path / name, *DISCRETE, "--set", "privacy.noise_seed=7", "--not-private")
         with Vault.open(tmp_path / name) as opened:
             ids = [f"r{row}" for row in range(RECORDS)]
@@ -275,7 +275,7 @@ def test_records_without_a_unit_are_refused_where_others_have_one(tpsl: Any, vau
     sentence = tpsl("vault", "add", vault, more, *COLUMNS[:4]).error()
     assert f"{more}, row 1: the record 'r{RECORDS}' is new and has no unit" in sentence
     bare = tmp_path / "bare"
-    tpsl("vault", "create", bare, more, *COLUMNS[:4])
+    tpsl("vault", "create", bare, more, *COLUMNS[:4], "--apart", "a try")
     sentence = tpsl("vault", "add", bare, write_csv(tmp_path / "new.csv", [1]), *COLUMNS).error()
     assert "row 1: it comes with units, but the records before it have none" in sentence
 
@@ -344,23 +344,49 @@ def test_commands_that_were_let_go_are_unknown(tpsl: Any, tmp_path: Path, comman
     assert "No such command" in tpsl("vault", command, tmp_path / "vault").stderr
 
 
-def test_a_name_is_a_vault_of_the_place_unless_a_folder_here_has_it(
+def test_a_name_is_a_label_of_the_vault_unless_a_vault_here_has_it(
     tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TPSL_VAULTS", "vaults")
     table = write_csv(tmp_path / "labels.csv", [row % 2 for row in range(RECORDS)])
-    assert "there is no vault in vaults: name one" in tpsl("vault", "ledger").error()
-    for name in ("loans", "clicks"):
-        tpsl("vault", "create", f"vaults/{name}", table, *COLUMNS, "--json").json()
-    assert tpsl("vault", "release", "loans", *DISCRETE, "--json").json()["vault"] == "vaults/loans"
-    listed = tpsl("vault", "ledger", "--json").json()["vaults"]
-    assert [(each["vault"], each["released_records"], each["epsilon_per_record"]) for each in listed] == [
-        ("vaults/clicks", 0, 0.0),
-        ("vaults/loans", RECORDS, listed[1]["epsilon_per_record"]),
-    ]
-    assert listed[1]["epsilon_per_record"] == pytest.approx(1.0)
+    other = write_csv(tmp_path / "other.csv", [row // 2 % 2 for row in range(RECORDS)])
+    assert str(the_vault()) in tpsl("vault", "ledger").error()
+    (tmp_path / "loans").mkdir()  # a folder, and no vault
+    for name, file in (("loans", table), ("clicks", other)):
+        tpsl("vault", "create", name, file, *COLUMNS, "--json").json()
+    assert tpsl("vault", "release", "loans", *DISCRETE, "--json").json()["vault"] == str(the_vault() / "loans")
+    listed = tpsl("vault", "ledger", "--json").json()
+    assert listed["vault"] == str(the_vault())
+    found = [(each["label"], each["released_records"], each["epsilon_per_record"]) for each in listed["labels"]]
+    assert found == [("loans", RECORDS, 1.0), ("clicks", 0, 0.0)]
     shown = [line.split() for line in tpsl("vault", "ledger").stdout.splitlines()]
-    assert ["loans", f"{RECORDS:,}", f"{RECORDS:,}", "ε", "=", "1"] in shown
-    tpsl("vault", "create", "loans", table, *COLUMNS, "--json").json()
-    assert tpsl("vault", "ledger", "loans", "--json").json()["vault"] == "loans"
+    assert ["loans", f"{RECORDS:,}", f"{RECORDS:,}", "ε", "=", "1", "ε", "=", "1"] in shown
+    assert tpsl("vault", "ledger", "clicks").facts()["over all labels"] == "1"
+    assert "'nowhere'; its labels are: loans, clicks" in tpsl("vault", "ledger", "nowhere").error()
+    apart = ("--apart", "patients of another country")
+    assert tpsl("vault", "create", "far", table, *COLUMNS, *apart, "--json").json()["vault"] == "far"
+    assert tpsl("vault", "ledger", "far", "--json").json()["vault"] == "far"
+    assert "apart" in tpsl("vault", "create", the_vault() / "third", table, *COLUMNS, *apart).error()
+    assert [each["label"] for each in tpsl("vault", "ledger", "--json").json()["labels"]] == ["loans", "clicks"]
+
+
+def test_the_whole_vault_is_verified_copied_and_moved(tpsl: Any, tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "labels.csv", [row % 2 for row in range(RECORDS)])
+    other = write_csv(tmp_path / "other.csv", [row // 2 % 2 for row in range(RECORDS)])
+    for name, file in (("loans", table), ("clicks", other)):
+        tpsl("vault", "create", name, file, *COLUMNS, "--json").json()
+        tpsl("vault", "release", name, *DISCRETE, "--json").json()
+    copied = tpsl("vault", "backup", "--out", tmp_path / "copy", "--json").json()
+    assert (copied["vault"], copied["labels"]) == (str(the_vault()), 2)
+    for vault in ((), ("clicks",), (tmp_path / "copy",), (tmp_path / "copy" / "loans",)):
+        assert tpsl("vault", "verify", *vault, "--hash", copied["head"], "--json").json()["entries_since_head"] == 0
+    again = ("vault", "release", tmp_path / "copy" / "loans", "--epsilon", 2, "--compose")
+    assert str(the_vault()) in tpsl(*again).error()
+    moved = tpsl("vault", "move", tmp_path / "moved", "--json").json()
+    assert moved["vault"] == str(the_vault()) == str(tmp_path / "moved")
+    assert tpsl("vault", "ledger", "clicks", "--json").json()["epsilon_per_record"] == 1.0
+    assert tpsl("vault", "move", tmp_path / "copy").error()  # there would be two
+    (tmp_path / "moved").rename(tmp_path / "by hand")
+    assert tpsl("vault", "ledger", "clicks").status == 1
+    assert tpsl("vault", "move", tmp_path / "by hand").status == 0
+    assert tpsl("vault", "ledger", "clicks").status == 0

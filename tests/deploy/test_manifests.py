@@ -243,14 +243,17 @@ def test_every_pod_is_behind_a_policy_that_names_addresses(manifests: list[Manif
 
 def test_one_pod_at_a_time_has_the_vault(kustomized: Callable[[str], list[Manifest]]) -> None:
     claims = of_kind(kustomized("training/label"), "PersistentVolumeClaim")
-    assert claims["tpsl-vaults"]["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    assert claims["tpsl-vault"]["spec"]["accessModes"] == ["ReadWriteOncePod"]
     having = {}
     for folder in FOLDERS:
         for workload in of_kind(kustomized(folder), "Job", "Deployment").values():
             used = [one.get("persistentVolumeClaim", {}) for one in workload["spec"]["template"]["spec"]["volumes"]]
-            for claim in (claim for claim in used if claim.get("claimName") == "tpsl-vaults"):
+            for claim in (claim for claim in used if claim.get("claimName") == "tpsl-vault"):
                 having[folder] = (workload["spec"].get("parallelism", 1), claim.get("readOnly", False))
     assert having == {"training/label": (1, False), "backup/label": (1, True)}
+    (container,) = [one for _, one in pods(kustomized("training/label"))]
+    (home,) = re.findall(r"TPSL_HOME=(\S+)", (ROOT / "deploy" / "docker" / "tpsl.Dockerfile").read_text())
+    assert home in [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "vault"]
 
 
 def test_workers_find_each_other(kustomized: Callable[[str], list[Manifest]]) -> None:

@@ -29,7 +29,6 @@ from tests.ports import free_port
 
 from tpsl.transport.certificates import party_folders
 from tpsl.vault import Vault
-from tpsl.vault.place import vaults_in
 
 PATIENCE = 120.0
 Manifest = dict[str, Any]
@@ -76,6 +75,7 @@ class Pod:
             "OMP_NUM_THREADS": "1",
             "PET_LOCAL_ADDR": f"127.0.0.{1 + number}",  # in a cluster, the pod's own name
             "TMPDIR": str(self._places["/tmp"]),
+            "TPSL_HOME": self._here("/tpsl"),  # as the image says
         }
         for one in self._container.get("env", ()):
             self.environment[one["name"]] = self._here(self._expanded(self._value(one)))
@@ -250,8 +250,7 @@ def test_both_parties_train_to_the_end_though_a_pod_is_deleted(companies: Compan
     assert not again.is_ready()
     assert (trained["test_auc"], trained["test_log_loss"]) == (None, None)
     assert again.events("resumed")[0]["step"] > 0
-    (vault,) = vaults_in(companies.clusters["label"].claim("tpsl-vaults"))
-    with Vault.open(vault) as opened:
+    with Vault.open(companies.clusters["label"].claim("tpsl-vault") / "vault") as opened:
         assert [entry.kind for entry in opened.ledger().entries].count("released") == 1
     files = {path.name for path in companies.clusters["feature"].claim("tpsl-runs").rglob("*") if path.is_file()}
     assert "bottom.safetensors" in files
@@ -289,8 +288,8 @@ def test_another_pod_evaluates_what_was_trained(companies: Companies) -> None:
 
 def test_a_backup_is_a_sound_copy(companies: Companies) -> None:
     assert companies.start("backup/label").result()["sound"] is True
-    (copy,) = vaults_in(companies.clusters["label"].claim("tpsl-backups"))
-    (vault,) = vaults_in(companies.clusters["label"].claim("tpsl-vaults"))
+    (copy,) = companies.clusters["label"].claim("tpsl-backups").iterdir()
+    vault = companies.clusters["label"].claim("tpsl-vault") / "vault"
     assert (copy / "vault.sqlite").read_bytes() == (vault / "vault.sqlite").read_bytes()
 
 

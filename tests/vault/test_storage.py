@@ -42,7 +42,7 @@ def test_where_a_vault_can_be_created(folder: Path, tmp_path: Path) -> None:
     folder.mkdir(mode=0o755)
     Vault.create(folder).close()
     assert mode(folder) == 0o700
-    with pytest.raises(VaultError, match="already holds a vault"):
+    with pytest.raises(VaultError, match="has a label 'label' already"):
         Vault.create(folder, batches=[(["a"], [1], None)])
     assert len(Vault.open(folder)) == 0
     (tmp_path / "file").write_text("x")

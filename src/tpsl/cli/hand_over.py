@@ -65,7 +65,7 @@ def hand_over(
     tell a feature party what the gradients of split training would. The file names its records: --records leaves out
     all that the feature party does not have, and need not know of. Example:
 
-    tpsl vault hand-over vault --epsilon 1 --certs certs/label --out for-airport
+    tpsl vault hand-over late --epsilon 1 --certs certs/label --out for-airport
     """
     from tpsl.handover.card import CARD, LABELS
     from tpsl.handover.giving import hand_over as write

@@ -22,7 +22,7 @@ def statement(
 ) -> None:
     """Write a signed statement of what was released: figures for the other side, no label and no noisy label.
 
-    Example: tpsl vault statement vault --certs certs/label --out statements
+    Example: tpsl vault statement late --certs certs/label --out statements
     """
     from tpsl import __version__
     from tpsl.files import write_atomically

@@ -23,7 +23,7 @@ from tpsl.cli.console import (
     warn,
 )
 from tpsl.cli.shared_options import with_options
-from tpsl.cli.vault_options import VaultArgument, named_vault
+from tpsl.cli.vault_options import VaultArgument, WholeVaultArgument, called, named_vault, open_whole
 
 if TYPE_CHECKING:
     from tpsl.progress import Progress
@@ -66,8 +66,7 @@ def create(
         Path,
         typer.Argument(
             metavar="LABEL",
-            help="A name for the label in the vault; or a new folder for a vault, or FOLDER/LABEL.",
-            callback=named_vault,
+            help="A name for the label in the vault; or FOLDER/LABEL; with --apart a new folder for a vault.",
             show_default=False,
         ),
     ],
@@ -81,7 +80,9 @@ def create(
 ) -> None:
     """Store a label from files, in a new vault if there is none; a fault in any file leaves nothing behind."""
     from tpsl.vault import Vault
+    from tpsl.vault.place import label_called
 
+    vault = vault if apart else label_called(vault)
     classes = classes or len(context.meta[_META]["class_value"] or ()) or 2
     with progress_bar("storing labels") as progress:
         made = Vault.create(
@@ -118,10 +119,9 @@ def add(
 
 
 def _release_it(vault: Path) -> dict[str, str]:
-    return {
-        "release them": f"tpsl vault release {vault} --epsilon 1",
-        "or train": f"tpsl train job.yaml --vault {vault}",
-    }
+    name = called(vault)
+    named = "" if name == vault.name else f" --vault {name}"
+    return {"release them": f"tpsl vault release {name} --epsilon 1", "or train": f"tpsl train job.yaml{named}"}
 
 
 def _tables(context: typer.Context, tables: list[str], progress: Progress) -> list[LabelTable]:
@@ -164,7 +164,7 @@ def release(context: typer.Context, vault: VaultArgument, json: JsonFlag = False
         "mechanism": str(report.mechanism),
         "guarantee": f"{_LARGEST}: {rounded_up(total, 6)}",
     }
-    steps = {"see all releases": f"tpsl vault ledger {vault}", "check them": f"tpsl vault verify {vault}"}
+    steps = {"see all releases": f"tpsl vault ledger {called(vault)}", "check them": f"tpsl vault verify {called(vault)}"}
     headline = "Released the labels" if report.released else "All labels were released before: nothing more was spent"
     answer(
         json,
@@ -233,30 +233,31 @@ def _ledger(vault: Path, found: Ledger) -> Report:
         (
             str(entry.sequence),
             entry.time[:16].replace("T", " "),
-            entry.description if entry.is_release else entry.kind,
+            entry.description if entry.is_release else " ".join([entry.kind, *entry.details.get("name", "").split()]),
             f"{entry.details['records']:,}" if "records" in entry.details else "",
             rounded_up(entry.epsilon, 6) if entry.is_release else "",
             rounded_up(entry.delta, 3) if entry.is_release else "",
             entry.hash[:12],
         )
         for entry in found.entries
+        if entry.details.get("label") in (found.label, *found.same_labels)
     )
     table = slim_table(
         ("#", "when (UTC)", "what", "records", "ε", "δ", "hash"),
         rows,
         numbers=("#", "when (UTC)", "records", "ε", "δ", "hash"),
     )
-    releases = counted(sum(entry.is_release for entry in found.entries), "release")
+    releases, name = counted(len(found.releases), "release"), called(vault)
     steps = {
-        "check all of it": f"tpsl vault verify {vault}",
-        "state it, signed": f"tpsl vault statement {vault} --certs certs/label",
+        "check all of it": f"tpsl vault verify {name}",
+        "state it, signed": f"tpsl vault statement {name} --certs certs/label",
     }
-    return Report(f"Ledger of {vault}: {releases}", facts, steps, [table])
+    return Report(f"Ledger of {name}: {releases}", facts, steps, [table])
 
 
 @app.command()
 def verify(
-    vault: VaultArgument,
+    vault: WholeVaultArgument = None,
     head: Annotated[
         str | None,
         typer.Option("--hash", help="A hash of the ledger that was noted earlier: is the history up to it the same?"),
@@ -271,9 +272,10 @@ def verify(
 ) -> None:
     """Recompute everything the ledger claims and test the noise; exit status 1 if anything does not hold."""
     from tpsl.handover.checking import handed_problems
-    from tpsl.vault import Vault
+    from tpsl.vault import Vault, the_vault
 
-    with Vault.open(vault) as opened, progress_bar("verifying") as progress:
+    vault = vault or the_vault()
+    with open_whole(vault) if handed is None else Vault.open(vault) as opened, progress_bar("verifying") as progress:
         since = opened.entries_since(head.strip().lower()) if head is not None else None
         problems = opened.verify(progress=progress)
         problems += [] if handed is None else handed_problems(opened, handed)
@@ -303,8 +305,7 @@ def _sound(vault: Path, since: int | None, handed: Path | None) -> Report:
         facts["hash"] = f"{added} added since it was noted" if since else "that of the newest ledger entry"
     if handed is not None:
         facts["handed over"] = f"{handed} holds noisy labels as they were released, and nothing else"
-    steps = {"state what was released": f"tpsl vault statement {vault} --certs certs/label"}
-    return Report(f"{vault}: sound", facts, steps)
+    return Report(f"{vault}: sound", facts, {"state what was released": "tpsl vault statement LABEL --certs certs/label"})
 
 
 @app.command()
@@ -322,19 +323,20 @@ def move(
 
 @app.command()
 def backup(
-    vault: VaultArgument,
     out: Annotated[Path, typer.Option(help="A new folder for the copy.")],
+    vault: WholeVaultArgument = None,
     json: JsonFlag = False,
 ) -> None:
-    """Copy a vault as it is at this moment, also while others use it."""
-    from tpsl.vault import Vault
+    """Copy the vault as it is at this moment, also while others use it."""
+    from tpsl.vault import Vault, the_vault
 
-    with Vault.open(vault) as opened:
+    vault = vault or the_vault()
+    with open_whole(vault) as opened:
         opened.back_up(out)
-    with Vault.open(out) as copy:
-        records, head = len(copy), copy.head()
-    content = {"vault": str(vault), "copy": str(out), "records": records, "head": head}
-    facts: Facts = {"copy": out, "records": f"{records:,}", "newest hash": head}
+    with open_whole(out) as copy:
+        labels, head = len(Vault.labels(out)), copy.head()
+    content = {"vault": str(vault), "copy": str(out), "labels": labels, "head": head}
+    facts: Facts = {"copy": out, "labels": labels, "newest hash": head}
     steps = {"check it": f"tpsl vault verify {out} --hash {head}"}
     answer(json, content, Report(f"Copied the vault {vault}", facts, steps))
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from tpsl.vault import Vault
 
 
 def named_vault(path: Path | None) -> Path | None:
@@ -13,6 +16,11 @@ def named_vault(path: Path | None) -> Path | None:
     from tpsl.vault.place import label_called
 
     return None if path is None else label_called(path)
+
+
+def called(vault: Path) -> str:
+    """What a label or a vault is called on the command line: a label of the one vault by its name."""
+    return vault.name if named_vault(Path(vault.name)) == vault else str(vault)
 
 
 def _complete_vault(incomplete: str) -> list[str]:
@@ -32,3 +40,20 @@ VaultArgument = Annotated[
         show_default=False,
     ),
 ]
+WholeVaultArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="FOLDER",
+        help="The folder of a vault, or one of its labels. Default: the vault.",
+        callback=named_vault,
+        autocompletion=_complete_vault,
+        show_default=False,
+    ),
+]
+
+
+def open_whole(vault: Path) -> Vault:
+    """Open a vault by its folder for what concerns all its labels, however many it has; or by one of them."""
+    from tpsl.vault import Vault
+
+    return Vault.open(next((vault / label for label in Vault.labels(vault)), vault))

@@ -173,7 +173,6 @@ class _Commands:
         places = {
             "certificates": str(self._folder / "certificates" / party),
             "out": str(self._run(party)),
-            "vaults": str(self._folder / "vaults"),
         }
         file = self._folder / f"{party}.yaml"
         file.write_text(as_yaml({**own, **places, **settings, "party": party}), encoding="utf-8")
@@ -198,7 +197,7 @@ class _Process:
         self.own_bytes = 0
         self.peak_bytes: int | None = None
         """The most memory of one of its processes; None while it runs."""
-        environment = {**os.environ, "TPSL_CACHE": str(folder / "cache")}
+        environment = {**os.environ, "TPSL_CACHE": str(folder / "cache"), "TPSL_HOME": str(folder / "home")}
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(  # noqa: S603
                 words,

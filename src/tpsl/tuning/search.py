@@ -61,7 +61,7 @@ def tune(
     """Train every configuration of the space (changes to the set-up's job; None: ours) on one release; compare them.
 
     Guarantee: labels are released once, and everything else is post-processing of that release. The vault is found as
-    `one_process.train` finds it; if nothing is said of it, it is an experiment's own, in the set-up's folder. Test
+    `one_process.train` finds it; if nothing is said of it, it is a scratch vault in the set-up's folder. Test
     metrics depend on true labels and choose nothing. A job without a hold-out gets one of a tenth. Runs that are done
     in the folder are not repeated; one that had taken less than a minute when the search was interrupted is trained
     again. `data` must be what the job's data part loads: other workers load true labels by themselves.

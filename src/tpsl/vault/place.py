@@ -63,8 +63,8 @@ def address_of(path: Path) -> Address:
 
 
 def label_called(path: Path) -> Path:
-    """What a user means by a name that no folder here has: a label of the one vault."""
-    is_name = path.parts == (path.name,) and not path.exists()
+    """What a user means by a bare name: a label of the one vault, unless a vault here has that name."""
+    is_name = path.parts == (path.name,) and not is_vault(path)
     return the_vault() / path if is_name else path
 
 

@@ -17,7 +17,7 @@ class ReleasePolicy:
     a vault that counts people, what anybody can have spent over all alignments.
     `max_delta` bounds their δ in the same way; None: 1/records. `not_private` permits what promises nothing: no noise,
     seeded noise, an infinite ε. `compose` permits a further release of records that were released before under another
-    mechanism or ε, here or in another vault.
+    mechanism or ε, as this label or as the same one under another name.
     """
 
     max_epsilon: float = DEFAULT_MAX_EPSILON

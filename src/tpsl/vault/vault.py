@@ -106,6 +106,8 @@ class Vault:
         if not re.fullmatch(r"[\w][\w.+-]{0,99}", name):
             raise VaultError(f"a label is called by letters, digits, '.', '+', '_' and '-', not {name!r}")
         there = _created(folder)
+        if apart and there:
+            raise VaultError(f"{folder} is a vault already: that a vault is apart is said when it is made")
         if not (scratch or there.get("scratch")):
             place.require_counted(folder, apart or there.get("apart"))
         with (
@@ -121,7 +123,7 @@ class Vault:
                 storage.require_format(connection, folder)
                 kind = {}
             if name in agreement.labels_of(store):
-                raise VaultError(f"{folder} already holds a vault")
+                raise VaultError(f"the vault {folder} has a label {name!r} already: `tpsl vault add` adds records to it")
             kind["counts_people"] = counts_people
             store = storage.add_label(store, name, int(classes), {key: value for key, value in kind.items() if value})
             ingest.add(store, int(classes), batches, notice)
