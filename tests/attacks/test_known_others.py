@@ -17,7 +17,7 @@ from tpsl.training.job import make_job
 from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.vaults import VaultChoice
-from tpsl.vault import ReleasePolicy, Vault
+from tpsl.vault import NO_LIMITS, ReleasePolicy, Vault
 
 DATA = {"source": "synthetic", "rows": 2000, "numeric_fields": 3, "categorical_fields": 3, "signal": 2.0}
 PRETRAIN = {"method": "masked", "epochs": 1, "batch_size": 256}
@@ -45,9 +45,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         if asked not in runs:
             job, path = make_job(content, {}, "test"), tmp_path_factory.mktemp("known-others") / "run"
             data = load(job.data)
-            train(
-                job, path, vault=path / "label" / "vault", data=data, record_steps=ALL_STEPS
-            )  # named, so that it counts
+            vault = VaultChoice(path / "label" / "vault", NO_LIMITS)  # named, so that it counts
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("TPSL_HOME", str(path.with_name("home")))
+                train(job, path, vault=vault, data=data, record_steps=ALL_STEPS)
             runs[asked] = RunFolder(path), data
         return runs[asked]
 

@@ -50,7 +50,7 @@ def test_a_run_is_examined_with_the_vault_it_has_released_from(job: Callable[...
     found = examine(agreed, tmp_path / "audit", run=tmp_path / "run")
     assert list(found.parts) == ["canaries", "releases", "replay", "vault"]
     assert found.passed and found.accusations == []
-    assert found.vault is not None and found.vault.path == str(tmp_path / "run" / "label" / "vault")
+    assert found.vault is not None and found.vault.path == str(tmp_path / "run" / "label" / "vault" / "synthetic")
     assert "one in a hundred" in found.vault.cannot_see[0]
     assert json.loads(json.dumps(found.as_dict()))["vault"]["passed"] is True
 
@@ -60,7 +60,7 @@ def test_the_vault_that_a_run_names_is_the_one(job: Callable[..., Job], tmp_path
     run = tmp_path / "run"
     train(agreed, run, vault=tmp_path / "elsewhere")
     assert not (run / "label" / "vault").exists()
-    assert RunFolder(run).vault().resolve() == tmp_path / "elsewhere"
+    assert RunFolder(run).vault().resolve() == tmp_path / "elsewhere" / "synthetic"
     (tmp_path / "elsewhere" / "vault.sqlite").chmod(0o644)
     found = examine(agreed, tmp_path / "audit", run=run, only=["vault"])
     assert not found.passed

@@ -87,7 +87,9 @@ def job_of_tables(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Job
 def run(job_of_tables: Callable[..., Job], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a finished run with two members and a wide part."""
     folder = tmp_path_factory.mktemp("runs") / "run"
-    train(job_of_tables({"members": 2, "wide": True}), folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TPSL_HOME", str(folder.with_name("home")))
+        train(job_of_tables({"members": 2, "wide": True}), folder, vault=folder / "label" / "vault")
     return folder
 
 

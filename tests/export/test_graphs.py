@@ -81,7 +81,7 @@ def test_the_head_of_a_statistic_in_both_formats(job_of_tables: Callable[..., Jo
     section = {"share": 0.5, "share_codes": True, "releases": 2}
     job = make_job(plain.model_dump(mode="json", exclude={"method", "statistic"}), {"statistic": section}, "test")
     data = load(job.data)
-    train(job, tmp_path / "run", data=data)
+    train(job, tmp_path / "run", vault=tmp_path / "vault", data=data)
     head = tmp_path / "run" / "label" / STATISTIC_HEAD
     weights = load_file(head)  # these labels are independent of the features: the head is the base rate
     weights["weights"] = torch.randn(weights["weights"].shape, generator=torch.Generator().manual_seed(0))

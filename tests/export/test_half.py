@@ -232,7 +232,7 @@ def test_a_half_that_was_an_object_is_exported_if_it_is_given_again(
     job_of_tables: Callable[..., Job], tmp_path: Path
 ) -> None:
     own = OwnParts(bottom=lambda width, inputs: OwnBottom(inputs.numeric.shape[1], width))
-    train(job_of_tables({"wide": False}), tmp_path / "run", own={"shop": own})
+    train(job_of_tables({"wide": False}), tmp_path / "run", vault=tmp_path / "vault", own={"shop": own})
     with pytest.raises(ExtensionError, match="was the Python object <lambda> when the run began: give it again"):
         export_half(tmp_path / "run", "shop", tmp_path / "out")
     files = export_half(tmp_path / "run", "shop", tmp_path / "out", own=own).card["files"]

@@ -223,5 +223,3 @@ def test_files_without_a_partner_are_refused(cluster: Any, office: Path, tpsl: A
     (tmp_path / "bank" / "part-1.parquet").unlink()
     command = ("predict", office / "run", *records_of(tmp_path), "--out", tmp_path / "scores", "--ray")
     assert tpsl(*command).error() == "error: part-1.parquet: 'shop' has such a file of records, and 'label' has none"
-
-

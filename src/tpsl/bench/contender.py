@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tpsl.bench.contenders.turns import PORT
+from tpsl.vault.place import VARIABLE
 
 PACKAGE = Path(__file__).parent.parent
 TO_START_SECONDS = 300
@@ -101,8 +102,12 @@ def _command(contender: Contender, task: Path, folder: Path) -> list[str | Path]
 
 
 def _environment(contender: Contender, folder: Path) -> dict[str, str]:
-    """Return the environment of a contender: how many threads it computes with is for the shape alone to say."""
+    """Return the environment of a contender: how many threads it computes with is for the shape alone to say.
+
+    Its vault is another one than that of whoever measures.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    environment[VARIABLE] = str(folder / "home")
     environment["OMP_WAIT_POLICY"] = "passive"
     if contender.python is not None:
         environment["PYTHONPATH"] = str(folder / "programs")

@@ -29,6 +29,7 @@ from tpsl.training.local import Local
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.certificates import party_folders
 from tpsl.transport.peers import LABEL_PARTY
+from tpsl.vault.place import VARIABLE
 
 _CERTIFICATE_DAYS = 2
 _LOOK_SECONDS = 0.01
@@ -197,7 +198,7 @@ class _Process:
         self.own_bytes = 0
         self.peak_bytes: int | None = None
         """The most memory of one of its processes; None while it runs."""
-        environment = {**os.environ, "TPSL_CACHE": str(folder / "cache"), "TPSL_HOME": str(folder / "home")}
+        environment = {**os.environ, "TPSL_CACHE": str(folder / "cache"), VARIABLE: str(folder / "home")}
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(  # noqa: S603
                 words,

@@ -250,11 +250,12 @@ async def all_steps(channel: Channel, scale: float) -> list[tuple[float, torch.T
     return steps
 
 
-def test_denormal_numbers_are_numbers_and_take_no_longer(tmp_path: Path) -> None:
+def test_denormal_numbers_are_numbers_and_take_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = {}
     for name, scale in (("normal", 1.0), ("denormal", 1e-40)):
         assert name == "normal" or 0 < float((numbers() * scale).abs().max()) < torch.finfo(torch.float32).tiny
         (tmp_path / name).mkdir()
+        monkeypatch.setenv("TPSL_HOME", str(tmp_path / name / "home"))
         steps: list[tuple[float, torch.Tensor]] = []
 
         async def feature(channel: Channel, scale: float = scale, kept: Any = steps) -> None:

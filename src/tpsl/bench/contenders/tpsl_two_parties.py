@@ -36,7 +36,7 @@ class PrintsAddress(NullObserver):
 
 def be_label_party(job: Job) -> None:
     """Serve a feature party, on a port that is free."""
-    local = Local(listen="127.0.0.1:0", certificates=Path(LABEL), vault=Path("vault"))
+    local = Local(listen="127.0.0.1:0", certificates=Path(LABEL))
     serve(job, local, Path("run-label"), watching=Watching(PrintsAddress()))
 
 
