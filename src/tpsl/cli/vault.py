@@ -341,7 +341,7 @@ def backup(
     with open_whole(out) as copy:
         labels, head = len(Vault.labels(out)), copy.head()
     content = {"vault": str(vault), "copy": str(out), "labels": labels, "head": head}
-    facts: Facts = {"copy": out, "labels": labels, "newest hash": head}
+    facts: Facts = {"copy": out, "labels": str(labels), "newest hash": head}
     steps = {"check it": f"tpsl vault verify {out} --hash {head}"}
     answer(json, content, Report(f"Copied the vault {vault}", facts, steps))
 

@@ -23,6 +23,7 @@ FORMAT = 1
 
 _FIELDS: dict[str, tuple[type, ...]] = {
     "statement": (int,),
+    "label": (str,),
     "records": (int,),
     "ids_digest": (str,),
     "classes": (int,),
@@ -58,6 +59,7 @@ def facts(store: Store) -> dict[str, Any]:
     unit = ledger.stated_unit
     return {
         "statement": FORMAT,
+        "label": ledger.name,
         "records": ledger.records,
         "ids_digest": _ids_digest(store),
         "classes": ledger.classes,
