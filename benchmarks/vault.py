@@ -1,6 +1,6 @@
 """Read files into a vault, release, look up, account for and verify it: seconds, seconds per record and peak memory.
 
-    python benchmarks/vault.py 1000000 10000000 100000000 [--rounds N] [--units] [--processes N] [--folder DIR]
+    python benchmarks/vault.py 1000000 10000000 100000000 [--rounds N] [--units] [--folder DIR]
 
 Ids are in random order, the hard case for the index. Each stage runs in a process of its own, so that its peak memory
 is its own; time counts from when its libraries are imported. With several sizes the last table shows whether time is
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ import pyarrow.parquet as pq
 
 from tpsl.allocator import keep_freed_memory
 from tpsl.mechanisms import laplace
-from tpsl.vault import Incoming, LabelTable, Vault
+from tpsl.vault import LabelTable, Vault
 
 BATCH = 1 << 18
 FILE_RECORDS = 1 << 20
@@ -50,8 +51,8 @@ def batches(records: int, units: bool, size: int = BATCH) -> Iterator[tuple[Any,
 class Bench:
     """The stages, each with a vault of `records` at `vault` that the stages before it have left there."""
 
-    def __init__(self, vault: Path, records: int, units: bool, processes: int) -> None:
-        self.vault, self.records, self.units, self.processes = vault, records, units, processes
+    def __init__(self, vault: Path, records: int, units: bool) -> None:
+        self.vault, self.records, self.units = vault, records, units
         self.files = vault.with_name("files")
 
     def nothing(self) -> None:
@@ -64,18 +65,9 @@ class Bench:
             columns = {"id": ids, "label": labels} | ({} if units is None else {"unit": units})
             pq.write_table(pa.table(columns), self.files / f"part-{number:05}.parquet")
 
-    def _incoming(self) -> Incoming:
+    def create(self) -> None:
         table = LabelTable(path=self.files, id="id", label="label", unit="unit" if self.units else None)
-        return Incoming(self.vault, 2, [table])
-
-    def read_files(self) -> None:
-        with self._incoming() as incoming:
-            incoming.read(self.processes)
-
-    def enter(self) -> None:
-        with self._incoming() as incoming:
-            assert not incoming.missing()
-            Vault.create(self.vault, batches=incoming).close()
+        Vault.create(self.vault, batches=table).close()
         shutil.rmtree(self.files)
 
     def release(self) -> None:
@@ -109,10 +101,11 @@ class Bench:
             microseconds = (time.perf_counter() - started) / len(rows) * 1e6
             print(f"labels of a batch of {STEP_BATCH:,} records that a run has: {microseconds:.0f} µs")
             shuffled = ids_of(0, self.records)[rng.integers(0, self.records, STEP_BATCH)]
-            for name, wanted in (("in order", ids_of(0, STEP_BATCH)), ("shuffled", shuffled)):
-                started = time.perf_counter()
-                vault.noisy_labels(MECHANISM, wanted)
-                print(f"by ids, {name}: {(time.perf_counter() - started) * 1e3:.1f} ms")
+            for name, wanted in (("in order", ids_of(0, STEP_BATCH)), ("random", shuffled)):
+                for what, ask in (("labels", partial(vault.noisy_labels, MECHANISM)), ("positions", vault.positions)):
+                    started = time.perf_counter()
+                    ask(wanted)
+                    print(f"{what} by ids, {name}: {(time.perf_counter() - started) * 1e3:.1f} ms")
 
     def ledger(self) -> None:
         with Vault.open(self.vault) as vault:
@@ -131,8 +124,7 @@ class Bench:
         return {
             "import": self.nothing,
             "write files": self.write_files,
-            "read files": self.read_files,
-            "enter": self.enter,
+            "create": self.create,
             "release": self.release,
             "release again": self.release_again,
             "look up in order": self.look_up_in_order,
@@ -144,7 +136,7 @@ class Bench:
         }
 
 
-LINEAR = ("read files", "enter", "release", "look up in order", "look up shuffled", "ledger", "statement", "verify")
+LINEAR = ("create", "release", "look up in order", "look up shuffled", "ledger", "statement", "verify")
 
 
 def run(bench: Bench, stage: str) -> None:
@@ -166,10 +158,10 @@ def measured(records: int, options: argparse.Namespace) -> dict[str, dict[str, f
     found = {}
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = Path(folder) / "vault"
-        command = [sys.executable, __file__, str(records), "--folder", str(path), "--processes", str(options.processes)]
+        command = [sys.executable, __file__, str(records), "--folder", str(path)]
         command += ["--units"] * options.units
         print(f"{records:,} records")
-        for stage in Bench(path, records, options.units, 1).stages():
+        for stage in Bench(path, records, options.units).stages():
             told = subprocess.run([*command, "--stage", stage], check=True, capture_output=True, text=True).stdout
             *remarks, last = told.splitlines()
             taken = found[stage] = json.loads(last)
@@ -213,12 +205,11 @@ def main() -> None:
     parser.add_argument("records", type=int, nargs="*", default=[2_000_000])
     parser.add_argument("--units", action="store_true", help="give each record one of records/5 units")
     parser.add_argument("--rounds", type=int, default=1, help="how often smaller sizes are measured at most")
-    parser.add_argument("--processes", type=int, default=1, help="how many read files (CPU time counts one)")
     parser.add_argument("--folder", type=Path, help="where the vault is made and removed (default: a temporary folder)")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.stage:
-        run(Bench(options.folder, options.records[0], options.units, options.processes), options.stage)
+        run(Bench(options.folder, options.records[0], options.units), options.stage)
         return
     if options.folder is not None:
         options.folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from sklearn.metrics import log_loss as reference_log_loss
 from sklearn.metrics import roc_auc_score
 from tests.peak_memory import peak_bytes
 
-from tpsl import metrics
+from tpsl import metrics, spill
 from tpsl.metrics import accuracy, auc, calibration_error, log_loss, macro_auc
 from tpsl.training.evaluation import evaluate
 
@@ -256,7 +256,7 @@ def test_measures_do_not_depend_on_the_size_of_a_block(classes: int, monkeypatch
 
     whole = measured()
     monkeypatch.setattr(metrics, "_AT_ONCE", 7)
-    monkeypatch.setattr(metrics, "_SORTED_AT_ONCE", 10)
+    monkeypatch.setattr(spill, "ROWS_AT_ONCE", 10)
     assert measured() == pytest.approx(whole, abs=1e-12)
     labels[71] = classes
     for measure in (log_loss, accuracy, calibration_error):
@@ -267,7 +267,7 @@ def test_measures_do_not_depend_on_the_size_of_a_block(classes: int, monkeypatch
 @pytest.mark.parametrize("digits", [7, 2, 0])
 def test_measures_of_two_classes_take_no_memory_for_each_record(digits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "_AT_ONCE", 1 << 12)
-    monkeypatch.setattr(metrics, "_SORTED_AT_ONCE", 1 << 14)
+    monkeypatch.setattr(spill, "ROWS_AT_ONCE", 1 << 14)
 
     def peak(count: int) -> int:
         generator = np.random.default_rng(1)

@@ -1,4 +1,4 @@
-"""Measures of a prediction: AUC with its confidence interval, log loss, calibration error. NumPy alone.
+"""Measures of a prediction: AUC with its confidence interval, log loss, calibration error.
 
 Used for the test set (label party) and for attacks, so that every AUC in the program means the same thing. Of two
 classes, a measure takes the memory of a few blocks of records, however many there are and wherever they lie.
@@ -10,10 +10,11 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from tpsl.spill import Array, SortedRows, cache_folder
 
 Floats = npt.NDArray[np.floating]
 
@@ -22,9 +23,6 @@ GUESSING = 0.5
 
 _AT_ONCE = 1 << 18
 """Records of a block."""
-_SORTED_AT_ONCE = 1 << 19
-_SAMPLE = 64
-"""Scores looked at for each piece that is sorted: pieces are of about one size."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ def _with_interval(area: float, variance: float, confidence: float) -> AUC:
     return AUC(area, max(0.0, area - margin), min(1.0, area + margin))
 
 
-def auc_with_variance(scores: Floats, positive: npt.NDArray[Any]) -> tuple[float, float]:
+def auc_with_variance(scores: Floats, positive: Array) -> tuple[float, float]:
     """Return an AUC, ties counted half, and the variance of it by DeLong, DeLong and Clarke-Pearson (1988)."""
     positives = _positives(positive)
     negatives, won = len(scores) - positives, 0
@@ -95,7 +93,7 @@ def auc_with_variance(scores: Floats, positive: npt.NDArray[Any]) -> tuple[float
     return area, sum(each.variance / each.count if each.count > 1 else largest for each in spreads)
 
 
-def _positives(positive: npt.NDArray[Any]) -> int:
+def _positives(positive: Array) -> int:
     return sum(int(np.count_nonzero(positive[block])) for block in blocks(len(positive)))
 
 
@@ -126,58 +124,33 @@ class Spread:
         return self._squares / (self.count - 1)
 
 
-BlockOf = Callable[[slice], tuple[Floats, npt.NDArray[Any]]]
+BlockOf = Callable[[slice], tuple[Floats, Array]]
 """The scores of a block of records, and something of each, a number or several, that is added up."""
+Levels = tuple[Floats, npt.NDArray[np.int64], Array]
+"""Different scores, ascending; of each how many records have it, and the sum over them."""
 
 
-def by_score(count: int, block_of: BlockOf) -> Iterator[tuple[Floats, npt.NDArray[np.int64], npt.NDArray[Any]]]:
-    """Yield the different scores in ascending order, piece by piece: of each how many have it, and the sum over them.
-
-    Blocks are asked for once for each half million records. That costs less than to sort them up to a hundred million,
-    and nobody needs the memory to sort them all.
-    """
-    below: Any = None
-    for cut in [*_cuts(count, block_of), None]:
-        scores, addends = [], []
-        times: Any = 0
-        total: Any = 0
-        for block in blocks(count):
-            found, added = block_of(block)
-            if below is not None or cut is not None:
-                chosen = np.ones(len(found), np.bool_) if below is None else found > below
-                if cut is not None:
-                    equal = found == cut
-                    times, total = times + np.count_nonzero(equal), total + added[equal].sum(axis=0)
-                    chosen &= found < cut
-                found, added = found[chosen], added[chosen]
-            scores.append(found)
-            addends.append(added)
-        if sum(map(len, scores)):
-            different = _summed(np.concatenate(scores), np.concatenate(addends))
-            for block in blocks(len(different[0])):
-                yield different[0][block], different[1][block], different[2][block]
-        if cut is not None:
-            yield np.array([cut]), np.array([times]), np.array([total])
-        below = cut
+def by_score(count: int, block_of: BlockOf) -> Iterator[Levels]:
+    """Yield the different scores of all records in ascending order, piece by piece; blocks are asked for twice."""
+    last: Levels | None = None
+    with SortedRows(cache_folder(), lambda: map(block_of, blocks(count))) as records:
+        for scores, addends in records.parts():
+            for block in blocks(len(scores)):
+                here = _summed(scores[block], np.ones(len(scores[block]), np.int64), addends[block])
+                if last is not None:
+                    here = _summed(*map(np.concatenate, zip(last, here, strict=True)))
+                last = here[0][-1:], here[1][-1:], here[2][-1:]  # what comes next may go on with this score
+                if len(here[0]) > 1:
+                    yield here[0][:-1], here[1][:-1], here[2][:-1]
+    if last is not None:
+        yield last
 
 
-def _cuts(count: int, block_of: BlockOf) -> list[Any]:
-    """Return different scores, ascending, between which about as many lie as are sorted at once."""
-    pieces = -(-count // _SORTED_AT_ONCE)
-    if pieces <= 1:
-        return []
-    apart = -(-_SORTED_AT_ONCE // _SAMPLE)
-    sample = np.sort(np.concatenate([block_of(block)[0][::apart] for block in blocks(count)]))
-    return list(np.unique(sample[np.linspace(0, len(sample), pieces, endpoint=False)[1:].astype(np.intp)]))
-
-
-def _summed(scores: Floats, addends: npt.NDArray[Any]) -> tuple[Floats, npt.NDArray[np.int64], npt.NDArray[Any]]:
-    """Return the different scores, ascending, how often each comes, and the sums of what belongs to it."""
-    order = np.argsort(scores)
-    ranked = scores[order]
-    begins = np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]]))
+def _summed(scores: Array, times: Array, addends: Array) -> Levels:
+    """Add up what belongs to equal scores, which stand together."""
+    begins = np.flatnonzero(np.concatenate([[True], scores[1:] != scores[:-1]]))
     dtype = np.int64 if addends.dtype == np.bool_ else None
-    return ranked[begins], np.diff(begins, append=len(ranked)), np.add.reduceat(addends[order], begins, dtype=dtype)
+    return scores[begins], np.add.reduceat(times, begins), np.add.reduceat(addends, begins, dtype=dtype)
 
 
 def _share_below(values: Floats, others: Floats) -> npt.NDArray[np.float64]:

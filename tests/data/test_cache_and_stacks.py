@@ -12,7 +12,6 @@ from tpsl.data import out_of_core
 from tpsl.data.out_of_core import (
     ColumnStack,
     RowStack,
-    cache_folder,
     cached,
     is_kept,
     is_mapped,
@@ -20,6 +19,7 @@ from tpsl.data.out_of_core import (
     mapped,
     release_pages,
 )
+from tpsl.spill import cache_folder
 from tpsl.tables import DataError
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tpsl import spill
 from tpsl.data import out_of_core
 from tpsl.data.order import permutation, split_rows
 from tpsl.data.out_of_core import (
@@ -33,6 +34,7 @@ from tpsl.tables import DataError
 def on_disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
     monkeypatch.setenv("TPSL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(out_of_core, "_ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(spill, "ROWS_AT_ONCE", 5)
     if request.param == "on disk":
         monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0)
     return bool(request.param == "on disk")

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.peak_memory import peak_bytes
 
+from tpsl import spill
 from tpsl.data import out_of_core
 from tpsl.data.config import LabelFile, TableData, TableFile
 from tpsl.data.dataset import Dataset, load, load_feature_party
@@ -82,6 +83,7 @@ def test_a_table_on_disk_is_the_table_in_memory(
         patch.setenv("TPSL_CACHE", str(folder / "cache"))
         patch.setattr(out_of_core, "LARGE_BYTES", 0)
         patch.setattr(out_of_core, "_ROWS_AT_ONCE", 4)
+        patch.setattr(spill, "ROWS_AT_ONCE", 4)
         patch.setattr(reading, "BLOCK_ROWS", 4)
         patch.setattr(reading, "BLOCK_BYTES", 200)
         patch.setattr("tpsl.tables.lines.PIECE_BYTES", 50)
@@ -214,6 +216,7 @@ def test_memory_does_not_grow_with_the_times_of_records(tmp_path: Path, monkeypa
     """A chronological order: times as text, in no order, which most tables of events have."""
     monkeypatch.setattr(out_of_core, "LARGE_BYTES", 1)
     monkeypatch.setattr(out_of_core, "_ROWS_AT_ONCE", 1 << 13)
+    monkeypatch.setattr(spill, "ROWS_AT_ONCE", 1 << 13)
     monkeypatch.setattr(reading, "BLOCK_BYTES", 1 << 14)
     peaks = []
     for count in (1_000, 60_000, 120_000):  # the first imports what is needed

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.peak_memory import peak_bytes
 
+from tpsl import spill
 from tpsl.data import out_of_core
 from tpsl.data.out_of_core import is_ascending, sorted_positions
 from tpsl.data.rawtable import RawTable, sorted_by_id
@@ -23,7 +24,12 @@ def blocks_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Columns of more than a few rows lie on disk, and blocks have as many rows as a test says."""
     monkeypatch.setenv("TPSL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(out_of_core, "LARGE_BYTES", 1 << 20)
-    return lambda rows: monkeypatch.setattr(out_of_core, "_ROWS_AT_ONCE", rows)
+
+    def set_rows(rows: int) -> None:
+        monkeypatch.setattr(out_of_core, "_ROWS_AT_ONCE", rows)
+        monkeypatch.setattr(spill, "ROWS_AT_ONCE", rows)
+
+    return set_rows
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

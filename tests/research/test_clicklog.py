@@ -13,6 +13,7 @@ import pytest
 from tpsl.data import out_of_core
 from tpsl.data.dataset import Dataset, load, load_feature_party, load_label_party
 from tpsl.data.true_labels import label_facts, reveal
+from tpsl.spill import cache_folder
 from tpsl.tables import DataError, lines, reading
 from tpsl_research.clicklog import AvazuData, ClickData, CriteoData, convert
 
@@ -76,7 +77,7 @@ def test_a_converted_folder_loads_as_the_file_does(
     assert same(second, of_file)
     assert is_mapped(second.feature_parties["feature"].categorical)
     assert is_mapped(second.feature_parties["feature"].numeric)
-    assert len(list(out_of_core.cache_folder().iterdir())) == 1
+    assert len(list(cache_folder().iterdir())) == 1
 
 
 def test_each_party_needs_only_its_own_file(criteo: CriteoData, tmp_path: Path) -> None:
@@ -150,7 +151,7 @@ def test_an_interrupted_encoding_leaves_nothing_behind(criteo: CriteoData, task:
 
     with pytest.raises(KeyboardInterrupt):
         load_feature_party(criteo, progress=stop)
-    assert not out_of_core.cache_folder().exists() or not list(out_of_core.cache_folder().iterdir())
+    assert not cache_folder().exists() or not list(cache_folder().iterdir())
 
 
 def test_another_folder_is_refused(criteo: CriteoData, avazu: AvazuData, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_whole_numbers_and_missing_values_are_the_same_category_in_text_and_numb
 @pytest.mark.parametrize("label", ["1", "+1", "1.0", " 1 ", "true", "TRUE", 1, 1.0, True])
 def test_labels_mean_the_same_to_training_and_to_a_vault(label: Any) -> None:
     assert class_numbers(pa.array([label]), PLACE, ("0", "1")).tolist() == [1]
-    assert labels_as_integers(pa.array([label]), 2).tolist() == [1]
+    assert labels_as_integers(pa.array([label]), ("0", "1")).tolist() == [1]
 
 
 @pytest.mark.parametrize("label", ["1e0", "0x1", "one", 0.5])
@@ -78,7 +78,7 @@ def test_what_is_no_label_to_training_is_none_to_a_vault(label: Any) -> None:
     with pytest.raises(DataError):
         class_numbers(pa.array([label]), PLACE, ("0", "1"))
     with pytest.raises(VaultError):
-        labels_as_integers(pa.array([label]), 2)
+        labels_as_integers(pa.array([label]), ("0", "1"))
 
 
 def test_an_id_has_at_most_1024_bytes() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.peak_memory import peak_bytes
 
-from tpsl import metrics
+from tpsl import metrics, spill
 from tpsl.data import out_of_core
 from tpsl.mechanisms import Mechanism, gaussian, identity, laplace, optimized_unary, randomized_response
 from tpsl.mechanisms import subset_selection as subset
@@ -162,7 +162,7 @@ def test_many_classes_have_no_auc_but_a_loss() -> None:
 def small_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Blocks of a few thousand records, and every column in a file."""
     monkeypatch.setattr(metrics, "_AT_ONCE", 1 << 12)
-    monkeypatch.setattr(metrics, "_SORTED_AT_ONCE", 1 << 14)
+    monkeypatch.setattr(spill, "ROWS_AT_ONCE", 1 << 14)
     monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0)
     monkeypatch.setenv("TPSL_CACHE", str(tmp_path))
 

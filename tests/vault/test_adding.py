@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from tpsl.mechanisms import laplace, randomized_response
-from tpsl.vault import Added, Vault, VaultError
+from tpsl.vault import Added, Vault, VaultError, blocks
 
 
 def test_what_arrives_later_is_appended_and_counted(vault: Vault, labels: np.ndarray) -> None:
@@ -61,7 +61,7 @@ def test_an_error_in_the_callers_iterator_undoes_everything(vault: Vault) -> Non
 
 
 def test_rows_are_counted_over_batches_and_lengths_must_agree(vault: Vault) -> None:
-    with pytest.raises(VaultError, match="row 70002: the label 5 cannot be read"):
+    with pytest.raises(VaultError, match="row 70002: 5 is not a label"):
         vault.add([(np.arange(70_000) + 5000, np.zeros(70_000), None), (["a", "b"], [1, 5], None)])
     with pytest.raises(VaultError, match="3 ids but another number"):
         vault.add([(["a", "b", "c"], [1, 1], None)])
@@ -108,7 +108,7 @@ def test_a_vault_may_begin_empty(folder) -> None:
         assert (len(vault), vault.classes, vault.verify()) == (0, 5, [])
         assert vault.release(randomized_response(1.0, classes=5)).released == 0
         assert vault.add([(["a"], [4], None)]).new == 1
-        with pytest.raises(VaultError, match=r"one of 0\.\.4"):
+        with pytest.raises(VaultError, match="5 is not a label; labels are 0, 1, 2, 3, 4"):
             vault.add([(["b"], [5], None)])
         assert vault.ledger().epsilon_per_record == 0
 
@@ -121,3 +121,31 @@ def test_a_vault_says_which_records_it_has(vault: Vault) -> None:
     assert vault.knows(pa.array(["1000", "1001"])).tolist() == [False, True]
     with pytest.raises(VaultError, match="row 2: the id is missing"):
         vault.knows(pa.array(["0", None]))
+
+
+def test_many_small_batches_are_joined_once_each(folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    joined, stored = 0, 0
+
+    def count_joined(cls, parts):
+        nonlocal joined
+        joined += len(parts)
+        return join(parts)
+
+    def count_stored(store, classes, records) -> None:
+        nonlocal stored
+        stored += 1
+        append(store, classes, records)
+
+    join, append = blocks.Block.joined, blocks.append
+    monkeypatch.setattr(blocks.Block, "joined", classmethod(count_joined))
+    monkeypatch.setattr(blocks, "append", count_stored)
+    with Vault.create(folder, batches=(([number], [number % 2], None) for number in range(20_000))) as vault:
+        assert len(vault) == 20_000
+        assert vault.true_labels_for_evaluation([19_999, 0]).tolist() == [1, 0]
+    assert (joined, stored) == (20_000, 1)
+
+
+def test_rows_with_units_and_without_are_told_by_their_rows(vault: Vault) -> None:
+    batches = [([f"n{number}"], [0], None if number < 5 else ["u"]) for number in range(8)]
+    with pytest.raises(VaultError, match="the input, row 6: it comes with units"):
+        vault.add(batches)

@@ -1,7 +1,7 @@
-"""Columns of records: what was appended in any portions is there, block by block."""
+"""Columns of records: what was appended in any batches is there, block by block."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,14 +11,15 @@ import pytest
 from tpsl.mechanisms import laplace, randomized_response
 from tpsl.vault import Vault, VaultError, blocks
 from tpsl.vault.blocks import CHUNK, Block
+from tpsl.vault.store import Store
 from tpsl.vault.texts import Texts
 
 
 @pytest.fixture
-def connection() -> sqlite3.Connection:
+def store(tmp_path: Path) -> Iterator[Store]:
     made = sqlite3.connect(":memory:", isolation_level=None)
     made.executescript(blocks.SCHEMA)
-    yield made
+    yield Store(made, tmp_path, 1)
     made.close()
 
 
@@ -28,38 +29,50 @@ def records(start: int, stop: int, units: bool = True) -> Block:
     return Block(Texts.of([f"id {number}" for number in numbers]), np.arange(start, stop) % 1000, whom)
 
 
-def test_portions_of_any_size_become_the_same_blocks(connection: sqlite3.Connection) -> None:
+def test_batches_of_any_size_become_the_same_blocks(store: Store) -> None:
     bounds = [0, 5, 5, 100, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 7]
     for start, stop in pairwise(bounds):
-        blocks.append(connection, 1000, records(start, stop))
-        assert blocks.count_records(connection) == stop
-    assert [len(block) for block in blocks.read_blocks(connection)] == [CHUNK, CHUNK, 7]
+        blocks.append(store, 1000, records(start, stop))
+        assert blocks.count_records(store) == stop
+    assert [len(block) for block in blocks.read_blocks(store)] == [CHUNK, CHUNK, 7]
     whole = records(0, bounds[-1])
-    found = Block.joined(list(blocks.read_blocks(connection)))
+    found = Block.joined(list(blocks.read_blocks(store)))
     assert found.ids.same_as(whole.ids)
     assert found.units.same_as(whole.units)
     assert (found.labels == whole.labels).all()
-    assert sum(len(block) for block in blocks.read_blocks(connection, CHUNK - 3)) == CHUNK + 10
-    assert blocks.ids_between(connection, CHUNK - 2, CHUNK + 2).same_as(whole.ids.part(CHUNK - 2, CHUNK + 2))
+    assert sum(len(block) for block in blocks.read_blocks(store, CHUNK - 3)) == CHUNK + 10
+    assert blocks.ids_between(store, CHUNK - 2, CHUNK + 2).same_as(whole.ids.part(CHUNK - 2, CHUNK + 2))
 
 
-def test_columns_are_read_in_the_order_that_is_asked_for(connection: sqlite3.Connection) -> None:
-    blocks.append(connection, 1000, records(0, 2 * CHUNK))
+def test_columns_are_read_in_the_order_that_is_asked_for(store: Store) -> None:
+    blocks.append(store, 1000, records(0, 2 * CHUNK))
     at = np.random.default_rng(0).permutation(2 * CHUNK)[:500]
-    assert (blocks.labels_at(connection, at) == at % 1000).all()
-    assert blocks.units_at(connection, at).to_list() == [f"user {number // 3}" for number in at.tolist()]
-    asked = Texts.of([f"id {number if number % 2 else -1}" for number in at.tolist()])
-    assert (blocks.have_ids(connection, at, asked) == (at % 2 == 1)).all()
-    blocks.set_labels(connection, at[:50], np.full(50, 777))
-    assert (blocks.labels_at(connection, at) == np.where(np.arange(500) < 50, 777, at % 1000)).all()
-    assert blocks.id_at(connection, CHUNK + 3) == f"id {CHUNK + 3}"
+    assert (blocks.labels_at(store, at) == at % 1000).all()
+    assert blocks.units_at(store, at).to_list() == [f"user {number // 3}" for number in at.tolist()]
+    blocks.set_labels(store, at[:50], np.full(50, 777))
+    assert (blocks.labels_at(store, at) == np.where(np.arange(500) < 50, 777, at % 1000)).all()
+    assert blocks.id_at(store, CHUNK + 3) == f"id {CHUNK + 3}"
 
 
-def test_all_records_have_a_unit_or_none(connection: sqlite3.Connection) -> None:
-    blocks.append(connection, 2, records(0, 2, units=False))
-    blocks.append(connection, 2, records(2, 4, units=False))
-    assert not blocks.has_units(connection)
-    assert blocks.units_at(connection, np.arange(4)).to_list() == [""] * 4
+@pytest.mark.parametrize("at_once", [1 << 19, 100])
+def test_ids_come_in_the_order_of_their_text(store: Store, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpsl.spill.ROWS_AT_ONCE", at_once)
+    ids = [f"id {number * 7919 % 1009}" for number in range(1009)]
+    blocks.append(store, 2, Block(Texts.of(ids), np.zeros(1009, np.int64), None))
+    with blocks.ids_in_order(store) as ordered:
+        found = [
+            (id, at)
+            for part, at_part in ordered.parts()
+            for id, at in zip(Texts(part).to_list(), at_part.tolist(), strict=True)
+        ]
+    assert found == sorted((id, at) for at, id in enumerate(ids))
+
+
+def test_all_records_have_a_unit_or_none(store: Store) -> None:
+    blocks.append(store, 2, records(0, 2, units=False))
+    blocks.append(store, 2, records(2, 4, units=False))
+    assert not blocks.has_units(store)
+    assert blocks.units_at(store, np.arange(4)).to_list() == [""] * 4
 
 
 def test_labels_of_many_classes_take_two_bytes(folder: Path) -> None:

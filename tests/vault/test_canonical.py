@@ -3,8 +3,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from tpsl.tables.columns import Place
 from tpsl.vault import VaultError
-from tpsl.vault.canonical import ids_as_text, labels_as_integers
+from tpsl.vault.canonical import ids_as_text, labels_as_integers, names_of_classes
+
+BINARY = names_of_classes(2)
 
 
 @pytest.mark.parametrize(
@@ -45,15 +48,15 @@ def test_ids_keep_their_spelling() -> None:
     [
         (["a", None], "row 12: the id is missing"),
         (np.array(["a", np.nan], object), "row 12: the id"),
-        (["a", ""], "row 12: the id is empty"),
+        (["a", ""], "row 12: the id is missing"),
         (["a" * 1024, "ä" * 513], "row 12: the id has more than 1,024 bytes"),
         ([10**1023, "b" * 1025], "row 12: the id has more than 1,024 bytes"),
         (["a", "b\0"], "row 12: the id 'b\\\\x00' contains a zero"),
         (np.array(["a", "b\0c"]), "row 12: the id 'b\\\\x00c' contains a zero"),
         (["a", "\ud800"], "row 12: the id .* is not valid Unicode"),
-        ([1, 2.5], "the id column has type double"),
-        (np.array([1.0, 2.0]), "type double"),
-        ([True, False], "type bool"),
+        ([1, 2.5], "column 'id' is of type double"),
+        (np.array([1.0, 2.0]), "of type double"),
+        ([True, False], "of type bool"),
         (["a", 2.5], "row 12: the id 2.5 is neither"),
         (["a", True], "row 12: the id True is neither"),
         ("ab", "single text 'ab'"),
@@ -62,7 +65,7 @@ def test_ids_keep_their_spelling() -> None:
 )
 def test_bad_ids_are_named(ids: object, message: str) -> None:
     with pytest.raises(VaultError, match=message):
-        ids_as_text(ids, first_row=11, source="f.csv")
+        ids_as_text(ids, place=Place("f.csv", "id", 11))
 
 
 @pytest.mark.parametrize(
@@ -82,27 +85,29 @@ def test_bad_ids_are_named(ids: object, message: str) -> None:
     ids=str,
 )
 def test_labels_are_read_in_any_sensible_spelling(labels: object) -> None:
-    read = labels_as_integers(labels, 2)
+    read = labels_as_integers(labels, BINARY)
     assert read.dtype == np.int64
     assert read.tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize("bad", [2, -1, 0.5, float("inf"), "yes", "", "nan", "2", "1e400", "0x1", "1_0", "١", 2**63])
 def test_a_label_that_is_none_is_named_with_its_row(bad: object) -> None:
-    with pytest.raises(VaultError, match=r"f\.csv, row 7: the label .* cannot be read; it must be 0 or 1") as error:
-        labels_as_integers([bad, bad], 2, first_row=7, source="f.csv")
+    with pytest.raises(VaultError, match=r"f\.csv: column 'y', row 7: .*; labels are 0, 1 ") as error:
+        labels_as_integers([bad, bad], BINARY, place=Place("f.csv", "y", 7))
     assert str(bad) in str(error.value)
 
 
 @pytest.mark.parametrize("missing", [[1, None], [1.0, float("nan")], ["1", None], np.array([1.0, np.nan])])
 def test_a_missing_label_is_named(missing: object) -> None:
     with pytest.raises(VaultError, match="row 2: the label is missing"):
-        labels_as_integers(missing, 2)
+        labels_as_integers(missing, BINARY)
 
 
 def test_labels_of_many_classes() -> None:
-    assert labels_as_integers(["9", "0"], 10).tolist() == [9, 0]
-    with pytest.raises(VaultError, match=r"'10' .* one of 0\.\.9"):
-        labels_as_integers(["9", "10"], 10)
-    with pytest.raises(VaultError, match="type timestamp"):
-        labels_as_integers(np.array(["2020-01-01"], "datetime64[s]"), 2)
+    ten = names_of_classes(10)
+    assert labels_as_integers(["9", "0"], ten).tolist() == [9, 0]
+    assert labels_as_integers(["yes", "NO"], ("no", "yes")).tolist() == [1, 0]
+    with pytest.raises(VaultError, match=r"'10' is not a label; labels are 0, 1, \.\.\., 9"):
+        labels_as_integers(["9", "10"], ten)
+    with pytest.raises(VaultError, match=r"row 1: .*2020"):
+        labels_as_integers(np.array(["2020-01-01"], "datetime64[s]"), BINARY)

@@ -1,4 +1,5 @@
 import math
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -220,3 +221,37 @@ def test_processes_that_release_at_once_draw_once(
     assert sorted(int(released) for released, _ in answers) == [0, 0, 0, 1000]
     assert len({given for _, given in answers}) == 1
     assert [entry.kind for entry in vault.ledger().entries] == ["created", "added", "released"]
+
+
+def bytes_read(vault: Vault, ask: Callable[[], object]) -> int:
+    """How many bytes of rows the database gives for a request."""
+    count = 0
+
+    def counted(cursor: sqlite3.Cursor, row: tuple) -> tuple:
+        nonlocal count
+        count += sum(len(value) if isinstance(value, (bytes, str)) else 8 for value in row)
+        return row
+
+    vault._store.connection.row_factory = counted
+    try:
+        ask()
+    finally:
+        vault._store.connection.row_factory = None
+    return count
+
+
+def test_a_release_of_late_labels_costs_as_much_after_a_thousand_others_as_after_one(tmp_path: Path) -> None:
+    ids, more, mechanism = np.arange(100_100), np.arange(100_000, 100_100), laplace(1.0)
+    read = {}
+    for releases in (1, 1000):
+        with Vault.create(tmp_path / str(releases), batches=[(ids, ids % 2, None)], scratch=True) as vault:
+            vault._store.connection.execute("PRAGMA synchronous = OFF")
+            for some in np.split(ids[:100_000], releases):
+                vault.release(mechanism, ids=some)
+            given = vault.noisy_labels(mechanism, ids[:100_000]).draws[0]
+            read[releases] = bytes_read(vault, lambda vault=vault: vault.release(mechanism, ids=more))
+            assert (vault.noisy_labels(mechanism, ids[:100_000]).draws[0] == given).all()
+            assert vault.total(ids).records == 100_100
+    assert read[1000] < 1.1 * read[1]
+    with Vault.open(tmp_path / "1000") as vault:
+        assert (len(vault.ledger().entries), vault.verify()) == (1003, [])

@@ -72,10 +72,9 @@ def test_what_is_no_vault(folder: Path, tmp_path: Path) -> None:
     file.unlink()
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("CREATE TABLE t (x)")
-    with pytest.raises(VaultError, match="written by another program"):
-        Vault.open(folder)
-    with pytest.raises(VaultError, match="already holds"):
-        Vault.create(folder)
+    for look in (Vault.open, Vault.create):
+        with pytest.raises(VaultError, match="written by another program"):
+            look(folder)
     assert file.exists()
 
 
@@ -87,10 +86,11 @@ def test_a_vault_of_another_format_is_refused_and_stays_as_it_is(vault: Vault, f
         connection.executescript(change)
     before = (folder / "vault.sqlite").read_bytes()
     assert Vault.exists(folder), "what it has released is not forgotten"
-    with pytest.raises(VaultError, match="create the vault again from the files of its labels, and count what it has"):
-        Vault.open(folder)
-    with pytest.raises(VaultError, match="already holds a vault"):
-        Vault.create(folder)
+    for look in (Vault.open, Vault.create):
+        with pytest.raises(
+            VaultError, match="create the vault again from the files of its labels, and count what it has"
+        ):
+            look(folder)
     assert (folder / "vault.sqlite").read_bytes() == before
 
 
@@ -119,7 +119,7 @@ def test_an_interrupted_creation_is_taken_over(folder: Path, fork: Callable[...,
     assert not Vault.exists(folder)
     with pytest.raises(VaultError, match="creation is under way or was interrupted; create it again"):
         Vault.open(folder)
-    with pytest.raises(VaultError, match="label 7"):
+    with pytest.raises(VaultError, match="7 is not a label"):
         Vault.create(folder, batches=[(["a"], [7], None)])
     with Vault.create(folder, batches=[(["a"], [1], None)]) as vault:
         assert (len(vault), vault.verify()) == (1, [])
@@ -173,7 +173,9 @@ def test_history_cannot_be_rewritten_by_a_careless_statement(vault: Vault, folde
         for statement in (
             "UPDATE ledger SET body = ''",
             "DELETE FROM ledger",
-            "UPDATE outcomes SET entry = 1",
+            "UPDATE outcomes SET series = 1",
+            "UPDATE outcomes SET outcomes = x''",
+            "UPDATE outcomes SET records = records + 1, entries = x'01000000'",
             "DELETE FROM outcomes",
             "DELETE FROM blocks",
             "UPDATE blocks SET ids = CAST('x' || substr(ids, 2) AS BLOB)",

@@ -13,7 +13,7 @@ def write_csv(path: Path, text: str | bytes) -> Path:
 
 
 def made(folder: Path, table: Path, unit: str | None = None) -> Vault:
-    return Vault.create(folder, batches=LabelTable(path=table, id="id", label="y", unit=unit))
+    return Vault.create(folder, batches=LabelTable(path=table, id="id", label="y", unit=unit), scratch=True)
 
 
 def test_csv_keeps_leading_zeros_and_quoted_text(folder: Path, tmp_path: Path) -> None:
@@ -62,11 +62,11 @@ FAULTS = {
     "missing column": ("id,label\n1,1\n", "there is no column 'y'; the columns are 'id', 'label'"),
     "column twice": ("id,y,y\n1,1,0\n", "there are 2 columns called 'y'"),
     "missing field": ("id,y\n1,1\n2\n", "cannot be read, row 2: 1 columns instead of 2"),
-    "label out of range": ("id,y\n1,1\n2,2\n", "row 2: the label '2' cannot be read"),
-    "label text": ("id,y\n1,maybe\n", "row 1: the label 'maybe'"),
-    "label NaN": ("id,y\n1,1\n2,NaN\n", "row 2: the label 'NaN'"),
-    "label empty": ("id,y\n1,1\n2,\n", "row 2: the label ''"),
-    "id empty": ("id,y\n1,1\n,1\n", "row 2: the id is empty"),
+    "label out of range": ("id,y\n1,1\n2,2\n", "row 2: '2' is not a label"),
+    "label text": ("id,y\n1,maybe\n", "row 1: 'maybe' is not a label"),
+    "label NaN": ("id,y\n1,1\n2,NaN\n", "row 2: 'NaN' is not a label"),
+    "label empty": ("id,y\n1,1\n2,\n", "row 2: the label is missing"),
+    "id empty": ("id,y\n1,1\n,1\n", "row 2: the id is missing"),
     "id twice": ("id,y\n1,1\n3,1\n1,1\n", "the id '1' occurs more than once, for example in rows 1 and 3"),
     "empty file": ("", "there is no column 'id'; the columns are none"),
     "not text": (b"id,y\n\xff\xfe,1\n", "cannot be read"),
@@ -114,3 +114,37 @@ def test_files_that_are_none(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(VaultError, match="must be different columns"):
         Vault.create(folder, batches=LabelTable(path=write_csv(tmp_path / "t.csv", "id\n1\n"), id="id", label="id"))
     assert not folder.exists()
+
+
+def test_tables_and_batches_of_one_import_enter_together(folder: Path, tmp_path: Path) -> None:
+    for name, text in {"a.csv": "id,y\n1,no\n2,yes\n", "b.csv": "id;y\n3;no\n"}.items():
+        write_csv(tmp_path / name, text)
+    tables = [
+        LabelTable(path=tmp_path / name, id="id", label="y", class_values=("no", "yes")) for name in ("a.csv", "b.csv")
+    ]
+    with Vault.create(folder, batches=[*tables, (["4"], [1], None)]) as vault:
+        assert vault.true_labels_for_evaluation(range(1, 5)).tolist() == [0, 1, 0, 1]
+        assert [entry.kind for entry in vault.ledger().entries] == ["created", "added"]
+        with pytest.raises(VaultError, match=r"b\.csv, row 1: the id '3' occurred before"):
+            vault.add(
+                [LabelTable(path=write_csv(tmp_path / "c.csv", "id,y\n5,1\n3,1\n"), id="id", label="y"), tables[1]]
+            )
+    with pytest.raises(VaultError, match=r"d\.csv, row 2: the id '2' occurred before, in .*a\.csv, row 2"):
+        table = LabelTable(path=write_csv(tmp_path / "d.csv", "id,y\n9,1\n2,1\n"), id="id", label="y")
+        Vault.create(tmp_path / "other", batches=[tables[0], table], scratch=True)
+    with pytest.raises(VaultError, match="3 classes need as many different class values, not no, yes"):
+        Vault.create(tmp_path / "other", classes=3, batches=tables, scratch=True)
+
+
+def test_a_folder_of_files_is_one_table_whose_errors_name_the_file(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "days").mkdir()
+    for day, ids in enumerate(("ab", "cd", "ef")):
+        write_csv(tmp_path / "days" / f"{day}.csv", "id,y\n" + "".join(f"{id},1\n" for id in ids))
+    with made(folder, tmp_path / "days") as vault:
+        assert len(vault) == 6
+    write_csv(tmp_path / "days" / "1.csv", "id,y\nc,1\nd,7\n")
+    with pytest.raises(VaultError, match=r"1\.csv: column 'y', row 2: '7' is not a label"):
+        made(tmp_path / "other", tmp_path / "days")
+    write_csv(tmp_path / "days" / "1.csv", "id,y\nc,1\nb,1\n")
+    with pytest.raises(VaultError, match=r"1\.csv, row 2: the id 'b' occurred before, in .*0\.csv, row 2"):
+        made(tmp_path / "other", tmp_path / "days")

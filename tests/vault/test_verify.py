@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sqlite3
+import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +14,6 @@ import pytest
 
 from tpsl.mechanisms import DiscreteGaussian, DiscreteLaplace, laplace, randomized_response
 from tpsl.vault import StatisticPlan, Vault, VaultError
-from tpsl.vault.coverage import pack, unpack
 from tpsl.vault.ledger import hash_of
 from tpsl.vault.texts import Texts
 
@@ -59,11 +59,11 @@ def edit_entry(sequence: int, rehash: bool, **details: object) -> Callable[[sqli
     return change
 
 
-def edit_outcomes(column: str, edit: Callable[[bytes], bytes], entry: int = 3) -> Callable[[sqlite3.Connection], None]:
+def edit_outcomes(column: str, edit: Callable[[bytes], bytes], series: int = 3) -> Callable[[sqlite3.Connection], None]:
     def change(connection: sqlite3.Connection) -> None:
-        query = f"SELECT {column} FROM outcomes WHERE entry = ?"
-        (blob,) = connection.execute(query, (entry,)).fetchone()
-        connection.execute(f"UPDATE outcomes SET {column} = ? WHERE entry = ?", (edit(blob), entry))
+        query = f"SELECT {column} FROM outcomes WHERE series = ?"
+        (blob,) = connection.execute(query, (series,)).fetchone()
+        connection.execute(f"UPDATE outcomes SET {column} = ? WHERE series = ?", (edit(blob), series))
 
     return change
 
@@ -104,22 +104,29 @@ def smuggle_in(ids: list[str], labels: list[int], units: list[str]) -> None:
     ids.append("x"), labels.append(1), units.append("u")
 
 
-def move_a_bit(bitmap: bytes) -> bytes:
-    mask = unpack(bitmap).copy()
-    mask[[0, 1]] = mask[[1, 0]]
-    return pack(mask)
+def edit_covered(edit: Callable[[np.ndarray], object], series: int = 3) -> Callable[[sqlite3.Connection], None]:
+    """Change which release covers each position, where a row has at most 255 of them."""
+
+    def changed(packed: bytes) -> bytes:
+        release_of = np.frombuffer(zlib.decompress(packed), np.uint8).copy()
+        edit(release_of)
+        return zlib.compress(release_of.tobytes())
+
+    return edit_outcomes("covered", changed, series)
 
 
-def set_a_bit(bitmap: bytes) -> bytes:
-    mask = unpack(bitmap).copy()
-    mask[1] = True
-    return pack(mask)
+def set_at(places: list[int], releases: list[int]) -> Callable[[np.ndarray], object]:
+    return lambda release_of: release_of.__setitem__(places, releases)
 
 
-def beyond_the_records(bitmap: bytes) -> bytes:
-    mask = unpack(bitmap).copy()
-    mask[[0, 60_000]] = [False, True]
-    return pack(mask)
+def release_twice(connection: sqlite3.Connection) -> None:
+    """Have release 6 cover, in a row of its own, what the release before it in the series covers."""
+    row = connection.execute(
+        "SELECT label, chunk, records, covered, outcomes FROM outcomes WHERE series = 4"
+    ).fetchone()
+    covered = zlib.compress((np.frombuffer(zlib.decompress(row[3]), np.uint8) > 0).tobytes())
+    new = (*row[:2], 6, row[2], np.array([6], "<u4").tobytes(), covered, row[4])
+    connection.execute("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?)", new)
 
 
 CHANGES = {
@@ -144,7 +151,7 @@ CHANGES = {
         edit_entry(6, True, mechanism={"mechanism": "discrete", "epsilon": 1.0, "classes": 3}),
         "release 6: its mechanism .* is not for labels of 2 classes",
     ),
-    "draws": (edit_entry(6, True, draws=1, epsilon=1.0), "wrong length"),
+    "draws": (edit_entry(6, True, draws=1, epsilon=1.0), "release 6, chunk 0: .* another series"),
     "count": (edit_entry(6, True, records=3), "release 6: it covers 2 records, but its ledger entry says 3"),
     "outcome": (
         edit_outcomes("outcomes", lambda b: bytes([b[0] ^ 1]) + b[1:]),
@@ -152,13 +159,17 @@ CHANGES = {
     ),
     "outcome not in table": (edit_outcomes("outcomes", lambda b: b"\xff\xff" + b[2:]), "outside the table of laplace"),
     "outcomes cut": (edit_outcomes("outcomes", lambda b: b[:-2]), "release 3, chunk 0: .* wrong length"),
-    "outcomes gone": (sql("DELETE FROM outcomes WHERE entry = 3"), "release 3: it covers 0 records"),
-    "bitmap moved": (edit_outcomes("covered", move_a_bit), "release 3: the ids of the records it covers"),
-    "bitmap more": (edit_outcomes("covered", set_a_bit), "release 3, chunk 0: .* wrong length"),
-    "bitmap beyond": (edit_outcomes("covered", beyond_the_records), "covers positions that hold no record"),
-    "bitmap garbage": (edit_outcomes("covered", lambda b: b[::-1]), "release 3, chunk 0: a coverage bitmap is damaged"),
-    "bitmap short": (edit_outcomes("covered", lambda b: pack(unpack(b)[:800])), "wrong length"),
-    "bitmap is text": (sql("UPDATE outcomes SET covered = 'x' WHERE entry = 3"), "release 3, chunk 0"),
+    "outcomes gone": (sql("DELETE FROM outcomes WHERE series = 3"), "release 3: it covers 0 records"),
+    "covered moved": (edit_covered(set_at([0, 1], [0, 1])), "release 3: the ids of the records it covers"),
+    "covered more": (edit_covered(set_at([1], [1])), "chunk 0: .* wrong length"),
+    "covered beyond": (edit_covered(set_at([0, 60_000], [0, 1])), "covers positions that hold no record"),
+    "covered by another": (edit_covered(set_at([0], [2]), 4), "release 6: the ids of the records it covers"),
+    "covered by none": (edit_covered(set_at([0], [3]), 4), "chunk 0: .* wrong length"),
+    "covered garbage": (edit_outcomes("covered", lambda b: b[::-1]), "chunk 0: .* is damaged"),
+    "covered short": (edit_outcomes("covered", lambda b: zlib.compress(zlib.decompress(b)[:800])), "wrong length"),
+    "covered is text": (sql("UPDATE outcomes SET covered = 'x' WHERE series = 3"), "chunk 0: .* is damaged"),
+    "entries cut": (sql("UPDATE outcomes SET entries = x'03' WHERE series = 3"), "chunk 0: .* is damaged"),
+    "entries are text": (sql("UPDATE outcomes SET entries = 'text' WHERE series = 3"), "chunk 0: .* is damaged"),
     "id": (put(0, 8, "forged"), "added by ledger entry 2 were changed"),
     "id of a later record": (put(0, 500, "x"), "ledger entry 5 were changed"),
     "ids swapped": (edit_records(swap_ids), "added by ledger entry 2 were changed"),
@@ -189,13 +200,7 @@ CHANGES = {
         "index of the record ids",
     ),
     "index entry cut": (sql("UPDATE id_index SET entries = substr(entries, 2)"), "index of the record ids"),
-    "released twice": (
-        sql(
-            "UPDATE outcomes SET (covered, outcomes) = "
-            "(SELECT covered, outcomes FROM outcomes WHERE entry = 4) WHERE entry = 6"
-        ),
-        "have two noisy labels of the same series",
-    ),
+    "released twice": (release_twice, "have two noisy labels of the same series"),
 }
 
 
@@ -239,7 +244,7 @@ def test_a_flipped_byte_of_every_stored_outcome_is_noticed(sound: Path, folder: 
     shutil.copytree(sound, folder)
     whole = (sound / "vault.sqlite").read_bytes()
     with closing(sqlite3.connect(sound / "vault.sqlite")) as connection:
-        (blob,) = connection.execute("SELECT outcomes FROM outcomes WHERE entry = 3").fetchone()
+        (blob,) = connection.execute("SELECT outcomes FROM outcomes WHERE series = 3").fetchone()
         (body,) = connection.execute("SELECT body FROM ledger WHERE sequence = 4").fetchone()
     for piece in (blob, body.encode()):
         assert whole.count(piece) == 1
@@ -298,12 +303,15 @@ STATISTIC_CHANGES = {
     "classes": (edit_entry(5, True, classes=3, epsilon=0.2), "release 5: its ledger entry speaks of 3 classes"),
     "seed hidden": (edit_entry(5, True, seed=5), "release 5: its ledger entry says noise 'secure', but"),
     "count": (edit_entry(5, True, records=3), "release 5: it covers 200 records, but its ledger entry says 3"),
-    "coverage gone": (sql("DELETE FROM outcomes WHERE entry = 4"), "release 4: it covers 0 records"),
+    "coverage gone": (sql("DELETE FROM outcomes WHERE series = 4"), "release 4: it covers 0 records"),
     "other records": (
-        sql("UPDATE outcomes SET covered = (SELECT covered FROM outcomes WHERE entry = 5) WHERE entry = 4"),
+        sql(
+            "UPDATE outcomes SET (covered, records) = "
+            "(SELECT covered, records FROM outcomes WHERE series = 5) WHERE series = 4"
+        ),
         "release 4: the ids of the records it covers are not those",
     ),
-    "outcomes": (sql("UPDATE outcomes SET outcomes = x'00' WHERE entry = 4"), "but the release is a statistic"),
+    "outcomes": (sql("UPDATE outcomes SET outcomes = x'00' WHERE series = 4"), "but the release is a statistic"),
 }
 
 

@@ -121,6 +121,8 @@ def _stated(content: dict[str, Any], since: int | None) -> Report:
     }
     if unit is not None:
         facts["of any unit"] = f"{spent_text(unit['epsilon'], unit['delta'])} ({records_text(unit['records'])})"
+    if content["apart"]:
+        facts["a second vault"] = f"whose labels are nobody's in the first: {content['apart']}"
     facts["private"] = "yes" if content["private"] else "NO"
     facts["ledger"] = f"{content['ledger_entries']:,} entries"
     facts["newest hash"] = content["ledger_head"]

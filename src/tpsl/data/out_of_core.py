@@ -1,4 +1,4 @@
-"""Columns and arrays that may be too large for memory: the cache, spill files, row arithmetic, and one external sort.
+"""Columns and arrays that may be too large for memory: the cache, columns on disk, and row arithmetic.
 
 What is small stays in memory. What is large goes to disk: encoded tables to folders of the cache (`TPSL_CACHE`), where
 later runs find them; all else to spill files, anonymous temporary files in the cache, which the operating system
@@ -14,19 +14,17 @@ import shutil
 import tempfile
 import time
 import weakref
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from itertools import pairwise
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.files import make_private_folder, naming_what_does_not_fit, open_private, sync_folder
+from tpsl.files import DiskFull, make_private_folder, open_private, sync_folder
+from tpsl.spill import Array, ArrowArray, Column, SortedRows, SpillFile, cache_folder
 from tpsl.tables import DataError
 
 LARGE_BYTES = 1 << 28
@@ -41,18 +39,10 @@ _UNFINISHED = ".unfinished"
 _VERSIONS = 3
 _IN_USE_SECONDS = 3600
 
-Array = npt.NDArray[Any]
-Column = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 
 # ---- the cache
-
-
-def cache_folder() -> Path:
-    """Return the folder where encoded tables that are too large for memory are kept: `TPSL_CACHE`."""
-    named = os.environ.get("TPSL_CACHE")
-    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tpsl"
 
 
 def cached(table: str, key: Mapping[str, object]) -> Path:
@@ -114,29 +104,26 @@ class Draft:
     """
 
     def __init__(self) -> None:
-        folder = _writable_cache()
-        try:
+        with _writing_to_cache() as folder:
             for draft in folder.glob(f".*{_UNFINISHED}"):
                 _remove_if_abandoned(draft)
             self.path = Path(tempfile.mkdtemp(prefix=".", suffix=_UNFINISHED, dir=folder))
-        except OSError as error:
-            raise _not_writable(folder, error) from error
         lock = os.open(self.path, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_EX)
         self.remove = weakref.finalize(self, _remove, self.path, lock)
 
 
-def _writable_cache() -> Path:
+@contextmanager
+def _writing_to_cache() -> Iterator[Path]:
+    """Give the folder of the cache; if it cannot be written, the error says how to name another one."""
     folder = cache_folder()
     try:
         make_private_folder(folder)
+        yield folder
+    except DiskFull:
+        raise
     except OSError as error:
-        raise _not_writable(folder, error) from error
-    return folder
-
-
-def _not_writable(folder: Path, error: OSError) -> DataError:
-    return DataError(f"{folder}: cannot be written ({error}); TPSL_CACHE names another folder")
+        raise DataError(f"{folder}: cannot be written ({error}); TPSL_CACHE names another folder") from error
 
 
 def _remove(draft: Path, lock: int) -> None:
@@ -158,43 +145,19 @@ def _remove_if_abandoned(draft: Path) -> None:
         os.close(descriptor)
 
 
-# ---- spill files, and what is written to them
+# ---- columns and rows on disk
 
 
-class SpillFile:
-    """An anonymous temporary file in the cache, for its owner only."""
-
-    def __init__(self) -> None:
-        folder = _writable_cache()
-        try:
-            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - it is open as long as the object lives
-        except OSError as error:
-            raise _not_writable(folder, error) from error
-
-    def write(self, content: Any) -> None:
-        """Append bytes; a full disk is an error that says how much did not fit."""
-        with naming_what_does_not_fit(cache_folder(), memoryview(content).nbytes):
-            self._file.write(content)
-
-    def allocated(self, size: int) -> mmap.mmap:
-        """Return this many bytes to be filled; on a full disk they would fail later, as a bus error."""
-        with self._file as file, naming_what_does_not_fit(cache_folder(), size):
-            os.posix_fallocate(file.fileno(), 0, size)
-            return mmap.mmap(file.fileno(), size)
-
-    def mapped(self, access: int = mmap.ACCESS_READ) -> mmap.mmap | bytes:
-        """Return what was written; with `ACCESS_COPY` it can be changed, in memory. No more can be written."""
-        with naming_what_does_not_fit(cache_folder()):
-            self._file.flush()
-        with self._file as file:
-            size = file.seek(0, os.SEEK_END)
-            return mmap.mmap(file.fileno(), size, access=access) if size else b""
+def spill_file() -> SpillFile:
+    """Return a spill file in the cache."""
+    with _writing_to_cache() as folder:
+        return SpillFile(folder)
 
 
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Column:
     """Return a column, or several of one type, to be filled."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return np.ndarray(shape, dtype, SpillFile().allocated(size)) if _is_large(size) else np.empty(shape, dtype)
+    return np.ndarray(shape, dtype, spill_file().allocated(size)) if _is_large(size) else np.empty(shape, dtype)
 
 
 def _is_large(size: int) -> bool:
@@ -208,7 +171,7 @@ class ColumnStack:
     def __init__(self, dtype: npt.DTypeLike, rows: int, path: Path | None = None) -> None:
         self._dtype, self._rows, self._path, self._count = np.dtype(dtype), rows, path, 0
         self._columns: list[Array] = []
-        self._spill = None if path is None else SpillFile()
+        self._spill = None if path is None else spill_file()
 
     def add(self, pieces: Iterable[Array]) -> None:
         """Add the next column, which comes in pieces."""
@@ -255,7 +218,7 @@ class RowStack:
         self._block[start : self._rows] = np.asarray(rows).reshape(len(rows), self._block.shape[1])
         size = self._block[: self._rows].nbytes
         if self._rows and (self._spill is not None or self._many * size > LARGE_BYTES):
-            self._spill = self._spill or SpillFile()
+            self._spill = self._spill or spill_file()
             self._spill.write(self._block[: self._rows].data)
             self._rows = 0
 
@@ -277,11 +240,11 @@ class TextStack:
     """
 
     def __init__(self) -> None:
-        self._waiting: list[Any] = []
+        self._waiting: list[ArrowArray] = []
         self._waiting_bytes = self._texts_bytes = self._count = 0
         self._spills: tuple[SpillFile, SpillFile] | None = None
 
-    def add(self, texts: Any) -> None:
+    def add(self, texts: ArrowArray) -> None:
         """Add the next texts."""
         ends, _ = _offsets_and_bytes(texts)
         self._waiting.append(texts)
@@ -289,7 +252,7 @@ class TextStack:
         if self._spills is not None or _is_large(self._waiting_bytes):
             self._write()
 
-    def finish(self) -> Any:
+    def finish(self) -> ArrowArray:
         """Return all texts."""
         if self._spills is None:
             return pa.concat_arrays(self._waiting) if self._waiting else pa.array([], pa.string())
@@ -305,7 +268,7 @@ class TextStack:
         return pa.Array.from_buffers(pa.string(), self._count, [None, pa.py_buffer(narrow), content])
 
     def _write(self) -> None:
-        self._spills = self._spills or (SpillFile(), SpillFile())
+        self._spills = self._spills or (spill_file(), spill_file())
         texts, offsets = self._spills
         for piece in self._waiting:
             ends, content = _offsets_and_bytes(piece)
@@ -316,7 +279,7 @@ class TextStack:
         self._waiting, self._waiting_bytes = [], 0
 
 
-def _offsets_and_bytes(texts: Any) -> tuple[npt.NDArray[np.int64], memoryview]:
+def _offsets_and_bytes(texts: ArrowArray) -> tuple[npt.NDArray[np.int64], memoryview]:
     """Return where each text begins, and the last one ends, and the bytes of all: of [ab, c] 0, 2, 3 and abc."""
     wide = texts.cast(pa.large_string())
     _, offsets, content = wide.buffers()
@@ -371,7 +334,7 @@ def taken(values: Column, rows: Rows) -> Column:
     return found
 
 
-def taken_texts(values: Any, rows: Rows) -> Any:
+def taken_texts(values: ArrowArray, rows: Rows) -> ArrowArray:
     """Return the texts at these rows, in this order."""
     found = TextStack()
     for part in parts(len(rows), _TEXTS_AT_ONCE):
@@ -429,16 +392,10 @@ def _filled(count: int, pieces: Iterable[Rows]) -> Rows:
     return found
 
 
-# ---- the external sort
-#
-# Blocks of a column are sorted one by one and cut at the same values, which a sample chooses. What lies between two
-# cuts is then gathered from all blocks and sorted together; what equals a cut is in its order already.
-
-_SAMPLE = 64
-"""Sampled values for each block: what lies between two cuts is of about one size."""
+# ---- the order of values
 
 
-def is_ascending(values: Any, *, strictly: bool = False) -> bool:
+def is_ascending(values: ArrowArray, *, strictly: bool = False) -> bool:
     """Say whether each value of an Arrow column is at least the one before it, or `strictly` more."""
     in_order = pc.less if strictly else pc.less_equal
     return all(
@@ -447,43 +404,26 @@ def is_ascending(values: Any, *, strictly: bool = False) -> bool:
     )
 
 
-def sorted_positions(values: Any) -> Rows:
+def sorted_positions(values: ArrowArray) -> Rows:
     """Return the positions of an Arrow column's values in ascending order, equal ones in the order that they have.
 
     Texts are ordered by their UTF-8 bytes. The positions may lie on disk; memory is that of a few parts of the column.
     """
-    by_block, found = empty(len(values), np.int64), empty(len(values), np.int64)
-    cuts, bounds, done = _cuts(values), [], 0
-    for block in parts(len(values)):
-        order = _sorted(values[block])
-        here = values[block].take(pa.array(order))
-        by_block[block] = order + block.start
-        ends = [side(here, cut, key=_plain) for cut in cuts for side in (bisect_left, bisect_right)]
-        bounds.append([block.start + end for end in (0, *ends, len(here))])
-    for number, (starts, stops) in enumerate(pairwise(np.array(bounds).T.tolist())):
-        first = done
-        for start, stop in zip(starts, stops, strict=True):
-            found[done : done + stop - start] = by_block[start:stop]
-            done += stop - start
-        if number % 2 == 0:  # between two cuts
-            piece = found[first:done]
-            piece[:] = piece[_sorted(values.take(pa.array(piece)))]
+    found, done = empty(len(values), np.int64), 0
+
+    def blocks() -> Iterator[tuple[Column, Rows]]:
+        for part in parts(len(values)):
+            yield _key(values[part]), np.arange(part.start, part.stop)
+
+    with _writing_to_cache() as folder, SortedRows(folder, blocks) as ordered:
+        for _, positions in ordered.parts():
+            found[done : done + len(positions)] = positions
+            done += len(positions)
+    release_pages(found)
     return found
 
 
-def _cuts(values: Any) -> list[Any]:
-    """Return different values, ascending, between which about as many lie as a block has."""
-    blocks = len(list(parts(len(values))))
-    sample = values.take(pa.array(np.linspace(0, len(values) - 1, blocks * _SAMPLE).astype(np.int64)))
-    ordered = sample.take(pa.array(_sorted(sample)))
-    return sorted({ordered[number * _SAMPLE].as_py() for number in range(1, blocks)})
-
-
-def _sorted(values: Any) -> npt.NDArray[np.int64]:
-    """Return the positions of a few values in ascending order; Arrow keeps equal ones in theirs."""
-    order: npt.NDArray[np.int64] = pc.array_sort_indices(values).to_numpy().view(np.int64)
-    return order
-
-
-def _plain(value: Any) -> Any:
-    return value.as_py()
+def _key(values: ArrowArray) -> Column:
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        return values.cast(pa.large_string()).view(pa.large_binary())
+    return values.to_numpy(zero_copy_only=False)

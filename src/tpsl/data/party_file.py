@@ -22,7 +22,7 @@ import pyarrow.ipc
 from tpsl.data import out_of_core
 from tpsl.data.encoder import EncoderState
 from tpsl.data.features import Features
-from tpsl.data.out_of_core import COLUMNS, RowStack, SpillFile, TextStack, empty, release_pages
+from tpsl.data.out_of_core import COLUMNS, RowStack, TextStack, empty, release_pages, spill_file
 from tpsl.data.rawtable import KINDS, Fields, InPieces, RawTable, category_fields, number_fields
 from tpsl.data.sides import Relabelling, as_text
 from tpsl.progress import Progress, no_progress
@@ -363,7 +363,7 @@ class _Spilled(_OnDisk):
     """Typed columns in a spill file: of each block one Arrow stream after the other, one for each column."""
 
     def __init__(self, names: list[str]) -> None:
-        self._spill, self._size = SpillFile(), 0
+        self._spill, self._size = spill_file(), 0
         self._places: dict[str, list[slice]] = {name: [] for name in names}
 
     def add(self, columns: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tpsl.handover.card import CARD, LABELS, Card, write_card
 from tpsl.handover.labels_file import file_digest, write_labels
+from tpsl.tables.columns import Place
 from tpsl.tables.foreign import read_foreign
 from tpsl.tables.locations import Location
 from tpsl.tables.reading import dialect_of
@@ -53,7 +54,7 @@ def ids_of_table(path: Location, column: str, most: int) -> list[str]:
     for block in read_foreign(path, [column], dialect_of(path)):
         if len(found) + block.rows > most:
             raise VaultError(f"{path}: lists more records than the {most:,} of the vault")
-        found += ids_as_text(block.columns[column], first_row=block.first - block.before, source=block.file).to_list()
+        found += ids_as_text(block.columns[column], place=Place.of(block, column)).to_list()
     return found
 
 

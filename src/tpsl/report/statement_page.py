@@ -59,6 +59,8 @@ def _facts(content: dict[str, Any]) -> Iterable[tuple[str, str]]:
     yield "Digest of their ids", _code(content["ids_digest"])
     yield "Largest total of any record", escape(spent_text(content["epsilon_per_record"], content["delta_per_record"]))
     yield "Largest total of any unit", escape(per_unit)
+    if content["apart"]:
+        yield "A second vault", f"Its labels are nobody’s in the first: {escape(content['apart'])}"
     yield "Private", "yes" if content["private"] else "<strong>no</strong>"
     yield "Ledger", f"{content['ledger_entries']:,} entries"
     yield "Its newest hash", _code(content["ledger_head"])

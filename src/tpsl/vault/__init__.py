@@ -5,25 +5,22 @@ and all that crosses the border know no other. The two things that look at true 
 records and the local head, do so when no peer can see how long they take (`tpsl.training.after_training`).
 """
 
-from tpsl.vault.adding import Added
 from tpsl.vault.agreement import Overlap
 from tpsl.vault.cost import Spent
 from tpsl.vault.errors import VaultBusy, VaultError, VaultFull
-from tpsl.vault.incoming import Incoming
+from tpsl.vault.ingest import Added, LabelTable
 from tpsl.vault.ledger import Entry, Ledger
 from tpsl.vault.noisy import NoisyLabels, NoisyStatistic
 from tpsl.vault.place import the_vault
 from tpsl.vault.planned import StatisticPlan
 from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
-from tpsl.vault.tables import LabelTable
 from tpsl.vault.vault import Vault
 
 __all__ = [
     "NO_LIMITS",
     "Added",
     "Entry",
-    "Incoming",
     "LabelTable",
     "Ledger",
     "NoisyLabels",

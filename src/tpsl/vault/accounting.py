@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, Self
 
@@ -26,14 +26,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.mechanisms import compose
+from tpsl.spill import RowParts
 from tpsl.vault import agreement, coverage, ledger
 from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, has_units, ids_between, read_blocks
 from tpsl.vault.cost import Spent, total
-from tpsl.vault.coverage import History, PositionSet
+from tpsl.vault.coverage import History, Mask, PositionSet
 from tpsl.vault.id_index import find_positions
 from tpsl.vault.ledger import Entry, Ledger, Series
 from tpsl.vault.planned import Charge
-from tpsl.vault.spill_file import TextParts
 from tpsl.vault.store import Store
 from tpsl.vault.texts import HashKey, Texts
 
@@ -57,12 +57,16 @@ class Histories:
         self._entries = dict[int, Entry]()
         self._others = [(other, *_by_position(other)) for other in others]
 
-    def of_chunk(self, chunk: int) -> npt.NDArray[np.uint32]:
-        """The number of the history of each record of a chunk."""
+    def of_chunk(self, chunk: int, mask: Mask | None = None) -> npt.NDArray[np.uint32]:
+        """The number of the history of each record of a chunk, or of those that a mask chooses, in order."""
         records = max(0, min(CHUNK, count_records(self._store) - chunk * CHUNK))
         index, found = coverage.chunk_histories(self._store, chunk)
+        chosen = slice(records) if mask is None else np.flatnonzero(mask[:records])
+        # Only histories that occur are numbered: with [0, 5, 5] they are 0 and 5, and the records' [0, 1, 1].
+        occurring, index = coverage.numbered(index[chosen], len(found))
         ids = ids_between(self._store, chunk * CHUNK, chunk * CHUNK + records) if self._others else None
-        return self._numbered(index[:records], found, ids)
+        ids = ids if ids is None or mask is None else ids.take(mask[:records])
+        return self._numbered(index, [found[number] for number in occurring.tolist()], ids)
 
     def _numbered(self, index: _Numbers, found: list[History], ids: Texts | None) -> npt.NDArray[np.uint32]:
         """Number the histories of records with these ids, with the releases of the other labels."""
@@ -85,9 +89,7 @@ class Histories:
             counts.update(self._numbered(np.zeros(len(new), np.int64), [()], new).tolist())
         chunks = range(chunk_count(count_records(self._store))) if wanted is None else wanted.chunks()
         for chunk in chunks:
-            index = self.of_chunk(chunk)
-            chosen = index if wanted is None else index[wanted.mask(chunk)[: len(index)]]
-            counts.update(_counted(chosen))
+            counts.update(_counted(self.of_chunk(chunk, None if wanted is None else wanted.mask(chunk))))
         releases = self.releases()
         return [(releases[number], counts[number]) for number in sorted(counts)]
 
@@ -102,11 +104,11 @@ class Histories:
         """The wanted records that a series of this label does not cover, and how many of them have which others."""
         missing, elsewhere = PositionSet(), Counter[tuple[str, ...]]()
         for chunk, mask in wanted.masks():
-            index, releases = self.of_chunk(chunk), self.releases()
-            is_own = np.array([self._has(history, series) for history in releases])
-            mask[: len(index)] &= ~is_own[index]
+            index, releases = self.of_chunk(chunk, mask), self.releases()
+            is_own = np.array([self._has(history, series) for history in releases])[index]
+            mask[np.flatnonzero(mask)[is_own]] = False
             missing.put(chunk, mask)
-            for number, count in _counted(index[mask[: len(index)]]).items():
+            for number, count in _counted(index[~is_own]).items():
                 if number:
                     elsewhere[tuple(entry.description for entry in releases[number])] += count
         return missing, elsewhere
@@ -192,14 +194,15 @@ class Account:
             unit = self._largest_unit() if any(entry.details.get("units_digest") for entry in own) else None
         merged: dict[tuple[Series, ...], tuple[Releases, int]] = {}
         for history, count in self.histories.counted():
-            if history:  # records of several releases in one series appear together
+            if history or self._elsewhere.epsilon:  # records of several releases in one series appear together
                 series = tuple(sorted((entry.series for entry in history), key=repr))
                 first, before = merged.get(series, (history, 0))
                 merged[series] = (first, before + count)
         spent = [spent_under(history, count).plus(self._elsewhere) for history, count in merged.values()]
         spent.sort(key=lambda part: (-part.epsilon, -part.delta, part.released_under))
-        label = agreement.label_numbered(store)
-        return Ledger(label.number, label.name, label.classes, records, entries, tuple(spent), unit, self._all_labels())
+        label, same = agreement.label_numbered(store), tuple(other.number for other in agreement.same_as(store))
+        found = Ledger(label.number, label.name, label.classes, records, entries, tuple(spent), unit, same)
+        return replace(found, all_labels=self._all_labels())
 
     def _all_labels(self) -> Spent | None:
         """The most that any record of the label has spent over all labels of the vault; None if there is no other."""
@@ -222,18 +225,14 @@ class Account:
         """
         kinds: set[UnitKind] = set()
         key, parts = HashKey.random(), -(-count_records(self._store) // _RECORDS_AT_ONCE)
-        with TextParts(self._store.folder, parts) as whom:
+        with RowParts(self._store.folder, parts) as whom:
             for chunk, block in enumerate(read_blocks(self._store)):
                 history_of = self.histories.of_chunk(chunk).astype(np.int64)
                 given = Texts.empty(len(block)) if block.units is None else block.units
-                part_of = (given.hashes(key) % np.uint64(parts)).astype(np.uint16)
-                rows = np.argsort(part_of, kind="stable")
-                units, ends = given.take(rows), np.cumsum(np.bincount(part_of, minlength=parts)).tolist()
-                for part, (start, end) in enumerate(pairwise([0, *ends])):
-                    whom.write(part, units.part(start, end), history_of[rows[start:end]])
+                whom.write(given.hashes(key) % np.uint64(parts), given.terminated, history_of)
             releases = self.histories.releases()
-            for units, history_of in whom.read():
-                unit_of, count = units.numbered()
+            for units, history_of in whom.parts():
+                unit_of, count = Texts(units).numbered()
                 counted = UnitRows.counted(unit_of, history_of, len(releases))
                 kinds |= counted.kinds(np.zeros(count, np.int64)).get(0, set())
         return largest_unit(kinds, releases).plus(self._elsewhere)

@@ -11,6 +11,7 @@ from typing import Any, LiteralString, Self
 import numpy as np
 import numpy.typing as npt
 
+from tpsl.spill import SortedRows
 from tpsl.vault.errors import VaultError
 from tpsl.vault.store import Store
 from tpsl.vault.texts import Texts
@@ -142,12 +143,15 @@ def id_at(store: Store, position: int) -> str:
     return _ids(store, position // CHUNK)[position % CHUNK]
 
 
-def have_ids(store: Store, positions: Positions, ids: Texts) -> npt.NDArray[np.bool_]:
-    """For each of these positions, whether the record there has this id."""
-    same = np.zeros(len(positions), np.bool_)
-    for chunk, rows in by_chunk(positions):
-        same[rows] = _ids(store, chunk).take(positions[rows] % CHUNK).equal(ids.take(rows))
-    return same
+def ids_in_order(store: Store) -> SortedRows:
+    """All ids in the order of their text, as `Texts.terminated` has them, and their positions; they are read now."""
+
+    def by_chunk() -> Iterator[tuple[Any, Positions]]:
+        for chunk in range(chunk_count(count_records(store))):
+            ids = _ids(store, chunk)
+            yield ids.terminated, chunk * CHUNK + np.arange(len(ids))
+
+    return SortedRows(store.folder, by_chunk)
 
 
 def labels_at(store: Store, positions: Positions) -> npt.NDArray[np.int64]:

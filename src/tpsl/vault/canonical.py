@@ -1,11 +1,13 @@
 """One spelling for every record id, unit and label, whatever type they arrive in.
 
-An id is text: the integer 123 and the text "123" of a CSV file are the same record, "007" and "7" are not. A label is
-an integer 0..k-1; texts and floats that spell one are read, everything else is an error that names row and value.
+`tpsl.tables.columns` says what a value means, as for training; here columns of Python, NumPy and pandas become columns
+of Arrow first. An id is text: the integer 123 and the text "123" of a CSV file are the same record, "007" and "7" are
+not. What cannot be read is a `VaultError` that names source, row and value.
 """
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,52 +15,65 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.tables.columns import MOST_ID_BYTES, is_text
-from tpsl.tables.spelling import TRUTH, label_text
+from tpsl.tables import DataError
+from tpsl.tables.columns import Place, class_numbers, first_true, record_ids
 from tpsl.vault.errors import VaultError
 from tpsl.vault.texts import Texts
 
+INPUT = "the input"
+_ROWS = 1 << 16
 
-def ids_as_text(ids: Any, *, what: str = "id", first_row: int = 1, source: str = "the input") -> Texts:
-    """The canonical texts of `ids` (array, list, pandas or Arrow column), in order.
 
-    Raises `VaultError` for a missing, empty or long id, naming `source` and the row (counted from `first_row`), and for
-    types that have no unambiguous spelling (floats, booleans, bytes).
-    """
-    column = _arrow(ids)
-    if isinstance(column, list):
-        spelled = [_one_text(value, what, first_row + i, source) for i, value in enumerate(column)]
-        _check_texts(spelled, what, first_row, source)
-        return _short(Texts.of(spelled), what, first_row, source)
-    if not (pa.types.is_integer(column.type) or is_text(column.type) or pa.types.is_null(column.type)):
-        raise VaultError(f"{source}: the {what} column has type {column.type}; a text or integer type is needed")
-    if column.null_count:
-        row = first_row + pc.index(pc.is_null(column), True).as_py()
-        raise VaultError(f"{source}, row {row}: the {what} is missing")
+@contextmanager
+def as_vault_error() -> Iterator[None]:
+    """Raise what is wrong with data as a `VaultError`."""
     try:
-        column.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise VaultError(f"{source}: the {what} column is not valid Unicode") from error
-    texts = Texts.of(column)
-    if not texts.are_sound():
-        _check_texts(column.to_pylist(), what, first_row, source)
-    return _short(texts, what, first_row, source)
+        yield
+    except DataError as error:
+        raise VaultError(str(error)) from error
 
 
-def _short(texts: Texts, what: str, first_row: int, source: str) -> Texts:
-    """Return the texts; one of more than `MOST_ID_BYTES` is a `VaultError`."""
-    if len(texts) and texts.lengths()[1] > MOST_ID_BYTES:
-        lengths = (len(text.encode()) for text in texts.to_list())
-        row = next(row for row, length in enumerate(lengths, first_row) if length > MOST_ID_BYTES)
-        raise VaultError(f"{source}, row {row}: the {what} has more than {MOST_ID_BYTES:,} bytes")
-    return texts
+def ids_as_text(ids: Any, *, what: str = "id", place: Place | None = None) -> Texts:
+    """The canonical texts of ids or units (array, list, pandas or Arrow column), in order.
+
+    Raises a `VaultError` for a missing, empty or long one, one that has a zero character or is no valid Unicode, and
+    for types that have no unambiguous spelling (floats, booleans, bytes).
+    """
+    place = place or Place(INPUT, what)
+    with as_vault_error():
+        column = _arrow(ids)
+        if isinstance(column, list):
+            column = _spelled(column, what, place)
+        texts = record_ids(column, place, what)
+        try:
+            texts.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise place.wrong_type(column.type, "and is not valid Unicode") from error
+        found = Texts.of(texts)
+        if not found.are_sound():
+            # The zero character separates ids in the ledger's digests, so it may not occur inside one.
+            at = first_true(pc.match_substring(texts, "\0"))
+            raise place.fault(at, f"the {what} {texts[at].as_py()!r} contains a zero character")
+        return found
+
+
+def labels_as_integers(labels: Any, class_values: tuple[str, ...], *, place: Place | None = None) -> npt.NDArray[Any]:
+    """The class of each label, its position in `class_values` (`tpsl.tables.columns.class_numbers`)."""
+    column = _arrow(labels)
+    if isinstance(column, list):
+        column = pa.array([None if value is None else str(value) for value in column], pa.string())
+    with as_vault_error():
+        return class_numbers(column, place or Place(INPUT, "label"), class_values)
+
+
+@lru_cache(4)
+def names_of_classes(classes: int) -> tuple[str, ...]:
+    """The class values where nobody has named any: 0 .. classes - 1."""
+    return tuple(map(str, range(classes)))
 
 
 class GivenIds:
-    """Ids or units as they were given (array, list, pandas or Arrow column), which become texts when they are needed.
-
-    All are checked by `part`; `take` is for those that were.
-    """
+    """Ids or units as they were given (array, list, pandas or Arrow column), which become texts part by part."""
 
     def __init__(self, ids: Any, what: str = "id", source: str = "the ids asked for") -> None:
         self._ids, self._what, self._source = ids, what, source
@@ -68,71 +83,31 @@ class GivenIds:
 
     def part(self, start: int, stop: int) -> Texts:
         """Those from one row to before another."""
-        return ids_as_text(self._ids[start:stop], what=self._what, first_row=start + 1, source=self._source)
+        place = Place(self._source, self._what, start + 1)
+        return ids_as_text(self._ids[start:stop], what=self._what, place=place)
 
-    def take(self, rows: npt.NDArray[Any]) -> Texts:
-        """Those of these rows, in that order."""
-        ids = self._ids
-        if isinstance(ids, (pa.Array, pa.ChunkedArray)):
-            return ids_as_text(ids.take(pa.array(rows)))
-        if isinstance(ids, np.ndarray):
-            return ids_as_text(ids[rows])
-        return ids_as_text([ids[row] for row in rows.tolist()] if not hasattr(ids, "iloc") else ids.iloc[rows])
-
-
-def labels_as_integers(
-    labels: Any, classes: int, *, first_row: int = 1, source: str = "the input"
-) -> npt.NDArray[np.int64]:
-    """The labels as integers 0..classes-1, or a `VaultError` that names `source`, the row and the value.
-
-    Integers, booleans, floats with an integral value and texts that spell one of these ("1", "1.0", "true") are read.
-    """
-    column = _arrow(labels)
-    if isinstance(column, list):
-        column = pa.array([None if v is None else str(v) for v in column], pa.string())
-    if column.null_count:
-        row = first_row + pc.index(pc.is_null(column), True).as_py()
-        raise VaultError(f"{source}, row {row}: the label is missing")
-    if is_text(column.type):
-        encoded = pc.dictionary_encode(column)
-        spelled = np.array([_spelled_label(text) for text in encoded.dictionary.to_pylist()] or [0.0], np.float64)
-        values = spelled[encoded.indices.to_numpy(zero_copy_only=False)]
-    elif pa.types.is_boolean(column.type) or pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        values = column.to_numpy(zero_copy_only=False)
-    else:
-        raise VaultError(f"{source}: the label column has type {column.type}; integers 0..{classes - 1} are needed")
-    if values.dtype == np.bool_:
-        values = values.astype(np.int64)
-    bad = ~((values >= 0) & (values < classes) & (values == np.floor(values)))
-    if bad.any():
-        at = int(bad.argmax())
-        allowed = "0 or 1" if classes == 2 else f"one of 0..{classes - 1}"
-        raise VaultError(
-            f"{source}, row {first_row + at}: the label {column[at].as_py()!r} cannot be read; it must be {allowed}"
-        )
-    return np.asarray(values, np.int64)
+    def where(self, mask: npt.NDArray[np.bool_]) -> Texts:
+        """Those that a mask chooses."""
+        starts = range(0, len(self), _ROWS)
+        return Texts.joined(self.part(start, start + _ROWS).take(mask[start : start + _ROWS]) for start in starts)
 
 
 def _arrow(values: Any) -> Any:
     """`values` as one Arrow array, or as a list where its elements have no common type."""
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    if not isinstance(values, pa.Array):
-        if isinstance(values, str):
-            raise VaultError(f"a column of values is needed, not the single text {values!r}")
-        if isinstance(values, np.ndarray) and values.ndim != 1:
-            raise VaultError(f"a one-dimensional column is needed, not an array of shape {values.shape}")
-        if isinstance(values, np.ndarray) and values.dtype.kind == "U" and _has_zero_inside(values):
-            return values.tolist()
+    if isinstance(values, str):
+        raise VaultError(f"a column of values is needed, not the single text {values!r}")
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise VaultError(f"a one-dimensional column is needed, not an array of shape {values.shape}")
+    if isinstance(values, np.ndarray) and values.dtype.kind == "U" and _has_zero_inside(values):
+        return values.tolist()
+    if not isinstance(values, (pa.Array, pa.ChunkedArray)):
         try:
             values = pa.array(values, from_pandas=True)
         except (pa.ArrowException, TypeError, OverflowError, UnicodeError):
             return list(values)
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    return values
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    return values.cast(pa.string()) if pa.types.is_null(values.type) else values
 
 
 def _has_zero_inside(texts: npt.NDArray[np.str_]) -> bool:
@@ -143,33 +118,17 @@ def _has_zero_inside(texts: npt.NDArray[np.str_]) -> bool:
     return bool(((characters[:, :-1] == 0) & (characters[:, 1:] != 0)).any())
 
 
-def _one_text(value: Any, what: str, row: int, source: str) -> str:
-    if value is None:
-        raise VaultError(f"{source}, row {row}: the {what} is missing")
-    if isinstance(value, str):
-        return value
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        return str(int(value))
-    raise VaultError(f"{source}, row {row}: the {what} {value!r} is neither a text nor an integer")
+def _spelled(values: list[Any], what: str, place: Place) -> Any:
+    """Texts and integers of one column, as text."""
+    for at, value in enumerate(values):
+        if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+            values[at] = str(int(value))
+        elif not (value is None or isinstance(value, str)):
+            raise place.fault(at, f"the {what} {value!r} is neither a text nor an integer")
+        elif value is not None and not _is_unicode(value):
+            raise place.fault(at, f"the {what} {value!r} is not valid Unicode")
+    return pa.array(values, pa.string())
 
 
-def _check_texts(texts: Sequence[str], what: str, first_row: int, source: str) -> None:
-    if "" in texts:
-        raise VaultError(f"{source}, row {first_row + texts.index('')}: the {what} is empty")
-    joined = "".join(texts)
-    if "\0" not in joined and joined.isascii():
-        return
-    for row, text in enumerate(texts, first_row):
-        # The zero character separates ids in the ledger's digests, so it may not occur inside one.
-        if "\0" in text:
-            raise VaultError(f"{source}, row {row}: the {what} {text!r} contains a zero character")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise VaultError(f"{source}, row {row}: the {what} {text!r} is not valid Unicode") from None
-
-
-def _spelled_label(text: str) -> float:
-    """Return the number that a label is, NaN if it is none: as training reads it (`tpsl.tables.spelling`)."""
-    label = label_text(text) or ""
-    return TRUTH.get(label.lower(), float(label) if re.fullmatch(r"-?[0-9]+", label) else float("nan"))
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)

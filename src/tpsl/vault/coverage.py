@@ -1,12 +1,16 @@
-"""Which records a release covers, and the outcomes it gave them, chunk by chunk.
+"""Which records releases cover, and the outcomes they gave them, chunk by chunk.
 
-A release writes one row for each chunk of 65,536 positions that it touches: a compressed bitmap of the positions it
-covers, and the outcomes of these positions in order, draw after draw. Rows are never rewritten. The records' history
-follows from the bitmaps: `histories` says for each record under which releases it went out.
+A row holds all releases of one series in a chunk of 65,536 positions: the ledger entries of these releases, for each
+position which of them covers it, and the outcomes of the covered positions in order, draw after draw. A statistic is a
+series without outcomes. A release adds to the row of its series, so its cost does not depend on how many came before,
+and what was released stays as it is: the ledger has the digest of the outcomes of each entry.
 """
 
+import json
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -18,74 +22,201 @@ from tpsl.vault.errors import VaultError
 from tpsl.vault.store import Store
 
 Mask = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.intp]
+"""Positions within a chunk."""
 History = tuple[int, ...]
 """The sequence numbers of the releases that a record was part of, ascending."""
 
+# Rows only ever grow; the triggers stop a careless statement from doing anything else.
+SCHEMA = """
+CREATE TABLE outcomes (
+    label INTEGER NOT NULL, chunk INTEGER NOT NULL, series INTEGER NOT NULL, records INTEGER NOT NULL,
+    entries BLOB NOT NULL, covered BLOB NOT NULL, outcomes BLOB NOT NULL, UNIQUE (label, chunk, series)
+);
+CREATE TRIGGER outcomes_stay BEFORE DELETE ON outcomes BEGIN SELECT RAISE(ABORT, 'releases are never deleted'); END;
+CREATE TRIGGER outcomes_fixed BEFORE UPDATE ON outcomes
+    WHEN (NEW.label, NEW.chunk, NEW.series) <> (OLD.label, OLD.chunk, OLD.series) OR NEW.records <= OLD.records
+        OR substr(NEW.entries, 1, length(OLD.entries)) <> OLD.entries
+    BEGIN SELECT RAISE(ABORT, 'releases never change'); END;
+"""
 
-def pack(mask: Mask) -> bytes:
-    """A mask over one chunk as a compressed bitmap."""
-    return zlib.compress(np.packbits(mask).tobytes(), 1)
+_MOST_COUNTED = 1 << 22
 
 
-def unpack(bitmap: bytes) -> Mask:
-    """The mask over one chunk that `pack` packed."""
-    try:
-        bits = np.frombuffer(zlib.decompress(bitmap), np.uint8)
-    except zlib.error as error:
-        raise VaultError("a coverage bitmap is damaged; run verify on the vault") from error
-    if bits.size != CHUNK // 8:
-        raise VaultError("a coverage bitmap has the wrong length; run verify on the vault")
-    return np.unpackbits(bits).view(np.bool_)
+@dataclass(frozen=True)
+class Covered:
+    """The releases of one series in a chunk."""
+
+    series: int
+    """The first ledger entry of the series in this chunk."""
+    records: int
+    """How many positions they cover."""
+    entries: npt.NDArray[np.uint32]
+    """The ledger entries of the releases, oldest first."""
+    packed: bytes
+    outcomes: bytes = b""
+
+    @cached_property
+    def release_of(self) -> npt.NDArray[np.unsignedinteger[Any]]:
+        """For each position of the chunk the number of its release in `entries`, from 1; 0: none covers it.
+
+        For example, with the entries 3 and 7, [1, 1, 0, 2, 0, …] says that entry 3 covers the positions 0 and 1, and
+        entry 7 position 3.
+        """
+        try:
+            found = np.frombuffer(zlib.decompress(self.packed), _type_for(len(self.entries)))
+        except (zlib.error, ValueError, TypeError) as error:
+            raise VaultError("what a release covers is damaged; run verify on the vault") from error
+        if len(found) != CHUNK or int(found.max()) > len(self.entries) or np.count_nonzero(found) != self.records:
+            raise VaultError("what a release covers has the wrong length; run verify on the vault")
+        return found
+
+    def columns(self, places: Places) -> Places:
+        """Where the outcomes of these places stand among those of the row; -1: nowhere."""
+        return places if self.records == CHUNK else self._column_of[places]
+
+    @cached_property
+    def _column_of(self) -> Places:
+        """For each position of the chunk: where [1, 1, 0, 2, …] covers the positions, it is [0, 1, -1, 2, …]."""
+        is_covered = self.release_of > 0
+        return np.where(is_covered, np.cumsum(is_covered) - 1, -1)
+
+    def releases(self) -> Iterator[tuple[int, Places]]:
+        """(ledger entry, its places in this chunk, ascending) for each release."""
+        order = np.argsort(self.release_of, kind="stable")  # those without a release first
+        ends = np.cumsum(np.bincount(self.release_of, minlength=len(self.entries) + 1))
+        for entry, start, end in zip(self.entries.tolist(), ends[:-1], ends[1:], strict=True):
+            yield entry, order[start:end]
+
+    def decoded(self, mechanism: Mechanism, draws: int) -> npt.NDArray[Any]:
+        """The outcomes as an array [draws, records, *outcome_shape]."""
+        return self._decoded(mechanism.outcome_dtype, (draws, self.records, *mechanism.outcome_shape))
+
+    def _decoded(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        if len(self.outcomes) != int(np.prod(shape)) * dtype.itemsize:
+            raise VaultError("the outcomes of a release have the wrong length; run verify on the vault")
+        return np.frombuffer(self.outcomes, dtype.newbyteorder("<")).reshape(shape)
+
+    def joined(self, mask: Mask, outcomes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The outcomes of the row and those [draws, positions, …] of positions that it does not cover yet, in order."""
+        is_new = mask[mask | (self.release_of > 0)]  # for each position that is covered then
+        joined = np.empty((len(outcomes), len(is_new), *outcomes.shape[2:]), outcomes.dtype)
+        joined[:, is_new] = outcomes
+        joined[:, ~is_new] = self._decoded(outcomes.dtype, (len(outcomes), self.records, *outcomes.shape[2:]))
+        return joined
 
 
-def decode_outcomes(blob: bytes, mechanism: Mechanism, draws: int, records: int) -> npt.NDArray[Any]:
-    """The outcomes of one row as an array [draws, records, *outcome_shape]."""
-    dtype = mechanism.outcome_dtype.newbyteorder("<")
-    shape = (draws, records, *mechanism.outcome_shape)
-    if len(blob) != int(np.prod(shape)) * dtype.itemsize:
-        raise VaultError("the outcomes of a release have the wrong length; run verify on the vault")
-    return np.frombuffer(blob, dtype).reshape(shape)
+def _type_for(entries: int) -> np.dtype[Any]:
+    """The type of the numbers 0 .. entries."""
+    return np.min_scalar_type(entries).newbyteorder("<")
 
 
 def encode_outcomes(outcomes: npt.NDArray[Any]) -> bytes:
-    """The bytes that `decode_outcomes` reads."""
+    """Outcomes [draws, records, …] as they are stored, and as the digest of a ledger entry runs over them."""
     return outcomes.astype(outcomes.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-def masks(store: Store, chunk: int) -> list[tuple[int, Mask]]:
-    """(sequence number of the release, positions covered) for each release that touches this chunk, oldest first."""
-    rows = store.execute(
-        "SELECT entry, covered FROM outcomes WHERE label = ? AND chunk = ? ORDER BY entry", (store.label, chunk)
+_COLUMNS = "SELECT series, records, entries, covered, outcomes FROM outcomes WHERE label = ? AND chunk = ?"
+
+
+def read_chunk(store: Store, chunk: int, *, outcomes: bool = False) -> list[Covered]:
+    """What is released in a chunk, a row for each series, oldest first; with the outcomes if they are asked for."""
+    columns = _COLUMNS if outcomes else _COLUMNS.replace(", outcomes", ", x''", 1)
+    return [_row(*row) for row in store.execute(columns + " ORDER BY series", (store.label, chunk))]
+
+
+def read_row(store: Store, chunk: int, series: Iterable[int]) -> Covered | None:
+    """The row of a chunk that has one of these numbers as its series, with its outcomes; None: there is none."""
+    query = _COLUMNS + " AND series IN (SELECT value FROM json_each(?))"  # noqa: S608
+    row = store.execute(query, (store.label, chunk, json.dumps(list(series)))).fetchone()
+    return None if row is None else _row(*row)
+
+
+def _row(series: int, records: int, entries: bytes, packed: bytes, outcomes: bytes) -> Covered:
+    try:
+        return Covered(series, records, np.frombuffer(entries, "<u4"), packed, outcomes)
+    except (ValueError, TypeError) as error:
+        raise VaultError("what a release covers is damaged; run verify on the vault") from error
+
+
+def add_release(
+    store: Store, chunk: int, row: Covered | None, entry: int, mask: Mask, outcomes: npt.NDArray[Any] | None = None
+) -> None:
+    """Store that a release covers these positions of a chunk, with these outcomes [draws, positions, …].
+
+    `row` is that of its series in the chunk, with its outcomes; None: there is none yet.
+    """
+    before = np.zeros(CHUNK, np.uint8) if row is None else row.release_of
+    if (before[mask] > 0).any():
+        raise VaultError("a record is released already in this series; run verify on the vault")
+    entries = np.array([*([] if row is None else row.entries.tolist()), entry], "<u4")
+    after = before.astype(_type_for(len(entries)))
+    after[mask] = len(entries)
+    if outcomes is not None and row is not None:
+        outcomes = row.joined(mask, outcomes)
+    store.execute(
+        "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (label, chunk, series) DO UPDATE SET"
+        " records = excluded.records, entries = excluded.entries, covered = excluded.covered,"
+        " outcomes = excluded.outcomes",
+        (
+            store.label,
+            chunk,
+            entry if row is None else row.series,
+            int(np.count_nonzero(after)),
+            entries.tobytes(),
+            zlib.compress(after.tobytes(), 1),
+            b"" if outcomes is None else encode_outcomes(outcomes),
+        ),
     )
-    return [(entry, unpack(covered)) for entry, covered in rows]
 
 
-def histories(covers: Iterable[tuple[int, Mask]]) -> tuple[npt.NDArray[np.intp], list[History]]:
+def chunk_histories(store: Store, chunk: int) -> tuple[npt.NDArray[np.intp], list[History]]:
     """For each position of a chunk, the index of its history in the list that is returned too.
 
     Records share few histories (mostly one), so exact sums can be made for each history instead of for each record.
     """
-    index = np.zeros(CHUNK, np.intp)
-    found: list[History] = [()]
-    for entry, mask in covers:
-        for old in np.flatnonzero(np.bincount(index[mask], minlength=len(found))):
-            index[mask & (index == old)] = len(found)
-            found.append((*found[old], entry))
-    return index, found
+    return histories((row.entries.tolist(), row.release_of) for row in read_chunk(store, chunk))
 
 
-def chunk_histories(store: Store, chunk: int) -> tuple[npt.NDArray[np.intp], list[History]]:
-    """For each position of a chunk, the index of its history in the list that is returned too."""
-    return histories(masks(store, chunk))
+def histories(
+    rows: Iterable[tuple[list[int], npt.NDArray[Any]]],
+) -> tuple[npt.NDArray[np.intp], list[History]]:
+    """The same of rows (entries, for each position the number of its entry from 1, or 0)."""
+    index, found = np.zeros(CHUNK, np.intp), list[History]([()])
+    for entries, release_of in rows:
+        # A history and a release make one number: with 3 entries, history 2 and the first of them are 2 · 4 + 1.
+        width = len(entries) + 1
+        numbers, index = numbered(index * width + release_of, len(found) * width)
+        found = [
+            (*found[number // width], *entries[number % width - 1 : number % width]) for number in numbers.tolist()
+        ]
+    return index, [tuple(sorted(history)) for history in found]
 
 
-def covered_by(covers: Iterable[tuple[int, Mask]], entries: Collection[int] | None = None) -> Mask:
-    """The positions of a chunk that one of these releases covers; None: any release."""
+def numbered(values: npt.NDArray[np.intp], below: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """The different values, ascending, and for each value which of them it is."""
+    if below > _MOST_COUNTED:
+        return np.unique(values, return_inverse=True)
+    different = np.flatnonzero(np.bincount(values, minlength=below))
+    number_of = np.zeros(below, np.intp)
+    number_of[different] = np.arange(len(different))
+    return different, number_of[values]
+
+
+def is_covered(rows: Iterable[Covered]) -> Mask:
+    """The positions of a chunk that any of these rows covers."""
     covered = np.zeros(CHUNK, np.bool_)
-    for entry, mask in covers:
-        if entries is None or entry in entries:
-            covered |= mask
+    for row in rows:
+        covered |= row.release_of > 0
     return covered
+
+
+def count_covered(store: Store, positions: Positions) -> int:
+    """How many of the records at these positions have a release of any kind."""
+    count = 0
+    for chunk, rows in by_chunk(positions):
+        count += int(is_covered(read_chunk(store, chunk))[positions[rows] % CHUNK].sum())
+    return count
 
 
 class PositionSet:
@@ -115,7 +246,9 @@ class PositionSet:
 
     def mask(self, chunk: int) -> Mask:
         """The positions of a chunk that are in the set."""
-        return unpack(self._packed[chunk]) if chunk in self._packed else np.zeros(CHUNK, np.bool_)
+        if chunk not in self._packed:
+            return np.zeros(CHUNK, np.bool_)
+        return np.unpackbits(np.frombuffer(zlib.decompress(self._packed[chunk]), np.uint8)).view(np.bool_)
 
     def positions(self) -> Positions:
         """All positions, ascending."""
@@ -124,7 +257,9 @@ class PositionSet:
 
     def put(self, chunk: int, mask: Mask) -> None:
         """Have these positions of a chunk in the set, and no others of it."""
-        self._packed[chunk] = pack(mask)
+        self._packed.pop(chunk, None)
+        if mask.any():
+            self._packed[chunk] = zlib.compress(np.packbits(mask).tobytes(), 1)
 
     def add(self, positions: Positions) -> None:
         """Put positions into the set."""
@@ -141,11 +276,3 @@ class PositionSet:
             again[rows] = self.mask(chunk)[places]
             again[np.delete(rows, np.unique(places, return_index=True)[1])] = True
         return again
-
-
-def count_covered(store: Store, positions: npt.NDArray[np.int64]) -> int:
-    """How many of the records at these positions have a release of any kind."""
-    count = 0
-    for chunk, rows in by_chunk(positions):
-        count += int(covered_by(masks(store, chunk))[positions[rows] % CHUNK].sum())
-    return count

@@ -1,9 +1,12 @@
 """Where each id is: a hash table of positions that is kept in the database, and rebuilt when it gets too full.
 
-The highest bits of an id's hash are the number of its bucket; a row of the database holds a bucket. An entry is the 28
-bits of the hash that follow, and the position, in one sorted column of 64-bit words. Hashes only propose: what is found
-was compared byte by byte with the id in the block. The vault's own random key decides which ids share a bucket, so
-nobody who chooses ids can fill one with them.
+An id is known by 128 bits: two independent hashes of 64 bits under the vault's own random key. The highest bits are the
+number of its bucket, a row of the database; an entry of 16 bytes holds the 92 bits that follow, and the position.
+
+Equal bits are taken for equal ids, and no id is compared. Two different ids, whoever chose them without the key, agree
+in k bits with probability 2^-k (`HashKey`). A bucket has at most 1,024 entries on average, so with n records an entry
+and its bucket have at least 82 + log2(n) bits. Of 10^9 records and 10^9 ids that are asked for, any two of the 2^60.4
+pairs that could be confused are with probability below 2^-51.
 """
 
 from __future__ import annotations
@@ -11,14 +14,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.vault.blocks import POSITION_BITS, Positions, count_records, have_ids, id_at, ids_between, read_blocks
+from tpsl.spill import RowParts, by_high_bits
+from tpsl.vault.blocks import POSITION_BITS, Positions, count_records, ids_between, read_blocks
 from tpsl.vault.errors import VaultError
-from tpsl.vault.pairs import Pairs
 from tpsl.vault.store import Store
 from tpsl.vault.texts import Hashes, HashKey, Texts, mixed
 
@@ -32,23 +35,25 @@ CREATE TABLE id_key (key BLOB NOT NULL);
 INSERT INTO id_key VALUES (randomblob(16));
 """
 
-_WHEN_BUILT, _AT_MOST = 1024, 4096
+_WHEN_BUILT, _AT_MOST = 256, 1024
 """Entries in a bucket on average: no more when the index is built, and when it is built again."""
-_BUCKETS_AT_ONCE = 1 << 11
+_BUCKETS_AT_ONCE = 1 << 12
 _IDS_AT_ONCE = 1 << 18
+_PARTS = 256
 _POSITION_BITS_AT_LEAST = 24
-"""Then a part of `Pairs` has no fewer positions than a block, which would be read again for the next part."""
-_SHIFT = np.uint64(POSITION_BITS)
+"""Then none of the parts, by position, has fewer positions than a block, which would be read again for the next one."""
 _LOW = np.uint64((1 << POSITION_BITS) - 1)
 _HIGH = ~_LOW
 
+Keys = tuple[HashKey, HashKey]
 
-def key_of(store: Store) -> HashKey:
-    """The key of the hashes that the index is made of; as secret as the vault."""
+
+def keys_of(store: Store) -> Keys:
+    """The keys of the two hashes of an id, for all labels of the vault; as secret as the vault."""
     row = store.execute("SELECT key FROM id_key").fetchone()
     if row is None or not isinstance(row[0], bytes):
         raise _damaged()
-    return HashKey(row[0])
+    return HashKey(row[0]), HashKey(row[0] + b"second")
 
 
 class Ids(Protocol):
@@ -59,9 +64,6 @@ class Ids(Protocol):
     def part(self, start: int, stop: int) -> Texts:
         """Those from one row to before another."""
 
-    def take(self, rows: npt.NDArray[Any]) -> Texts:
-        """Those of these rows, in that order."""
-
 
 Found = tuple[npt.NDArray[np.int64], Positions]
 """Rows of ids that were asked for, and the position of each in the vault."""
@@ -70,10 +72,25 @@ Found = tuple[npt.NDArray[np.int64], Positions]
 def find_known(store: Store, ids: Ids) -> Iterator[Found]:
     """Yield those of the ids that the vault knows, piece by piece: those in its order first, others by position.
 
-    Each bucket and each block that is needed is read once, so time is linear, however many ids there are in whatever
-    order. Memory is that of a piece: what does not fit goes to spill files in the folder of the vault.
+    Of the index only the buckets of these ids are read, each once, and none for ids in the order of the vault. So time
+    is linear, however many ids there are in whatever order. Memory is that of a piece: what does not fit goes to a
+    spill file in the folder of the vault.
     """
-    return _Search(store, ids).pieces()
+    keys, records = keys_of(store), count_records(store)
+    with RowParts(store.folder, _PARTS) as asked, RowParts(store.folder, _PARTS) as by_position:
+        for start in range(0, len(ids), _IDS_AT_ONCE):
+            some = ids.part(start, min(start + _IDS_AT_ONCE, len(ids)))
+            first = _first_of_run(store, keys, some)
+            if first is None:
+                write_hashes(asked, keys, some, _range(start, len(some)))
+            else:
+                yield np.arange(start, start + len(some)), np.arange(first, first + len(some))
+        for first_hashes, second_hashes, rows in asked.parts():
+            at, positions = look_up(store, first_hashes, second_hashes)
+            part_of = by_high_bits(positions.astype(np.uint64), max(records.bit_length(), _POSITION_BITS_AT_LEAST))
+            by_position.write(part_of, rows[at].astype(np.int64), positions)
+        for rows, positions in by_position.parts():
+            yield rows, positions
 
 
 def find_positions(store: Store, ids: Ids) -> Positions:
@@ -89,74 +106,58 @@ def by_row(found: Iterator[Found], rows: int) -> Positions:
     return positions
 
 
-class _Search:
-    """A search for the positions of ids."""
-
-    def __init__(self, store: Store, ids: Ids) -> None:
-        self._store, self._ids = store, ids
-        self._key, self._records = key_of(store), count_records(store)
-
-    def pieces(self) -> Iterator[Found]:
-        """Yield what is known; ids that are asked for in the order of the vault need no bucket."""
-        with Pairs(self._store.folder) as asked:
-            for start in range(0, len(self._ids), _IDS_AT_ONCE):
-                ids = self._ids.part(start, min(start + _IDS_AT_ONCE, len(self._ids)))
-                rows = np.arange(start, start + len(ids))
-                first = self._first_of_run(ids)
-                if first is None:
-                    asked.take(ids.hashes(self._key), rows)
-                else:
-                    yield rows, np.arange(first, first + len(ids))
-            yield from self._by_hash(asked)
-
-    def _first_of_run(self, ids: Texts) -> int | None:
-        """The position of the first of these ids, if the vault has all of them one after the other."""
-        ends = _Search(self._store, ids.take(np.array([0, len(ids) - 1])))
-        first, last = by_row(ends.few(), 2).tolist()
-        if first < 0 or last - first != len(ids) - 1:
-            return None
-        return first if ids_between(self._store, first, last + 1).same_as(ids) else None
-
-    def few(self) -> Iterator[Found]:
-        """Yield what is known of a few ids, in whatever order."""
-        with Pairs(self._store.folder) as asked:
-            asked.take(self._ids.part(0, len(self._ids)).hashes(self._key), np.arange(len(self._ids)))
-            yield from self._by_hash(asked)
-
-    def _by_hash(self, asked: Pairs) -> Iterator[Found]:
-        """Yield what is known of ids, (hash, row)."""
-        with Pairs(self._store.folder, max(self._records.bit_length(), _POSITION_BITS_AT_LEAST)) as proposed:
-            for pairs in asked.parts():
-                self._propose(pairs[np.argsort(pairs[:, 0])], proposed)
-            for pairs in proposed.parts():
-                positions, rows = pairs.astype(np.int64).T
-                same = have_ids(self._store, positions, self._ids.take(rows))
-                yield rows[same], positions[same]
-
-    def _propose(self, asked: Hashes, proposed: Pairs) -> None:
-        """Find positions of ids, (hash, row) in the order of hashes, by the hash alone: (position, row)."""
-        bits = _bits(self._store) or 0
-        buckets, entries = _placed(asked[:, 0], np.zeros(len(asked), np.uint64), bits)
-        starts = np.flatnonzero(np.diff(buckets, prepend=~buckets[:1]))
-        for first in range(0, len(starts), _BUCKETS_AT_ONCE):
-            some = starts[first : first + _BUCKETS_AT_ONCE]
-            stop = int(starts[first + len(some)]) if first + len(some) < len(starts) else len(asked)
-            here = slice(int(some[0]), stop)
-            counts, stored = _read(self._store, buckets[some])
-            numbers = np.arange(len(some), dtype=np.uint64) << _SHIFT
-            keys = np.repeat(numbers, counts) | (stored >> _SHIFT)
-            wanted = np.repeat(numbers, np.diff(some, append=stop)) | (entries[here] >> _SHIFT)
-            left, right = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))
-            for more in range(int((right - left).max(initial=0))):
-                at = np.flatnonzero(left + more < right)
-                positions = stored[left[at] + more] & _LOW
-                if positions.max() >= self._records:
-                    raise _damaged()
-                proposed.take(positions, asked[here][at, 1])
+def write_hashes(parts: RowParts, keys: Keys, ids: Texts, numbers: Hashes) -> None:
+    """Add rows (first hash, second hash, number of the id) to parts by the first hash."""
+    one, two = (ids.hashes(key) for key in keys)
+    parts.write(by_high_bits(one), one, two, numbers)
 
 
-def enter(store: Store, new: Pairs) -> tuple[int, int] | None:
-    """Enter records (hash, position), whose blocks are there; return the positions of two with the same id, if any.
+def _range(first: int, count: int) -> Hashes:
+    return np.arange(first, first + count, dtype=np.uint64)
+
+
+def new_parts(store: Store) -> RowParts:
+    """Room for rows of `write_hashes`."""
+    return RowParts(store.folder, _PARTS)
+
+
+def _first_of_run(store: Store, keys: Keys, ids: Texts) -> int | None:
+    """The position of the first of these ids, if the vault has all of them one after the other."""
+    at, positions = look_up(store, *(ids.take(np.array([0, len(ids) - 1])).hashes(key) for key in keys))
+    first, last = positions[np.argsort(at)].tolist() if len(at) == 2 else (0, -1)
+    if last - first != len(ids) - 1:
+        return None
+    return first if ids_between(store, first, last + 1).same_as(ids) else None
+
+
+def look_up(store: Store, one: Hashes, two: Hashes) -> Found:
+    """Which of these ids, (first hash, second hash), the vault knows, and their positions."""
+    order = np.argsort(one)
+    one, two = one[order], two[order]
+    records, bits = count_records(store), _bits(store) or 0
+    buckets, high, low = _placed(one, two, bits)
+    found, positions = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
+    for some, here in _bucket_groups(buckets):
+        counts, entries = _read(store, buckets[some])
+        hashes = _first_hashes(np.repeat(buckets[some], counts), entries, bits)
+        at, left = np.searchsorted(hashes, one[here]), np.arange(here.start, here.stop)
+        while len(left):  # once, and again for different ids that share the first hash
+            here_too = at < len(hashes)
+            at, left = at[here_too], left[here_too]
+            here_too = hashes[at] == one[left]
+            at, left = at[here_too], left[here_too]
+            same = (entries[at, 0] == high[left]) & (entries[at, 1] & _HIGH == low[left])
+            found.append(order[left[same]])
+            positions.append(entries[at[same], 1] & _LOW)
+            at, left = at[~same] + 1, left[~same]
+    all_positions = np.concatenate(positions)
+    if all_positions.max(initial=0) >= max(records, 1):
+        raise _damaged()
+    return np.concatenate(found), all_positions.astype(np.int64)
+
+
+def enter(store: Store, new: RowParts) -> tuple[int, int] | None:
+    """Enter records, rows of `write_hashes`, whose blocks are there; return the positions of two equal ids, if any.
 
     Those that are new are compared with each other; that none of them was there before is for the caller to know.
     """
@@ -167,28 +168,79 @@ def enter(store: Store, new: Pairs) -> tuple[int, int] | None:
     bits = max(0, ((records - 1) // _WHEN_BUILT).bit_length())
     if new.count == records:
         return _merge(store, new, bits)
-    with Pairs(store.folder) as all_ids:
-        key, first = key_of(store), 0
+    with new_parts(store) as all_ids:
+        keys, first = keys_of(store), 0
         for block in read_blocks(store):
-            all_ids.take(block.ids.hashes(key), np.arange(first, first + len(block)))
+            write_hashes(all_ids, keys, block.ids, _range(first, len(block)))
             first += len(block)
         return _merge(store, all_ids, bits)
+
+
+def _merge(store: Store, new: RowParts, bits: int) -> tuple[int, int] | None:
+    """Put records into their buckets; return the positions of two equal ids, if any."""
+    for part in new.parts():
+        order = np.argsort(part[0])
+        one, two, positions = (column[order] for column in part)
+        twice = _two_equal(one, two, positions)
+        if twice is not None:
+            return twice
+        buckets, high, low = _placed(one, two, bits)
+        entries = np.stack([high, low | positions], axis=1)
+        for some, here in _bucket_groups(buckets):
+            _write(store, buckets[some], np.diff(some, append=here.stop), entries[here])
+    last = (store.label, (1 << bits) - 1)  # tells the number of the buckets
+    store.execute("INSERT OR IGNORE INTO id_index VALUES (?, ?, x'')", last)
+    return None
+
+
+def _two_equal(one: Hashes, two: Hashes, positions: Hashes) -> tuple[int, int] | None:
+    """The positions of two equal ids, if any, of ids in the order of their first hash."""
+    alike = np.flatnonzero(one[1:] == one[:-1])
+    seen: dict[tuple[int, int], int] = {}
+    for at in np.union1d(alike, alike + 1).tolist():
+        id, position = (int(one[at]), int(two[at])), int(positions[at])
+        if id in seen:
+            return min(seen[id], position), max(seen[id], position)
+        seen[id] = position
+    return None
+
+
+def _write(store: Store, buckets: Hashes, counts: npt.NDArray[np.intp], entries: Hashes) -> None:
+    """Add to each of these buckets its number of entries, which come bucket after bucket and ascend within."""
+    stored_counts, stored = _read(store, buckets)
+    if len(stored):
+        # For example, buckets with 1 and 2 stored entries that get 1 each: the five entries belong to the buckets
+        # 0, 1, 1 and 0, 1, and are put into the order 0, 0, 1, 1, 1.
+        numbers = np.arange(len(buckets))
+        owner = np.concatenate([np.repeat(numbers, stored_counts), np.repeat(numbers, counts)])
+        entries, counts = np.concatenate([stored, entries]), stored_counts + counts
+        entries = entries[np.lexsort((entries[:, 0], owner))]
+    content, ends = memoryview(entries.tobytes()), (16 * np.cumsum(counts)).tolist()
+    store.executemany(
+        "INSERT OR REPLACE INTO id_index VALUES (?, ?, ?)",
+        (
+            (store.label, bucket, content[start:end])
+            for bucket, start, end in zip(buckets.tolist(), [0, *ends], ends, strict=False)
+        ),
+    )
 
 
 class IndexCheck:
     """The index, compared with the ids of all records: sums that differ if any entry does."""
 
     def __init__(self, store: Store) -> None:
-        self._bits, self._key = _bits(store), HashKey.random()
-        with suppress(VaultError):  # without the vault's key no index is that of the ids
-            self._key = key_of(store)
+        self._bits, self._keys = _bits(store), (HashKey.random(), HashKey.random())
+        with suppress(VaultError):  # without the vault's keys no index is that of the ids
+            self._keys = keys_of(store)
         self._sum, self._records = 0, 0
 
     def take(self, ids: Texts) -> None:
         """Take in the ids of the next records."""
         if self._bits is not None:
-            positions = np.arange(self._records, self._records + len(ids), dtype=np.uint64)
-            self._sum += _sum(*_placed(ids.hashes(self._key), positions, self._bits))
+            positions = _range(self._records, len(ids))
+            one, two = (ids.hashes(key) for key in self._keys)
+            buckets, high, low = _placed(one, two, self._bits)
+            self._sum += _sum(buckets, high, low | positions)
         self._records += len(ids)
 
     def problems(self, store: Store) -> list[str]:
@@ -197,11 +249,12 @@ class IndexCheck:
         # There are never more buckets than records; a number that says otherwise would be a way without end.
         last = min(1 << (self._bits or 0), self._records)
         for first in range(0, last, _BUCKETS_AT_ONCE):
-            buckets = np.arange(first, min(first + _BUCKETS_AT_ONCE, last))
+            buckets = np.arange(first, min(first + _BUCKETS_AT_ONCE, last), dtype=np.uint64)
             counts, entries = _read(store, buckets)
-            owner = np.repeat(buckets, counts).astype(np.uint64)
-            stored += _sum(owner, entries)
-            ordered &= bool(((entries[1:] > entries[:-1]) | (owner[1:] > owner[:-1])).all())
+            owner = np.repeat(buckets, counts)
+            stored += _sum(owner, entries[:, 0], entries[:, 1])
+            hashes = _first_hashes(owner, entries, self._bits or 0)
+            ordered &= bool((hashes[1:] >= hashes[:-1]).all())
             found += len(entries)
         if found == self._records and ordered and (stored - self._sum) % (1 << 64) == 0:
             return []
@@ -218,80 +271,48 @@ def _bits(store: Store) -> int | None:
     return None if last is None else int(last).bit_length()
 
 
-def _placed(hashes: Hashes, positions: Hashes, bits: int) -> tuple[Hashes, Hashes]:
-    """The bucket and the entry of each record."""
-    buckets = hashes >> np.uint64(64 - bits) if bits else np.zeros_like(hashes)
-    return buckets, ((hashes << np.uint64(bits)) & _HIGH) | positions
+def _placed(one: Hashes, two: Hashes, bits: int) -> tuple[Hashes, Hashes, Hashes]:
+    """The bucket of each id, and the bits that follow in two words, of which the second has room for a position.
+
+    With words of 4 bits, of which a position takes 1, and 2 bits for the bucket: the hashes 1011 and 0110 are the
+    number 10110110, whose bucket is 10, and whose next bits are 1101 and 100.
+    """
+    if not bits:
+        return np.zeros_like(one), one, two & _HIGH
+    left, right = np.uint64(bits), np.uint64(64 - bits)
+    return one >> right, (one << left) | (two >> right), (two << left) & _HIGH
 
 
-def _sum(buckets: Hashes, entries: Hashes) -> int:
-    return int(mixed(entries ^ mixed(buckets)).sum(dtype=np.uint64))
+def _sum(buckets: Hashes, high: Hashes, low: Hashes) -> int:
+    return int(mixed(low ^ mixed(high ^ mixed(buckets))).sum(dtype=np.uint64))
 
 
-def _read(store: Store, buckets: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.int64], Hashes]:
-    """The number of entries of each of these buckets, which ascend, and all their entries."""
+def _first_hashes(buckets: Hashes, entries: Hashes, bits: int) -> Hashes:
+    """The first hash of each entry again: in the example the bucket 10 and the word 1101 give 1011."""
+    return (buckets << np.uint64(64 - bits)) | (entries[:, 0] >> np.uint64(bits)) if bits else entries[:, 0]
+
+
+def _bucket_groups(buckets: Hashes) -> Iterator[tuple[npt.NDArray[np.intp], slice]]:
+    """Some buckets at a time, which ascend: where each begins, and the rows of all of them.
+
+    With two at a time, the buckets [3, 3, 5, 8, 8] are (0 and 2, rows 0 to 3), and (3, rows 3 to 5).
+    """
+    starts = np.flatnonzero(np.diff(buckets, prepend=~buckets[:1]))
+    for at in range(0, len(starts), _BUCKETS_AT_ONCE):
+        some = starts[at : at + _BUCKETS_AT_ONCE]
+        end = starts[at + len(some)] if at + len(some) < len(starts) else len(buckets)
+        yield some, slice(int(some[0]), int(end))
+
+
+def _read(store: Store, buckets: Hashes) -> tuple[npt.NDArray[np.int64], Hashes]:
+    """The number of entries of each of these buckets, which ascend, and all their entries [entries, 2]."""
     rows = store.execute(
-        "SELECT wanted.key, entries FROM json_each(?) AS wanted JOIN id_index ON label = ? AND bucket = wanted.value",
+        "SELECT wanted.key, entries FROM json_each(?) AS wanted"
+        " CROSS JOIN id_index ON label = ? AND bucket = wanted.value",  # CROSS: for each bucket that is wanted
         (json.dumps(buckets.tolist()), store.label),
     ).fetchall()
-    counts = np.zeros(len(buckets), np.int64)
-    counts[[at for at, _ in rows]] = [len(entries) // 8 for _, entries in rows]
     rows.sort()
-    return counts, np.frombuffer(b"".join(entries[: len(entries) // 8 * 8] for _, entries in rows), "<u8")
-
-
-def _merge(store: Store, new: Pairs, bits: int) -> tuple[int, int] | None:
-    """Put entries into their buckets; return the positions of two equal ids, if any."""
-    first_new = np.uint64(count_records(store) - new.count)
-    for rows in new.parts():
-        buckets, entries = _placed(rows[:, 0], rows[:, 1], bits)
-        touched = np.unique(buckets)
-        for first in range(0, len(touched), _BUCKETS_AT_ONCE):
-            some = touched[first : first + _BUCKETS_AT_ONCE]
-            mine = (buckets >= some[0]) & (buckets <= some[-1])
-            twice = _write(store, some, buckets[mine], entries[mine], first_new)
-            if twice is not None:
-                return twice
-    store.execute(
-        "INSERT OR IGNORE INTO id_index VALUES (?, ?, x'')", (store.label, (1 << bits) - 1)
-    )  # tells their number
-    return None
-
-
-def _write(
-    store: Store, touched: Hashes, buckets: Hashes, entries: Hashes, first_new: np.uint64
-) -> tuple[int, int] | None:
-    """Write the buckets that are touched, with what they had; return the positions of two equal new ids, if any."""
-    counts, stored = _read(store, touched)
-    numbers = np.arange(len(touched), dtype=np.uint16)
-    number_of = np.zeros(int(touched[-1] - touched[0]) + 1, np.uint16)
-    number_of[touched - touched[0]] = numbers
-    rank = np.concatenate([np.repeat(numbers, counts), number_of[buckets - touched[0]]])
-    order = np.argsort(rank, kind="stable")
-    merged, rank = np.concatenate([stored, entries])[order], rank[order]
-    ends = np.cumsum(np.bincount(rank, minlength=len(touched))).tolist()
-    for start, end in zip([0, *ends], ends, strict=False):
-        merged[start:end].sort()
-    store.executemany(
-        "INSERT OR REPLACE INTO id_index VALUES (?, ?, ?)",
-        (
-            (store.label, bucket, merged[start:end].tobytes())
-            for bucket, start, end in zip(touched.tolist(), [0, *ends], ends, strict=False)
-        ),
-    )
-    alike = (
-        (merged[1:] >> _SHIFT == merged[:-1] >> _SHIFT) & (rank[1:] == rank[:-1]) & (merged[:-1] & _LOW >= first_new)
-    )
-    return _same_ids(store, merged, np.flatnonzero(alike))
-
-
-def _same_ids(store: Store, merged: Hashes, alike: npt.NDArray[np.intp]) -> tuple[int, int] | None:
-    """Of entries that share the bits of their hashes with the next one, two that have the same id."""
-    seen: dict[str, int] = {}
-    for at in np.union1d(alike, alike + 1).tolist():
-        position = int(merged[at] & _LOW)
-        id = id_at(store, position)
-        if id in seen:
-            return min(seen[id], position), max(seen[id], position)
-        seen[id] = position
-    return None
+    counts = np.zeros(len(buckets), np.int64)
+    counts[[at for at, _ in rows]] = [len(entries) // 16 for _, entries in rows]
+    content = b"".join(entries[: len(entries) // 16 * 16] for _, entries in rows)
+    return counts, np.frombuffer(content, "<u8").reshape(-1, 2)

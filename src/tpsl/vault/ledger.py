@@ -180,8 +180,16 @@ class Ledger:
 
     Where alignments make new records of the same people it is the most that anybody can have spent over all of them.
     """
+    same_labels: tuple[int, ...] = ()
+    """The numbers of other labels that are the same one: what they spend is in all totals."""
     all_labels: Spent | None = None
     """The most that any record has spent over all labels of the vault; None if it has no other label."""
+
+    @property
+    def releases(self) -> tuple[Entry, ...]:
+        """The releases that its totals count: of this label, and of those that are the same."""
+        counted = {self.label, *self.same_labels}
+        return tuple(entry for entry in self.entries if entry.is_release and entry.details["label"] in counted)
 
     @property
     def own(self) -> tuple[Entry, ...]:
@@ -220,7 +228,7 @@ class Ledger:
     @property
     def private(self) -> bool:
         """False as soon as one release used seeded noise or none."""
-        return all(entry.private for entry in self.own) and all(part.private for part in self.spent)
+        return all(entry.private for entry in self.releases)
 
     @property
     def head(self) -> str:

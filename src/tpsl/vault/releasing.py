@@ -1,7 +1,7 @@
 """Noisy labels out of the vault: drawn once, stored, and always the same."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -14,7 +14,7 @@ from tpsl.progress import Progress
 from tpsl.vault import coverage, ledger
 from tpsl.vault.accounting import Account
 from tpsl.vault.blocks import CHUNK, Positions, by_chunk, chunk_count, count_records, id_at, read_block
-from tpsl.vault.coverage import PositionSet
+from tpsl.vault.coverage import PositionSet, read_row
 from tpsl.vault.errors import VaultError
 from tpsl.vault.id_index import Found
 from tpsl.vault.ledger import Series
@@ -108,62 +108,44 @@ def _read_outcomes(
 ) -> Iterator[Rows]:
     """Fill in the outcomes `[draws, rows, …]` of the records at these positions; yield which of them have none."""
     chunks = np.flatnonzero(np.bincount(positions // CHUNK)).tolist()
-    entries = entries_of_series(store, planned.series, chunks)
-    column_of = np.empty(CHUNK, np.int64)
+    own = _numbers_of(store, planned.series, chunks)
     for chunk, at in by_chunk(positions):
-        places, stored = outcomes_of_chunk(store, planned, entries, chunk)
-        column_of.fill(-1)
-        column_of[places] = np.arange(len(places))
-        columns = column_of[positions[at] % CHUNK]
-        released = columns >= 0
-        outcomes[:, rows[at[released]]] = stored[:, columns[released]]
-        if not released.all():
-            yield at[~released]
-
-
-def entries_of_series(store: Store, series: Series, chunks: Iterable[int]) -> set[int]:
-    """The releases of this series that touch one of these chunks, by sequence number."""
-    return {sequence for sequence, entry in releases_of_chunks(store, chunks).items() if entry.series == series}
+        row = read_row(store, chunk, own)
+        columns = np.full(len(at), -1) if row is None else row.columns(positions[at] % CHUNK)
+        if row is not None:
+            released = columns >= 0
+            stored = row.decoded(planned.mechanism, planned.draws)
+            outcomes[:, rows[at[released]]] = stored[:, columns[released]]
+        if (columns < 0).any():
+            yield at[columns < 0]
 
 
 def outcomes_of_series(store: Store, planned: Planned) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
     """Which positions a series covers, and outcomes `[draws, records, …]`, which mean nothing at the others."""
     mechanism, records = planned.mechanism, count_records(store)
     chunks = range(chunk_count(records))
-    entries = entries_of_series(store, planned.series, chunks)
+    own = _numbers_of(store, planned.series, chunks)
     covered = np.zeros(records, np.bool_)
     found = np.zeros((planned.draws, records, *mechanism.outcome_shape), mechanism.outcome_dtype)
     for chunk in chunks:
-        places, outcomes = outcomes_of_chunk(store, planned, entries, chunk)
-        covered[chunk * CHUNK + places] = True
-        found[:, chunk * CHUNK + places] = outcomes
+        row = read_row(store, chunk, own)
+        if row is not None:
+            positions = chunk * CHUNK + np.flatnonzero(row.release_of)
+            covered[positions] = True
+            found[:, positions] = row.decoded(mechanism, planned.draws)
     return covered, found
 
 
-def outcomes_of_chunk(
-    store: Store, planned: Planned, entries: Collection[int], chunk: int
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[Any]]:
-    """The places of a chunk that these releases of a series cover, ascending, and outcomes `[draws, places, …]`."""
-    mechanism, draws = planned.mechanism, planned.draws
-    covered = [np.zeros(0, np.intp)]
-    outcomes = [np.empty((draws, 0, *mechanism.outcome_shape), mechanism.outcome_dtype)]
-    stored = store.execute(
-        "SELECT entry, covered, outcomes FROM outcomes WHERE label = ? AND chunk = ?", (store.label, chunk)
-    )
-    for entry, bitmap, blob in stored:
-        if entry in entries:
-            covered.append(np.flatnonzero(coverage.unpack(bitmap)))
-            outcomes.append(coverage.decode_outcomes(blob, mechanism, draws, len(covered[-1])))
-    places = np.concatenate(covered)
-    order = np.argsort(places)
-    return places[order], np.concatenate(outcomes, axis=1)[:, order]
+def _numbers_of(store: Store, series: Series | None, chunks: Iterable[int]) -> set[int]:
+    """The numbers by which the rows of a series are known in these chunks."""
+    return {number for number, entry in first_releases(store, chunks).items() if entry.series == series}
 
 
 def _draw(store: Store, planned: Planned, missing: PositionSet, records: int, progress: Progress) -> None:
     """Draw and store the outcomes of the missing positions, and enter the release into the ledger."""
     mechanism, draws = planned.mechanism, planned.draws
     entry = ledger.read_last(store)[0] + 1
-    secure = secure_words()
+    secure, own = secure_words(), _numbers_of(store, planned.series, missing.chunks())
     ids_digest, outcomes_digest, done = TextDigest(), sha256(), 0
     for chunk, mask in missing.masks():
         block = read_block(store, chunk)
@@ -177,28 +159,19 @@ def _draw(store: Store, planned: Planned, missing: PositionSet, records: int, pr
                 # released together, so an experiment can be repeated after records arrived in another order.
                 words = seeded_words(planned.seed, mechanism.digest, draw + 1, chunk)
                 outcomes[draw] = mechanism.release(block.labels, words).outcomes[covered]
-        blob = coverage.encode_outcomes(outcomes)
-        store.execute(
-            "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?)", (store.label, chunk, entry, coverage.pack(mask), blob)
-        )
+        coverage.add_release(store, chunk, read_row(store, chunk, own), entry, mask, outcomes)
         ids_digest.update(block.ids.take(covered))
-        outcomes_digest.update(blob)
+        outcomes_digest.update(coverage.encode_outcomes(outcomes))
         done += count
         progress(done, records, "releasing labels")
     details = planned.details(records, ids_digest.hexdigest(), outcomes_digest.hexdigest())
     ledger.append(store, "released", details)
 
 
-def releases_of_chunks(store: Store, chunks: Iterable[int]) -> dict[int, ledger.Entry]:
-    """The releases that touch one of these chunks, by sequence number.
-
-    Not all there are: a vault that is filled while training goes on has one for every few records.
-    """
+def first_releases(store: Store, chunks: Iterable[int]) -> dict[int, ledger.Entry]:
+    """The first release of each series in these chunks, by sequence number: what rows of outcomes call their series."""
     rows = store.execute(
-        "SELECT sequence, hash, body FROM ledger WHERE sequence IN"
-        " (SELECT entry FROM json_each(?) AS wanted JOIN outcomes ON label = ? AND chunk = wanted.value)"
-        " ORDER BY sequence",
+        "SELECT DISTINCT series FROM json_each(?) AS wanted CROSS JOIN outcomes ON label = ? AND chunk = wanted.value",
         (json.dumps(list(chunks)), store.label),
     )
-    entries = (ledger.parse(*row) for row in rows)
-    return {entry.sequence: entry for entry in entries if entry.is_release}
+    return ledger.read_numbered(store, (series for (series,) in rows))

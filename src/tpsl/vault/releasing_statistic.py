@@ -16,6 +16,7 @@ from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry
 from tpsl.vault.noisy import VAULT_ONLY, NoisyStatistic
 from tpsl.vault.planned import PlannedStatistic
+from tpsl.vault.releasing import first_releases
 from tpsl.vault.store import Store
 from tpsl.vault.texts import TextDigest, Texts
 
@@ -72,10 +73,8 @@ class StatisticRequest:
         names = ("mechanism", "noise_digest", "bound", "seed", "releases", "ids_digest")
         return [
             entry
-            for entry in ledger.read_entries(self._store)
-            if entry.kind == "statistic"
-            and entry.details["label"] == self._store.label
-            and tuple(entry.details[name] for name in names) == asked
+            for _, entry in sorted(first_releases(self._store, self.wanted.chunks()[:1]).items())
+            if entry.kind == "statistic" and tuple(entry.details[name] for name in names) == asked
         ]
 
     def require_one_alignment(self) -> None:
@@ -129,8 +128,7 @@ class StatisticRequest:
         details = self._planned.details(len(self.positions), ids_digest, phi_digest, sha256(blob).hexdigest())
         entry = ledger.append(self._store, "statistic", details)
         for chunk, mask in self.wanted.masks():
-            row = (self._store.label, chunk, entry.sequence, coverage.pack(mask), b"")
-            self._store.execute("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?)", row)
+            coverage.add_release(self._store, chunk, None, entry.sequence, mask)
         self._store.execute("INSERT INTO statistics VALUES (?, ?)", (entry.sequence, blob))
         return self._released(values)
 

@@ -12,9 +12,9 @@ from types import NoneType
 from typing import Any
 
 from tpsl.vault.accounting import Account
+from tpsl.vault.blocks import ids_in_order
 from tpsl.vault.cost import as_json
 from tpsl.vault.errors import VaultError
-from tpsl.vault.id_order import IdsInOrder
 from tpsl.vault.ledger import Entry, Series
 from tpsl.vault.store import Store
 from tpsl.vault.texts import TextDigest, Texts
@@ -31,6 +31,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "delta_per_record": (float,),
     "largest_unit": (dict, NoneType),
     "private": (bool,),
+    "apart": (str, NoneType),
     "releases": (list,),
     "ledger_entries": (int,),
     "ledger_head": (str,),
@@ -65,7 +66,8 @@ def facts(store: Store) -> dict[str, Any]:
         "delta_per_record": ledger.delta_per_record,
         "largest_unit": unit and unit.as_dict(),
         "private": ledger.private,
-        "releases": _by_series(entry for entry in ledger.entries if entry.is_release),
+        "apart": ledger.entries[0].details.get("apart"),
+        "releases": _by_series(ledger.releases),
         "ledger_entries": len(ledger.entries),
         "ledger_head": ledger.head,
     }
@@ -103,9 +105,9 @@ def digest_of_ids(ids: Iterable[str]) -> str:
 
 def _ids_digest(store: Store) -> str:
     digest = TextDigest()
-    with IdsInOrder(store) as ordered:
+    with ids_in_order(store) as ordered:
         for ids, _ in ordered.parts():
-            digest.update(ids)
+            digest.update(Texts(ids))
     return digest.hexdigest()
 
 

@@ -32,13 +32,11 @@ from tpsl.files import (
     open_private,
     replaced,
 )
-from tpsl.vault import agreement, blocks, id_index, ledger
+from tpsl.vault import agreement, blocks, coverage, id_index, ledger
 from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
 from tpsl.vault.store import Store
 
 DATABASE = "vault.sqlite"
-INCOMING = "incoming"
-"""The folder of a vault with what was read of files that it does not have yet."""
 APPLICATION_ID = int.from_bytes(b"tpsl", "big")
 FORMAT = 1
 
@@ -46,15 +44,7 @@ _WAIT_SECONDS = 60.0
 _CACHE_KIB = 64 << 10
 _PAGE_BYTES = 16 << 10
 
-# Released outcomes and ledger entries are only ever inserted; the triggers stop a careless statement from doing more.
-_OUTCOMES = """
-CREATE TABLE outcomes (
-    label INTEGER NOT NULL, chunk INTEGER NOT NULL, entry INTEGER NOT NULL, covered BLOB NOT NULL,
-    outcomes BLOB NOT NULL, UNIQUE (label, chunk, entry)
-);
-CREATE TRIGGER outcomes_stay BEFORE DELETE ON outcomes BEGIN SELECT RAISE(ABORT, 'releases are never deleted'); END;
-CREATE TRIGGER outcomes_fixed BEFORE UPDATE ON outcomes BEGIN SELECT RAISE(ABORT, 'releases never change'); END;
-"""
+# Ledger entries are only ever inserted; the triggers stop a careless statement from doing more.
 _STATISTICS = """
 CREATE TABLE statistics (entry INTEGER PRIMARY KEY, vectors BLOB NOT NULL);
 CREATE TRIGGER statistics_stay BEFORE DELETE ON statistics
@@ -66,16 +56,14 @@ CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, hash TEXT NOT NULL, body TEXT
 CREATE TRIGGER ledger_stay BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE TRIGGER ledger_fixed BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 """
-_LAST_FILES = "CREATE TABLE last_files (digest TEXT NOT NULL, head TEXT NOT NULL, added TEXT NOT NULL);"
 _TABLES = {
     "labels": agreement.SCHEMA,
     "blocks": blocks.SCHEMA,
     "id_key": id_index.KEY_SCHEMA,
     "id_index": id_index.SCHEMA,
-    "outcomes": _OUTCOMES,
+    "outcomes": coverage.SCHEMA,
     "statistics": _STATISTICS,
     "ledger": _LEDGER,
-    "last_files": _LAST_FILES,
 }
 
 
@@ -88,7 +76,7 @@ def require_free(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise VaultError(f"{folder} exists and is no folder, so no vault can be created there")
-    if {entry.name for entry in folder.iterdir()} - {DATABASE, DATABASE + "-journal", INCOMING}:
+    if {entry.name for entry in folder.iterdir()} - {DATABASE, DATABASE + "-journal"}:
         raise VaultError(f"{folder} exists and is not empty, so no vault can be created there")
 
 

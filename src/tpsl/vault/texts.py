@@ -80,14 +80,14 @@ class Texts:
         """The texts without their ends."""
         return bytes(self.to_bytes()).decode().split("\0")[:-1]
 
+    @property
+    def terminated(self) -> Any:
+        """The texts with their ends, as an Arrow array of bytes, of which `Texts` can be made again."""
+        return self._terminated
+
     def to_arrow(self) -> Any:
         """The texts without their ends, as an Arrow column."""
         return pc.binary_slice(self._terminated, 0, -1).cast(pa.large_string())
-
-    def lengths(self) -> tuple[int, int]:
-        """The number of bytes of the shortest and of the longest text, of which there must be one."""
-        lengths = np.diff(self._offsets()) - 1
-        return int(lengths.min()), int(lengths.max())
 
     def are_sound(self) -> bool:
         """Whether no text is empty, and none has a zero character inside."""

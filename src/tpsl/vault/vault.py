@@ -15,9 +15,8 @@ import numpy.typing as npt
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Notice, Progress, no_progress
 from tpsl.vault import (
-    adding,
     agreement,
-    entering,
+    ingest,
     ledger,
     place,
     releasing,
@@ -25,16 +24,14 @@ from tpsl.vault import (
     verify,
 )
 from tpsl.vault.accounting import Account, Releases
-from tpsl.vault.adding import Added
 from tpsl.vault.agreement import Overlap
-from tpsl.vault.blocks import CHUNK, count_records, labels_at
+from tpsl.vault.blocks import CHUNK, count_records, ids_in_order, labels_at
 from tpsl.vault.canonical import GivenIds, ids_as_text
 from tpsl.vault.cost import Spent
 from tpsl.vault.coverage import PositionSet
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_errors
 from tpsl.vault.id_index import Found, by_row, find_known
-from tpsl.vault.id_order import IdsInOrder
-from tpsl.vault.incoming import Incoming
+from tpsl.vault.ingest import Added, Batch, LabelTable
 from tpsl.vault.ledger import Ledger, Series
 from tpsl.vault.near_duplicates import warn
 from tpsl.vault.noise_tests import accusations, level_at, statistic_noise_tests
@@ -46,9 +43,11 @@ from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.releasing_statistic import StatisticRequest
 from tpsl.vault.statement import facts
 from tpsl.vault.store import Store
-from tpsl.vault.tables import Batch
+from tpsl.vault.texts import Texts
 
 AnyIds = Sequence[Any] | npt.NDArray[Any]
+Given = Iterable[Batch | LabelTable] | LabelTable
+"""Records: (ids, labels, units or None) batches, or tables in files."""
 
 
 class Vault:
@@ -83,7 +82,7 @@ class Vault:
         *,
         label: str | None = None,
         classes: int = 2,
-        batches: Iterable[Batch] | Incoming = (),
+        batches: Given = (),
         counts_people: bool = False,
         scratch: bool = False,
         apart: str | None = None,
@@ -96,9 +95,8 @@ class Vault:
         says why its labels are nobody's in the first (`apart`). With `counts_people` the same people come again under
         new ids, ALIGNMENT-NUMBER: totals and limits are what a person can have spent over all alignments
         (`tpsl.vault.people`). A `scratch` vault is counted in no total, and nothing of it may leave. Either the label
-        exists afterwards with all of the records, or an error is raised and nothing has changed. A vault that a killed
-        process has made of the same files (`Incoming`), and to which nothing has happened since, is that vault.
-        Near-duplicate ids are told to `notice`.
+        exists afterwards with all of the records, or an error is raised and nothing has changed. Near-duplicate ids are
+        told to `notice`.
         """
         path = Path(path)
         folder, name = place.address_of(path) if label is None else (path, label)
@@ -123,15 +121,10 @@ class Vault:
                 storage.require_format(connection, folder)
                 kind = {}
             if name in agreement.labels_of(store):
-                _require_made_of(Store(connection, folder, agreement.label_called(store, name).number), batches)
-            else:
-                kind["counts_people"] = counts_people
-                store = storage.add_label(
-                    store, name, int(classes), {key: value for key, value in kind.items() if value}
-                )
-                entering.enter(store, int(classes), batches, notice)
-        if isinstance(batches, Incoming):
-            batches.clear()
+                raise VaultError(f"{folder} already holds a vault")
+            kind["counts_people"] = counts_people
+            store = storage.add_label(store, name, int(classes), {key: value for key, value in kind.items() if value})
+            ingest.add(store, int(classes), batches, notice)
         return cls.open(path if label is None else folder / name)
 
     @classmethod
@@ -165,14 +158,6 @@ class Vault:
         """
         folder, label = place.address_of(Path(path))
         return bool(_created(folder)) and (label is None or label in cls.labels(folder))
-
-    @classmethod
-    def require_free(cls, path: str | PathLike[str], batches: Iterable[Batch] | Incoming = ()) -> None:
-        """Raise a `VaultError` unless a label can be created of `batches` at `path`."""
-        storage.require_free(place.address_of(Path(path)).folder)
-        if cls.exists(path):
-            with cls.open(path) as vault, vault._reading():
-                _require_made_of(vault._store, batches)
 
     @property
     def address(self) -> Path:
@@ -214,12 +199,10 @@ class Vault:
 
     def require_units(self, ids: AnyIds, units: Any) -> None:
         """Raise a `VaultError` unless the vault has these records with these units."""
-        given = GivenIds(units, "unit", "the units")
-        for start in range(0, len(given), CHUNK):
-            given.part(start, start + CHUNK)
+        texts = GivenIds(units, "unit", "the units").where(np.ones(len(units), np.bool_))
         with self._reading():
             for rows, positions in self._known(ids):
-                adding.require_units(self._store, positions, given.take(rows))
+                ingest.require_units(self._store, positions, texts.take(rows))
 
     def compare(self, ids: AnyIds, labels: npt.NDArray[np.int64]) -> Overlap:
         """Count which of these records the vault knows, with another label, and with a release.
@@ -239,17 +222,14 @@ class Vault:
         with self._reading():
             return agreement.compare_file_records(self._store, ids, labels)
 
-    def add(self, batches: Iterable[Batch] | Incoming, *, notice: Notice = warn) -> Added:
+    def add(self, batches: Given, *, notice: Notice = warn) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
 
         New ids are appended. A known id with another label gets the new label and keeps its release, if it has one.
         Near-duplicates among the new ids are told to `notice`.
         """
         with self._writing():
-            added = entering.enter(self._store, self.classes, batches, notice)
-        if isinstance(batches, Incoming):
-            batches.clear()
-        return added
+            return ingest.add(self._store, self.classes, batches, notice)
 
     def release(
         self,
@@ -301,13 +281,13 @@ class Vault:
         planned = self._planned(mechanism, draws, seed)
         with self._reading():
             covered, outcomes = releasing.outcomes_of_series(self._store, planned)
-            ordered = IdsInOrder(self._store)
+            ordered = ids_in_order(self._store)
         with ordered:
             for ids, positions in ordered.parts():
                 here = np.flatnonzero(covered[positions])
                 for start in range(0, len(here), CHUNK):
                     rows = here[start : start + CHUNK]
-                    yield ids.take(rows).to_list(), outcomes[:, positions[rows]]
+                    yield Texts(ids).take(rows).to_list(), outcomes[:, positions[rows]]
 
     def release_statistic(
         self,
@@ -444,7 +424,7 @@ class Vault:
         for rows, positions in self._find(ids):
             is_new[rows] = False
             known.add(positions)
-        account, new = Account(self._store), GivenIds(ids).take(np.flatnonzero(is_new))
+        account, new = Account(self._store), GivenIds(ids).where(is_new)
         after = account.spent(known, planned, new)
         self._require(account, known, planned.series, after, policy, new=len(new))
 
@@ -585,13 +565,3 @@ def _created(folder: Path) -> Mapping[str, Any]:
             return {}
         storage.require_format(connection, folder)
         return ledger.read_first(Store(connection, folder)).details
-
-
-def _require_made_of(store: Store, batches: Iterable[Batch] | Incoming) -> None:
-    """Raise a `VaultError` unless a process that was killed then has made the label of these files."""
-    if not isinstance(batches, Incoming) or not entering.is_made_of(store, batches):
-        raise VaultError(f"{store.folder} already holds a vault")
-    if not batches.goes_on:
-        raise VaultError(
-            f"{store.folder} already holds a vault, with just the records of these files: nothing is left to do"
-        )

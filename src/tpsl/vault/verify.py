@@ -253,21 +253,28 @@ def _read_outcomes(
 
     A statistic has no outcomes. What cannot be read is a problem.
     """
-    stored = store.execute(
-        "SELECT entry, covered, outcomes FROM outcomes WHERE label = ? AND chunk = ? ORDER BY entry",
-        (store.label, chunk),
-    )
-    for sequence, bitmap, blob in stored:
+    try:
+        stored = [
+            (row, sequence, rows)
+            for row in coverage.read_chunk(store, chunk, outcomes=True)
+            for sequence, rows in row.releases()
+        ]
+    except VaultError as error:
+        problems.append(f"chunk {chunk}: {error}")
+        return
+    for row, sequence, rows in stored:
         try:
             if sequence not in releases:
                 raise VaultError("noisy labels are stored, but the ledger has no readable entry for them")
-            release, rows = releases[sequence], np.flatnonzero(coverage.unpack(bitmap))
+            release = releases[sequence]
             release.records += len(rows)
+            if row.series not in releases or release.entry.series != releases[row.series].entry.series:
+                raise VaultError("it is stored with releases of another series")
             mechanism, draws = release.mechanism, release.entry.details.get("draws", 0)
-            if mechanism is None and blob:
+            if mechanism is None and row.outcomes:
                 raise VaultError("noisy labels are stored, but the release is a statistic")
             none = np.zeros((0, len(rows)), np.uint8)
-            yield release, rows, coverage.decode_outcomes(blob, mechanism, draws, len(rows)) if mechanism else none
+            yield release, rows, row.decoded(mechanism, draws)[:, row.columns(rows)] if mechanism else none
         except (VaultError, TypeError) as error:
             problems.append(f"release {sequence}, chunk {chunk}: {error}")
 
