@@ -18,17 +18,19 @@ _LARGEST = 1 << 20
 
 
 def own_statement(run: RunFolder, vault: Path, heads: Sequence[str]) -> StatementView | None:
-    """Return the label party's newest statement about a run's vault: beside the vault, or in the run's folder."""
-    folder = address_of(vault).folder
-    return newest_statement((run.path, run.label, folder, folder.parent, folder.parent / "statements"), heads)
+    """Return the label party's newest statement about a run's label: beside the vault, or in the run's folder."""
+    folder, label = address_of(vault)
+    return newest_statement((run.path, run.label, folder, folder.parent, folder.parent / "statements"), heads, label)
 
 
-def newest_statement(folders: Iterable[Path], heads: Sequence[str] | None = None) -> StatementView | None:
+def newest_statement(
+    folders: Iterable[Path], heads: Sequence[str] | None = None, label: str | None = None
+) -> StatementView | None:
     """Return the newest statement in these folders whose signature holds; None if there is none.
 
-    With `heads`, the hashes of a ledger's entries, oldest first, it must speak of that ledger. Who has signed is not
-    traced to an authority here: `tpsl vault check-statement` does that. A file may come from the other side: whatever
-    is not a whole statement is passed over.
+    With `heads`, the hashes of a ledger's entries, oldest first, it must speak of that ledger, and of the `label` if
+    one is given. Who has signed is not traced to an authority here: `tpsl vault check-statement` does that. A file may
+    come from the other side: whatever is not a whole statement is passed over.
     """
     files = {file for folder in folders if folder.is_dir() for file in folder.glob("statement-*.json")}
     for file in sorted(files, key=lambda file: file.name, reverse=True):  # their names begin with the time
@@ -36,6 +38,8 @@ def newest_statement(folders: Iterable[Path], heads: Sequence[str] | None = None
             content = check(json.loads(read_plain(file, _LARGEST))).content
             require_statement(content)
         except (OSError, ValueError, RecursionError):
+            continue
+        if label not in (None, content["label"]):
             continue
         if heads is None or content["ledger_head"] in heads:
             return StatementView(
