@@ -48,7 +48,10 @@ def test_a_scratch_run_goes_on_as_one_and_no_other_run_takes_its_vault(tpsl: Any
     scratch = ("train", table_job, "--scratch", "--out", "runs/try")
     assert tpsl(*scratch).status == 0
     (RunFolder(Path("runs/try")).path / "result.json").unlink()
-    assert "runs/try/label/vault/table-label is that of a scratch run: add --scratch" in tpsl(*scratch[:2], *scratch[3:]).error()
+    assert (
+        "runs/try/label/vault/table-label is that of a scratch run: add --scratch"
+        in tpsl(*scratch[:2], *scratch[3:]).error()
+    )
     assert tpsl(*scratch).status == 0
     other = ("train", table_job, "--vault", "runs/try/label/vault", "--out", "runs/other")
     assert "is that of a scratch run" in tpsl(*other).error()

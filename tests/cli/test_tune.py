@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tpsl.vault import the_vault
-import yaml
 
 
 @pytest.fixture

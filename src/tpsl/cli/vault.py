@@ -164,7 +164,10 @@ def release(context: typer.Context, vault: VaultArgument, json: JsonFlag = False
         "mechanism": str(report.mechanism),
         "guarantee": f"{_LARGEST}: {rounded_up(total, 6)}",
     }
-    steps = {"see all releases": f"tpsl vault ledger {called(vault)}", "check them": f"tpsl vault verify {called(vault)}"}
+    steps = {
+        "see all releases": f"tpsl vault ledger {called(vault)}",
+        "check them": f"tpsl vault verify {called(vault)}",
+    }
     headline = "Released the labels" if report.released else "All labels were released before: nothing more was spent"
     answer(
         json,
@@ -305,7 +308,9 @@ def _sound(vault: Path, since: int | None, handed: Path | None) -> Report:
         facts["hash"] = f"{added} added since it was noted" if since else "that of the newest ledger entry"
     if handed is not None:
         facts["handed over"] = f"{handed} holds noisy labels as they were released, and nothing else"
-    return Report(f"{vault}: sound", facts, {"state what was released": "tpsl vault statement LABEL --certs certs/label"})
+    return Report(
+        f"{vault}: sound", facts, {"state what was released": "tpsl vault statement LABEL --certs certs/label"}
+    )
 
 
 @app.command()
@@ -336,7 +341,7 @@ def backup(
     with open_whole(out) as copy:
         labels, head = len(Vault.labels(out)), copy.head()
     content = {"vault": str(vault), "copy": str(out), "labels": labels, "head": head}
-    facts: Facts = {"copy": out, "labels": labels, "newest hash": head}
+    facts: Facts = {"copy": out, "labels": str(labels), "newest hash": head}
     steps = {"check it": f"tpsl vault verify {out} --hash {head}"}
     answer(json, content, Report(f"Copied the vault {vault}", facts, steps))
 

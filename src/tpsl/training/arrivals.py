@@ -70,8 +70,9 @@ class _ArrivingLabels(RunVault):
                 "or `vault` in the local file"
             )
         # The label is found by its name: no value is known by which it could be.
-        choice = replace(choice, named=choice.named or the_vault() / vault_name(setup.job))
-        self.path, self._wait, self._observer = choice.named, choice.wait, setup.watching.observer
+        self.path = choice.named or the_vault() / vault_name(setup.job)
+        choice = replace(choice, named=self.path)
+        self._wait, self._observer = choice.wait, setup.watching.observer
         chosen = self._patiently(lambda: choose_vault(setup, side, choice))
         super().__init__(setup, chosen.side, chosen.path, chosen.policy)
         self._ids, self._units = self.records.training_ids, self.records.training_units

@@ -123,7 +123,9 @@ class Vault:
                 storage.require_format(connection, folder)
                 kind = {}
             if name in agreement.labels_of(store):
-                raise VaultError(f"the vault {folder} has a label {name!r} already: `tpsl vault add` adds records to it")
+                raise VaultError(
+                    f"the vault {folder} has a label {name!r} already: `tpsl vault add` adds records to it"
+                )
             kind["counts_people"] = counts_people
             store = storage.add_label(store, name, int(classes), {key: value for key, value in kind.items() if value})
             ingest.add(store, int(classes), batches, notice)
