@@ -349,12 +349,15 @@ with Vault.create(root / "vaults" / "vault", batches=[(ids[:40], ids[:40] % 2, N
 """
 
 
-def test_a_release_that_anyone_saw_is_in_the_vault(recorder: Path, tmp_path: Path) -> None:
+def test_a_release_that_anyone_saw_is_in_the_vault(
+    recorder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     once = randomized_response(1.0)
     plan, rows = StatisticPlan(DiscreteGaussian(10**8, 1e-6), 100, 3), np.arange(30).reshape(10, 3)
 
     def check(place: Path, promised: list[str]) -> None:
         try:
+            monkeypatch.setenv("TPSL_HOME", str(place / "home"))  # of the machine that lost power
             vault = Vault.open(place / "vaults" / "vault")
         except VaultError:
             assert promised == [], "the vault is lost"

@@ -92,7 +92,7 @@ def test_units_do_not_come_into_a_vault_without(vault: Vault, tmp_path) -> None:
             vault.add([(ids, [1], ["u"])])
     assert (len(vault), vault.verify()) == (1000, [])
     with pytest.raises(VaultError, match="row 2: it comes with units, but the records before it have none"):
-        Vault.create(tmp_path / "mixed", batches=[(["a"], [1], None), (["b"], [1], ["u"])])
+        Vault.create(tmp_path / "mixed", batches=[(["a"], [1], None), (["b"], [1], ["u"])], apart="other people")
 
 
 def test_the_first_records_of_an_empty_vault_decide_about_units(folder) -> None:

@@ -95,8 +95,8 @@ def check(folder: Path, seen: Path) -> bool:
         assert ledger.private
         one, two, three = ONCE.epsilon, ONCE.epsilon + 0.25, ONCE.epsilon + 0.25 + 2 * TWICE.epsilon
         assert ledger.epsilon_per_record in (0.0, one, two, three), "something was drawn twice"
-        portions = 1 + (len(vault) - 3000) // 700
-        assert [entry.kind for entry in ledger.entries].count("statistic") in (portions - 1, portions)
+        batches = 1 + (len(vault) - 3000) // 700
+        assert [entry.kind for entry in ledger.entries].count("statistic") in (batches - 1, batches)
     return True
 
 
@@ -108,12 +108,15 @@ def wait_for_more(file: Path, than: int) -> None:
 
 
 @pytest.mark.drill
-def test_a_kill_at_any_moment_redraws_nothing_and_loses_nothing(tmp_path: Path, fork: Callable[..., Any]) -> None:
+def test_a_kill_at_any_moment_redraws_nothing_and_loses_nothing(
+    tmp_path: Path, fork: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     random_moment = random.Random(0)
     existed = 0
     for kill in range(KILLS):
         vault, seen = (tmp_path / f"{name}-{kill // KILLS_PER_VAULT}" for name in ("vault", "seen"))
         seen.touch()
+        monkeypatch.setenv("TPSL_HOME", str(tmp_path / f"home-{kill // KILLS_PER_VAULT}"))
         worker = fork(WORKER, tmp_path, place=str(vault), seen=str(seen))
         wait_for_more(worker.stdout, than=0)
         if kill % 2:  # on every other kill the vault has certainly come into being, however slow the machine

@@ -54,7 +54,9 @@ def test_times_in_order_are_no_remark(vault: Vault) -> None:
     assert vault.remarks() == []
 
 
-def test_a_noted_hash_shows_what_a_sound_chain_alone_does_not(vault: Vault, folder: Path, tmp_path: Path) -> None:
+def test_a_noted_hash_shows_what_a_sound_chain_alone_does_not(
+    vault: Vault, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     notes = [vault.ledger().head]
     shutil.copytree(folder, tmp_path / "old")
     vault.release(laplace(1.0), ids=np.arange(500))
@@ -62,6 +64,7 @@ def test_a_noted_hash_shows_what_a_sound_chain_alone_does_not(vault: Vault, fold
     vault.release(laplace(1.0))
     notes.append(vault.ledger().head)
     assert [vault.entries_since(note) for note in notes] == [2, 1, 0]
+    monkeypatch.setenv("TPSL_HOME", str(tmp_path / "elsewhere"))  # where nobody knows that it is a copy
     with Vault.open(tmp_path / "old") as old:
         old.release(laplace(1.0))
         assert old.verify() == []  # a sound chain, and yet everything was drawn again

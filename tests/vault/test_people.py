@@ -90,7 +90,7 @@ def test_a_total_is_the_most_that_any_choice_of_records_adds_up_to(tmp_path: Pat
 
 
 def test_a_vault_says_whether_it_counts_people(vault: Vault, tmp_path: Path) -> None:
-    with Vault.open(vault.path) as again, Vault.create(tmp_path / "other") as other:
+    with Vault.open(vault.path) as again, Vault.create(tmp_path / "other", apart="other people") as other:
         assert again.counts_people and not other.counts_people
-    with Vault.create(tmp_path / "empty", counts_people=True) as empty:
+    with Vault.create(tmp_path / "empty", counts_people=True, apart="other people") as empty:
         assert empty.ledger().largest_unit is None and empty.total(None).epsilon == 0

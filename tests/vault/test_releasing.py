@@ -185,7 +185,7 @@ def test_unknown_and_unreleased_records_are_counted_and_named(vault: Vault) -> N
 def test_seeded_noise_depends_on_seed_and_position_only(tmp_path: Path, labels: np.ndarray) -> None:
     given = []
     for name, parts in {"once": [ALL], "in parts": [ALL[::3], ALL]}.items():
-        with Vault.create(tmp_path / name, batches=[(ALL, labels, None)]) as vault:
+        with Vault.create(tmp_path / name, batches=[(ALL, labels, None)], apart="other people") as vault:
             for part in parts:
                 assert not vault.release(laplace(1.0), ids=part, seed=3).private
             noisy = vault.noisy_labels(laplace(1.0), ALL, seed=3)

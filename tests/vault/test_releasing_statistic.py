@@ -251,7 +251,9 @@ def test_no_vector_moves_the_statistic_by_more_than_the_bound(tmp_path: Path, na
     plan = StatisticPlan(DiscreteLaplace(1) if norm == "l1" else DiscreteGaussian(1, 1e-6), BOUND, 5, seed=0)
     sums = []
     for label in (0, 1):  # of the record that is attacked
-        with Vault.create(tmp_path / str(label), batches=[(ALL, np.where(ALL == 3, label, 0), None)]) as vault:
+        with Vault.create(
+            tmp_path / str(label), batches=[(ALL, np.where(ALL == 3, label, 0), None)], apart="other people"
+        ) as vault:
             sums.append(vault.release_statistic(plan, ALL, [HOSTILE[name]]).values[0])
     moved = (sums[1] - sums[0]).tolist()  # the noise, from one seed, is the same
     assert 0 < (sum(map(abs, moved)) if norm == "l1" else math.hypot(*moved)) <= BOUND
@@ -310,7 +312,7 @@ def test_seeded_noise_is_the_same_whatever_the_vectors(tmp_path: Path, labels: n
     plan = StatisticPlan(PLAN.noise, BOUND, 5, seed=4)
     noise = []
     for name, rows in (("one", ROWS), ("other", -ROWS)):
-        with Vault.create(tmp_path / name, batches=[(ALL, labels, None)]) as vault:
+        with Vault.create(tmp_path / name, batches=[(ALL, labels, None)], apart="other people") as vault:
             found = vault.release_statistic(plan, ALL, [rows])
             assert not found.private
             noise.append(found.values - labels @ rows)
@@ -328,7 +330,7 @@ def test_a_unit_spends_by_how_many_of_its_records_share_the_noise(folder: Path) 
     group = epsilon_of_rho(4 * found.cost.rho, 1e-6)
     assert group <= unit.epsilon <= group + 0.75
     pure = StatisticPlan(DiscreteLaplace(BOUND), BOUND, 5)
-    with Vault.create(folder.with_name("pure"), batches=[(range(20), [0] * 20, units)]) as vault:
+    with Vault.create(folder.with_name("pure"), batches=[(range(20), [0] * 20, units)], apart="other people") as vault:
         vault.release_statistic(pure, range(3, 20), [ROWS[:17]])
         assert vault.ledger().largest_unit.epsilon == 2.0
 

@@ -51,7 +51,7 @@ def test_labels_and_their_corrections_leave_no_trace_in_a_statement(tmp_path: Pa
     """Two vaults that differ in labels, changes of labels and outcomes state the same, up to hash and time."""
     stated = []
     for name, labels in (("a", [0] * 30), ("b", [1] * 30)):
-        with Vault.create(tmp_path / name, batches=[(range(30), labels, None)]) as vault:
+        with Vault.create(tmp_path / name, batches=[(range(30), labels, None)], apart="other people") as vault:
             vault.release(laplace(1.0), seed=1234567)
             corrected = [1] * 5 + [0] * 25 if name == "a" else [0] * 29 + [1]
             vault.add([([*range(30), "new"], [*corrected, 1], None)])
@@ -68,7 +68,7 @@ def test_labels_and_their_corrections_leave_no_trace_in_a_statement(tmp_path: Pa
 def test_a_statement_does_not_tell_an_add_that_corrects_from_one_that_changes_nothing(tmp_path: Path) -> None:
     stated, sizes = [], []
     for name, second in (("corrected", 1), ("as it was", 0)):
-        with Vault.create(tmp_path / name, batches=[(range(30), [0] * 30, None)]) as vault:
+        with Vault.create(tmp_path / name, batches=[(range(30), [0] * 30, None)], apart="other people") as vault:
             vault.release(laplace(1.0))
             before = vault.head()
             assert vault.add([(range(30), [0, second] + [0] * 28, None)]).changed == second
@@ -92,7 +92,12 @@ def test_membership_leaves_no_trace_in_a_statement(tmp_path: Path) -> None:
     """Records of an alignment: whether the label party knows whom two are about changes a unit, not the statement."""
     stated = []
     for name, units in (("nobody", ["a-0", "a-1"]), ("somebody", ["person", "person"])):
-        with Vault.create(tmp_path / name, batches=[(["a-0", "a-1"], [0, 1], units)], counts_people=True) as vault:
+        with Vault.create(
+            tmp_path / name,
+            batches=[(["a-0", "a-1"], [0, 1], units)],
+            counts_people=True,
+            apart="other people",
+        ) as vault:
             vault.release(laplace(1.0))
             assert vault.ledger().largest_unit.epsilon == (2.0 if name == "somebody" else 1.0)
             facts = vault.statement()
@@ -107,7 +112,7 @@ def test_the_digest_of_ids_is_that_of_the_set(tmp_path: Path) -> None:
     ids = ["b", "a", "é", "Z", "10", "9", "ab"]
     digests = set()
     for name, order in (("one", ids), ("other", sorted(ids))):
-        with Vault.create(tmp_path / name, batches=[(order, [0] * len(ids), None)]) as vault:
+        with Vault.create(tmp_path / name, batches=[(order, [0] * len(ids), None)], apart="other people") as vault:
             digests.add(vault.statement()["ids_digest"])
     by_hand = hashlib.sha256(b"".join(id + b"\0" for id in sorted(id.encode() for id in ids))).hexdigest()
     assert digests == {by_hand} == {digest_of_ids(ids)}

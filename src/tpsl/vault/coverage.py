@@ -125,11 +125,18 @@ def read_chunk(store: Store, chunk: int, *, outcomes: bool = False) -> list[Cove
     return [_row(*row) for row in store.execute(columns + " ORDER BY series", (store.label, chunk))]
 
 
-def read_row(store: Store, chunk: int, series: Iterable[int]) -> Covered | None:
-    """The row of a chunk that has one of these numbers as its series, with its outcomes; None: there is none."""
-    query = _COLUMNS + " AND series IN (SELECT value FROM json_each(?))"  # noqa: S608
-    row = store.execute(query, (store.label, chunk, json.dumps(list(series)))).fetchone()
+def read_row(store: Store, chunk: int, series: int | None) -> Covered | None:
+    """The row of a series in a chunk, with its outcomes; None: there is none."""
+    row = store.execute(_COLUMNS + " AND series = ?", (store.label, chunk, series)).fetchone()
     return None if row is None else _row(*row)
+
+
+def series_in(store: Store, chunks: Iterable[int]) -> list[tuple[int, int]]:
+    """(chunk, number of a series there) for each row of these chunks."""
+    return store.execute(
+        "SELECT chunk, series FROM json_each(?) AS wanted CROSS JOIN outcomes ON label = ? AND chunk = wanted.value",
+        (json.dumps(list(chunks)), store.label),
+    ).fetchall()
 
 
 def _row(series: int, records: int, entries: bytes, packed: bytes, outcomes: bytes) -> Covered:
@@ -175,18 +182,11 @@ def chunk_histories(store: Store, chunk: int) -> tuple[npt.NDArray[np.intp], lis
 
     Records share few histories (mostly one), so exact sums can be made for each history instead of for each record.
     """
-    return histories((row.entries.tolist(), row.release_of) for row in read_chunk(store, chunk))
-
-
-def histories(
-    rows: Iterable[tuple[list[int], npt.NDArray[Any]]],
-) -> tuple[npt.NDArray[np.intp], list[History]]:
-    """The same of rows (entries, for each position the number of its entry from 1, or 0)."""
     index, found = np.zeros(CHUNK, np.intp), list[History]([()])
-    for entries, release_of in rows:
+    for row in read_chunk(store, chunk):
         # A history and a release make one number: with 3 entries, history 2 and the first of them are 2 · 4 + 1.
-        width = len(entries) + 1
-        numbers, index = numbered(index * width + release_of, len(found) * width)
+        entries, width = row.entries.tolist(), len(row.entries) + 1
+        numbers, index = numbered(index * width + row.release_of, len(found) * width)
         found = [
             (*found[number // width], *entries[number % width - 1 : number % width]) for number in numbers.tolist()
         ]

@@ -89,7 +89,7 @@ def find_known(store: Store, ids: Ids) -> Iterator[Found]:
             at, positions = look_up(store, first_hashes, second_hashes)
             part_of = by_high_bits(positions.astype(np.uint64), max(records.bit_length(), _POSITION_BITS_AT_LEAST))
             by_position.write(part_of, rows[at].astype(np.int64), positions)
-        for rows, positions in by_position.parts():
+        for rows, positions in by_position.parts():  # so that each block of records is read once
             yield rows, positions
 
 

@@ -1,6 +1,5 @@
 """Noisy labels out of the vault: drawn once, stored, and always the same."""
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -14,7 +13,7 @@ from tpsl.progress import Progress
 from tpsl.vault import coverage, ledger
 from tpsl.vault.accounting import Account
 from tpsl.vault.blocks import CHUNK, Positions, by_chunk, chunk_count, count_records, id_at, read_block
-from tpsl.vault.coverage import PositionSet, read_row
+from tpsl.vault.coverage import PositionSet, read_row, series_in
 from tpsl.vault.errors import VaultError
 from tpsl.vault.id_index import Found
 from tpsl.vault.ledger import Series
@@ -110,7 +109,7 @@ def _read_outcomes(
     chunks = np.flatnonzero(np.bincount(positions // CHUNK)).tolist()
     own = _numbers_of(store, planned.series, chunks)
     for chunk, at in by_chunk(positions):
-        row = read_row(store, chunk, own)
+        row = read_row(store, chunk, own.get(chunk))
         columns = np.full(len(at), -1) if row is None else row.columns(positions[at] % CHUNK)
         if row is not None:
             released = columns >= 0
@@ -128,7 +127,7 @@ def outcomes_of_series(store: Store, planned: Planned) -> tuple[npt.NDArray[np.b
     covered = np.zeros(records, np.bool_)
     found = np.zeros((planned.draws, records, *mechanism.outcome_shape), mechanism.outcome_dtype)
     for chunk in chunks:
-        row = read_row(store, chunk, own)
+        row = read_row(store, chunk, own.get(chunk))
         if row is not None:
             positions = chunk * CHUNK + np.flatnonzero(row.release_of)
             covered[positions] = True
@@ -136,9 +135,12 @@ def outcomes_of_series(store: Store, planned: Planned) -> tuple[npt.NDArray[np.b
     return covered, found
 
 
-def _numbers_of(store: Store, series: Series | None, chunks: Iterable[int]) -> set[int]:
-    """The numbers by which the rows of a series are known in these chunks."""
-    return {number for number, entry in first_releases(store, chunks).items() if entry.series == series}
+def _numbers_of(store: Store, series: Series, chunks: Iterable[int]) -> dict[int, int]:
+    """The number by which the row of a series is known in each of these chunks that has one."""
+    rows = series_in(store, chunks)
+    firsts = ledger.read_numbered(store, {number for _, number in rows})
+    own = {number for number, entry in firsts.items() if entry.series == series}
+    return {chunk: number for chunk, number in rows if number in own}
 
 
 def _draw(store: Store, planned: Planned, missing: PositionSet, records: int, progress: Progress) -> None:
@@ -159,19 +161,10 @@ def _draw(store: Store, planned: Planned, missing: PositionSet, records: int, pr
                 # released together, so an experiment can be repeated after records arrived in another order.
                 words = seeded_words(planned.seed, mechanism.digest, draw + 1, chunk)
                 outcomes[draw] = mechanism.release(block.labels, words).outcomes[covered]
-        coverage.add_release(store, chunk, read_row(store, chunk, own), entry, mask, outcomes)
+        coverage.add_release(store, chunk, read_row(store, chunk, own.get(chunk)), entry, mask, outcomes)
         ids_digest.update(block.ids.take(covered))
         outcomes_digest.update(coverage.encode_outcomes(outcomes))
         done += count
         progress(done, records, "releasing labels")
     details = planned.details(records, ids_digest.hexdigest(), outcomes_digest.hexdigest())
     ledger.append(store, "released", details)
-
-
-def first_releases(store: Store, chunks: Iterable[int]) -> dict[int, ledger.Entry]:
-    """The first release of each series in these chunks, by sequence number: what rows of outcomes call their series."""
-    rows = store.execute(
-        "SELECT DISTINCT series FROM json_each(?) AS wanted CROSS JOIN outcomes ON label = ? AND chunk = wanted.value",
-        (json.dumps(list(chunks)), store.label),
-    )
-    return ledger.read_numbered(store, (series for (series,) in rows))

@@ -11,12 +11,11 @@ from tpsl.mechanisms import clip_rows, secure_words, seeded_words
 from tpsl.progress import Progress, no_progress
 from tpsl.vault import coverage, ledger
 from tpsl.vault.blocks import id_at, labels_at, read_block
-from tpsl.vault.coverage import PositionSet
+from tpsl.vault.coverage import PositionSet, series_in
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry
 from tpsl.vault.noisy import VAULT_ONLY, NoisyStatistic
 from tpsl.vault.planned import PlannedStatistic
-from tpsl.vault.releasing import first_releases
 from tpsl.vault.store import Store
 from tpsl.vault.texts import TextDigest, Texts
 
@@ -71,9 +70,12 @@ class StatisticRequest:
         plan, ids_digest = self._planned.plan, self._ids.hexdigest()
         asked = (plan.noise.spec(), plan.noise.digest, plan.bound, plan.seed, plan.releases, ids_digest)
         names = ("mechanism", "noise_digest", "bound", "seed", "releases", "ids_digest")
+        there = ledger.read_numbered(
+            self._store, (series for _, series in series_in(self._store, self.wanted.chunks()[:1]))
+        )
         return [
             entry
-            for _, entry in sorted(first_releases(self._store, self.wanted.chunks()[:1]).items())
+            for _, entry in sorted(there.items())
             if entry.kind == "statistic" and tuple(entry.details[name] for name in names) == asked
         ]
 

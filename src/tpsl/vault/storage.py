@@ -265,6 +265,9 @@ def require_format(connection: sqlite3.Connection, folder: Path) -> None:
     """Raise a `VaultError` unless this is a vault that this version reads; nothing is migrated."""
     if is_blank(connection):
         raise VaultError(f"{folder} holds no vault yet: its creation is under way or was interrupted; create it again")
+    pages, size = (connection.execute(f"PRAGMA page_{what}").fetchone()[0] for what in ("count", "size"))
+    if (folder / DATABASE).stat().st_size < pages * size:
+        raise VaultError(f"the file of the vault {folder} is truncated: it has less than {pages * size:,} bytes")
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
