@@ -178,10 +178,10 @@ def test_units_are_the_label_partys_own_affair(office: Office) -> None:
         own = {"path": "shop.csv", "numeric": ["pages"]}
         data = {"source": "table", "features": [own], "label": {"path": "bank.csv", **unit}}
         office.write_job({**SMALL, "data": data}, name, epochs=1)
-    label = office.listening(office.serve("--vault", "vault", job="bank.yaml"))
+    label = office.listening(office.serve(job="bank.yaml"))
     office.join("feature", job="shop.yaml").result()
     label.result()
-    with Vault.open(office.folder / "vault") as vault:
+    with Vault.open(the_vault()) as vault:
         ledger = vault.ledger()
     assert ledger.largest_unit is not None
     assert ledger.largest_unit.records == 3

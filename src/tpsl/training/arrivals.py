@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from time import sleep
 from typing import TypeVar
 
@@ -28,9 +29,9 @@ from tpsl.data.sides import LabelSide
 from tpsl.party.label_party import LabelParty
 from tpsl.training.released import Released, SharedVault
 from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import RunVault, VaultChoice, choose_vault
+from tpsl.training.vaults import RunVault, VaultChoice, choose_vault, vault_name
 from tpsl.vault import NoisyLabels, Spent, Vault, VaultBusy, VaultError
-from tpsl.vault.place import address_of
+from tpsl.vault.place import address_of, the_vault
 
 Answer = TypeVar("Answer")
 
@@ -63,12 +64,15 @@ class _ArrivingLabels(RunVault):
     """
 
     def __init__(self, setup: RunSetup, side: LabelSide, choice: VaultChoice) -> None:
-        if choice.named is None:
+        if choice.named is None and choice.scratch:
             raise ValueError(
                 "labels 'arriving' come out of a vault that is filled while the job runs: name it, with --vault FOLDER "
                 "or `vault` in the local file"
             )
-        self.path, self._wait, self._observer = choice.named, choice.wait, setup.watching.observer
+        # The label is found by its name: no value is known by which it could be.
+        self.path = choice.named or the_vault() / vault_name(setup.job)
+        choice = replace(choice, named=self.path)
+        self._wait, self._observer = choice.wait, setup.watching.observer
         chosen = self._patiently(lambda: choose_vault(setup, side, choice))
         super().__init__(setup, chosen.side, chosen.path, chosen.policy)
         self._ids, self._units = self.records.training_ids, self.records.training_units
