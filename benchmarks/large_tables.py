@@ -89,7 +89,7 @@ def start(folder: Path, role: str, *options: str | Path) -> subprocess.Popen[byt
         "none",
         *options,
     ]
-    environment = os.environ | {"TPSL_CACHE": str(folder / "cache"), "TPSL_VAULTS": str(folder / "vaults")}
+    environment = os.environ | {"TPSL_CACHE": str(folder / "cache"), "TPSL_HOME": str(folder / "home")}
     return subprocess.Popen([sys.executable, "-c", run, *map(str, command)], env=environment)
 
 

@@ -376,7 +376,7 @@ def main() -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["TPSL_VAULTS"] = f"{folder}/vaults"
+        os.environ["TPSL_HOME"] = f"{folder}/home"
         found = measure(options, Path(folder))
     print(json.dumps(found) if options.json else "\n".join(f"{name:<32} {value}" for name, value in found.items()))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +25,6 @@ from tpsl.data.dataset import load_feature_party
 from tpsl.data.sides import FeatureSide
 from tpsl.on_ray.cluster import RayError, RayWorkers, connected, own_errors
 from tpsl.on_ray.feature_reading import prepare_features, readers_on
-from tpsl.on_ray.label_reading import read_labels
 from tpsl.on_ray.ordered_map import map_on
 from tpsl.on_ray.task_pool import RayTaskPool
 from tpsl.tables import DataError, reading
@@ -34,7 +32,6 @@ from tpsl.training.job import make_job
 from tpsl.training.local import Local
 from tpsl.training.one_process import train
 from tpsl.tuning.pool import Task, run_tasks
-from tpsl.vault import Incoming, LabelTable, Vault
 
 # A search whose runs are tasks.
 
@@ -312,77 +309,3 @@ def test_large_features_are_left_in_the_cache_for_the_workers(
     (tmp_path / "shop" / "part-3.parquet").write_bytes(b"PAR1 damaged")
     with pytest.raises(DataError, match=r"part-3.parquet: cannot be read"), connected() as ray:
         prepare_features(ray, share, job, "shop", Local())
-
-
-# Files of labels that a cluster reads, and one process puts into the vault.
-
-
-DAY, DAYS = 40, 4
-
-
-@pytest.fixture
-def labels(tmp_path: Path) -> Path:
-    """Parquet and CSV files of labels with the people they are about."""
-    draws = np.random.default_rng(3)
-    for folder in ("parquet", "csv"):
-        (tmp_path / folder).mkdir()
-    for number in range(DAYS):
-        ids = [f"r{number}-{row:03d}" for row in range(DAY)]
-        table = pa.table({"id": ids, "bought": draws.choice(["yes", "no"], DAY), "person": [id[:5] for id in ids]})
-        pyarrow.parquet.write_table(table, tmp_path / "parquet" / f"day-{number}.parquet")
-        pyarrow.csv.write_csv(table, tmp_path / "csv" / f"day-{number}.csv")
-    return tmp_path
-
-
-def content(vault: Path) -> Any:
-    with Vault.open(vault) as opened:
-        (created, added) = opened.ledger().entries
-        return created.kind, added.kind, added.details, len(opened)
-
-
-@pytest.mark.parametrize("kind", ["parquet", pytest.param("csv", marks=pytest.mark.long)])
-def test_a_vault_is_the_one_that_this_machine_makes(cluster: Any, labels: Path, tpsl: Any, kind: str) -> None:
-    columns = ("--label", "bought", "--unit", "person", "--class-value", "no", "--class-value", "yes")
-    for place, options in (("here", ()), ("there", ("--ray", "--ray-workers", 2))):
-        made = tpsl("vault", "create", labels / place, labels / kind, *columns, *options, "--json").json()
-        assert made["records"] == DAY * DAYS
-    assert content(labels / "there") == content(labels / "here")
-    assert not (labels / "there" / "incoming").exists()
-    assert tpsl("vault", "verify", labels / "there").status == 0
-
-
-@pytest.mark.long
-def test_what_was_read_before_a_kill_is_not_read_again(
-    cluster: Any, labels: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = LabelTable(path=labels / "parquet", id="id", label="bought", unit="person", class_values=("no", "yes"))
-    put, names = Incoming.put, list[str]()
-
-    def put_two(self: Incoming, one: LabelTable, batches: Iterator[Any]) -> None:
-        if len(names) == 2:
-            raise KeyboardInterrupt
-        put(self, one, batches)
-        names.append(one.path.name)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Incoming, "put", put_two)
-        with Incoming(labels / "vault", 2, [table]) as incoming:
-            read_labels(cluster, RayWorkers(2), incoming)
-    assert names == ["day-0.parquet", "day-1.parquet"]
-    with Incoming(labels / "vault", 2, [table]) as incoming:
-        assert [missing.path.name for missing in incoming.missing()] == ["day-2.parquet", "day-3.parquet"]
-        read_labels(cluster, RayWorkers(2), incoming)
-        Vault.create(labels / "vault", classes=2, batches=incoming).close()
-    assert content(labels / "vault")[3] == DAY * DAYS
-
-
-def test_the_faults_of_all_files_are_named_at_once_and_leave_no_vault(cluster: Any, labels: Path, tpsl: Any) -> None:
-    for number, word in ((1, "perhaps"), (2, "never")):
-        bad = labels / "csv" / f"day-{number}.csv"
-        bad.write_text(bad.read_text().replace("yes", word, 1))
-    columns = ("--label", "bought", "--class-value", "no", "--class-value", "yes")
-    command = ("vault", "create", labels / "vault", labels / "csv", *columns)
-    there, here = tpsl(*command, "--ray").error(), tpsl(*command).error()
-    assert there == here
-    assert all(part in there for part in ("day-1.csv", "'perhaps'", "day-2.csv", "'never'"))
-    assert not Vault.exists(labels / "vault")

@@ -89,13 +89,11 @@ OPTIMIZERS.register("planned_sgd", SGD)
 def test_own_modules_are_used_and_nothing_is_left_in_the_users_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vaults = tmp_path / "vaults of the user"
-    monkeypatch.setenv("TPSL_VAULTS", str(vaults))
+    monkeypatch.setenv("TPSL_HOME", str(tmp_path / "home of the user"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "planned_parts.py").write_text(OWN_PART)
     monkeypatch.setattr("tpsl.registry._used", {})
     use(["planned_parts"])
     own = job(epochs=1, feature_optimizer={"name": "planned_sgd"})
-    rehearse(own, Deployment({"label": Local(vault=vaults / "mine", max_epsilon=0.1)}), tmp_path / "here")
-    assert not vaults.exists()
+    rehearse(own, Deployment({"label": Local(vault=tmp_path / "mine", max_epsilon=0.1)}), tmp_path / "here")
     assert {path.name for path in tmp_path.iterdir()} == {"here", "planned_parts.py"}
