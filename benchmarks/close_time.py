@@ -53,6 +53,7 @@ from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.link import Patience, Terms
 from tpsl.transport.messages import Message, TensorMessage
+from tpsl.vault.place import VARIABLE
 
 PARTY = "feature"
 WIDTH = 16
@@ -110,6 +111,7 @@ class OneRecordShown:
 def label_party(job: Job, local: Local, run: Path, port: Any) -> None:
     """Serve, in a process of its own."""
     torch.set_num_threads(1)
+    os.environ[VARIABLE] = str(run / "home")  # each job has labels of its own, and they are nobody's
 
     class Listening(NullObserver):
         def event(self, name: str, **facts: str | int | float) -> None:

@@ -73,7 +73,7 @@ def main() -> None:
             parties = ["--local", Path(folder) / "feature.yaml"]
         begun = time.perf_counter()
         done = subprocess.run(
-            [*COMMAND, "--out", Path(folder) / "run", "--vault", Path(folder) / "vault", *parties, *changes],
+            [*COMMAND, "--out", Path(folder) / "run", *parties, *changes],
             cwd=Path(__file__).parent,
             capture_output=True,
             text=True,

@@ -41,7 +41,7 @@ def trained(job: Job, run: Path, vault: Path, data: Any) -> tuple[int, float, np
         return linked_pair(names, dtype, limits, count)
 
     begun = time.perf_counter()
-    result = train_together(RunSetup(job, RunFolder(run)), VaultChoice(vault), data, couple=couple)
+    result = train_together(RunSetup(job, RunFolder(run)), VaultChoice(vault, scratch=True), data, couple=couple)
     return sum(sizes), time.perf_counter() - begun, RunFolder(run).predictions(result.kept_epoch)["test"]
 
 

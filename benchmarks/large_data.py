@@ -169,7 +169,7 @@ def train(folder: Path, where: str, cap: float, device: str) -> dict[str, float]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    for stale in ("cache", *(f"{name}-{where.replace(' ', '-')}" for name in ("vaults", "run-label", "run-feature"))):
+    for stale in ("cache", *(f"{name}-{where.replace(' ', '-')}" for name in ("home", "run-label", "run-feature"))):
         shutil.rmtree(folder / stale, ignore_errors=True)
     job, begun = write_job(folder, ORDERS[where]), time.perf_counter()
     parties = [

@@ -48,13 +48,13 @@ def job(folder: Path, config: TableData, since: str | None, epsilon: float, seed
 def measure(folder: Path, config: TableData, epsilon: float, seed: int) -> dict[str, float]:
     """Return the three test AUCs."""
     place, earlier = folder / f"seed-{seed}", folder / f"seed-{seed}" / "earlier"
-    vault = VaultChoice(place / "vault")
+    vault = VaultChoice(scratch=True)
     train_together(RunSetup(job(folder / "before", config, None, epsilon, seed), RunFolder(earlier)), vault)
     december, start = job(folder, config, DECEMBER, epsilon, seed), StartingPoint(earlier)
     records = load_records(december, encoders=start.encoders())
     unchanged = auc(predict(earlier, records, records.test), reveal(records.labels)[records.test] == 1)
     warm = train_together(RunSetup(december, RunFolder(place / "warm"), start=start), vault)
-    alone = train_together(RunSetup(december, RunFolder(place / "alone")), VaultChoice(place / "other vault"))
+    alone = train_together(RunSetup(december, RunFolder(place / "alone")), vault)
     return {"unchanged": unchanged.value, "warm": warm.test_auc, "alone": alone.test_auc}
 
 

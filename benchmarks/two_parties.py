@@ -26,6 +26,7 @@ from tpsl.training.local import Local
 from tpsl.training.observer import Fact, NullObserver, Watching
 from tpsl.training.serve import serve
 from tpsl.transport.certificates import create_authority, issue
+from tpsl.vault.place import VARIABLE
 
 PROXY = Path(__file__).parent.parent / "tests" / "tcp_proxy.py"
 TO_END_SECONDS = 60
@@ -233,7 +234,8 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     job = load_job(options.job)
     folder = options.job.parent
-    local = Local(device=options.device, streams=options.streams, vault=folder / "vault")
+    os.environ[VARIABLE] = str(folder / "home")  # the vault of a benchmark is not that of whoever runs it
+    local = Local(device=options.device, streams=options.streams)
     if options.role == "label":
         label = local.overridden(listen="127.0.0.1:0", certificates=folder / "certs-label")
         serve(job, label, folder / "run-label", watching=Watching(ShowsAddress()))

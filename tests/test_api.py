@@ -14,6 +14,7 @@ from tpsl.data.config import SyntheticData
 from tpsl.data.true_labels import reveal
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunError
+from tpsl.vault import Vault, the_vault
 
 SYNTHETIC = SyntheticData(rows=2000, numeric_fields=3, categorical_fields=2, signal=2.0)
 SMALL = {"embedding_dim": 4, "bottom": [16, 8], "top": [8]}
@@ -219,7 +220,7 @@ def test_new_folders_and_seeded_noise(tmp_path: Path, monkeypatch: pytest.Monkey
     job = tpsl.job(SYNTHETIC, noise_seed=1, batch_size=800, epochs=1, model=SMALL)
     with pytest.warns(UserWarning, match="NOT private"), pytest.raises(ValueError, match="NOT PRIVATE"):
         tpsl.train(job, tmp_path / "refused", record_steps=0, progress=False)
-    assert not Path("vaults").exists()
+    assert not the_vault().exists() and not Vault.exists(tmp_path / "refused" / "label" / "vault")
     with pytest.warns(UserWarning, match="NOT private"):
         one = tpsl.train(job, record_steps=0, progress=False, not_private=True)
     with pytest.warns(UserWarning, match="NOT private"):
@@ -235,7 +236,7 @@ def test_new_folders_and_seeded_noise(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_labels_are_released_once_and_the_total_stands_first(tmp_path: Path) -> None:
     def trained(epsilon: float, name: str, **options: Any) -> tpsl.Run:
         job = tpsl.job(SYNTHETIC, epsilon=epsilon, batch_size=800, epochs=1, model=SMALL)
-        vault = tmp_path / "vaults" / "synthetic"
+        vault = the_vault() / "synthetic"
         return tpsl.train(job, tmp_path / name, vault=vault, record_steps=0, progress=False, **options)
 
     assert trained(5, "a").guarantee == "ε = 5"
@@ -246,4 +247,4 @@ def test_labels_are_released_once_and_the_total_stands_first(tmp_path: Path) -> 
     composed = trained(1, "b", compose=True)
     assert tpsl.load(tmp_path / "a").guarantee == "ε = 6 in all (this run's release: ε = 5)"
     assert composed.guarantee == "ε = 6 in all (this run's release: ε = 1)"
-    assert f"vault      {tmp_path / 'vaults' / 'synthetic'}" in repr(composed)
+    assert f"vault      {the_vault() / 'synthetic'}" in repr(composed)

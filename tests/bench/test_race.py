@@ -7,6 +7,7 @@ import pytest
 from tpsl.bench.contender import Contender, ContenderFailed
 from tpsl.bench.measurements import BASELINE, ONE_PROCESS, OWN, QUICK, share_of_an_epoch, vault
 from tpsl.bench.race import Pace, Standing, race
+from tpsl.vault import place
 
 SHAPE = QUICK.shape
 
@@ -27,6 +28,7 @@ def test_all_ways_of_this_package_stand_beside_plain_pytorch() -> None:
         assert standing.samples_per_second is not None and standing.samples_per_second > 0
         assert standing.quartiles is not None and standing.quartiles[0] <= standing.ratio <= standing.quartiles[1]
     assert told[-1] == f"round {QUICK.pace.rounds}"
+    assert not place.home().exists(), "contenders leave the vault of their user alone"
 
 
 def test_parties_that_share_the_fields_train_together() -> None:

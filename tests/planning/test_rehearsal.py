@@ -89,8 +89,7 @@ OPTIMIZERS.register("planned_sgd", SGD)
 def test_own_modules_are_used_and_nothing_is_left_in_the_users_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = tmp_path / "home of the user"
-    monkeypatch.setenv("TPSL_HOME", str(home))
+    monkeypatch.setenv("TPSL_HOME", str(tmp_path / "home of the user"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "planned_parts.py").write_text(OWN_PART)
     monkeypatch.setattr("tpsl.registry._used", {})
