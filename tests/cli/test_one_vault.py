@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -160,5 +159,5 @@ def test_another_working_directory(bank: Bank, tpsl: Any, monkeypatch: pytest.Mo
     monkeypatch.chdir(bank.folder / "elsewhere")
     refused(bank.train(job, "second", "--epsilon", 0.5))
     assert bank.train(job, "third").json()["total_epsilon"] == 1.0
-    assert os.listdir() == []
+    assert not list(Path().iterdir())
     assert bank.totals() == {"table-label": 1.0}
