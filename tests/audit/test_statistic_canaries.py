@@ -20,7 +20,7 @@ from tpsl.mechanisms import (
     fit_noise,
     seeded_words,
 )
-from tpsl.vault import StatisticPlan
+from tpsl.vault import StatisticPlan, releasing
 
 DELTA = 1e-6
 CANARIES = 3000
