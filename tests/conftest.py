@@ -412,14 +412,14 @@ def forks() -> ForkServerContext:
 
     They are what `multiprocessing` calls them, and compute with one thread. No gRPC object exists in the process that
     they are forked from, so that a fork is safe. One that a test has made already has imported nothing: it ends.
-    A process that opens vaults is told which label party it is (TPSL_HOME), or else it is refused.
+    A process that opens vaults is told which label party it is (TPSL_HOME), or else it is one that has no vault.
     """
     context = multiprocessing.get_context("forkserver")
     forkserver._forkserver._stop()  # type: ignore[attr-defined]
     context.set_forkserver_preload(list(IMPORTED_BEFORE_A_FORK))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
-        patch.setenv("TPSL_HOME", os.devnull)
+        patch.setenv("TPSL_HOME", tempfile.mkdtemp(prefix="home of forks "))
         forkserver.ensure_running()
     return context
 

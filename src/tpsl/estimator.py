@@ -35,7 +35,7 @@ from tpsl.training.releases import check_first_releases
 from tpsl.training.vaults import VaultChoice
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import ReleasePolicy
-from tpsl.vault.policy import DEFAULT_MAX_EPSILON
+from tpsl.vault.cost import DEFAULT_MAX_EPSILON
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin

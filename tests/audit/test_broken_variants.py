@@ -30,7 +30,7 @@ from tpsl.training.one_process import train
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages import evaluate, wide
 from tpsl.vault import Vault
-from tpsl.vault.planned import Planned
+from tpsl.vault.cost import Planned
 
 TABLE = Path(__file__).parents[2] / "docs" / "audit.md"
 PARTS = ("canaries", "releases", "replay", "verify")

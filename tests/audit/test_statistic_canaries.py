@@ -20,7 +20,7 @@ from tpsl.mechanisms import (
     fit_noise,
     seeded_words,
 )
-from tpsl.vault import StatisticPlan, releasing_statistic
+from tpsl.vault import StatisticPlan, releasing
 
 DELTA = 1e-6
 CANARIES = 3000
@@ -103,7 +103,7 @@ def test_vectors_that_are_not_cut_to_the_bound_are_found(
     def twice_the_bound(rows: np.ndarray, bound: int, norm: str) -> np.ndarray:
         return np.clip(rows, -2 * bound, 2 * bound).astype(np.int32)
 
-    monkeypatch.setattr(releasing_statistic, "clip_rows", twice_the_bound)
+    monkeypatch.setattr(releasing, "clip_rows", twice_the_bound)
     found = audit_statistic(plan(kind, 4.0), 2, tmp_path / "audit", canaries=CANARIES)
     assert any("a label moves the sum by more than the bound" in text for text in found.accusations)
 

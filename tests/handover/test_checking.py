@@ -19,7 +19,7 @@ from tpsl.handover.giving import hand_over
 from tpsl.handover.labels_file import file_digest
 from tpsl.mechanisms import Mechanism, laplace, optimized_unary, randomized_response
 from tpsl.vault import Spent, Vault
-from tpsl.vault.planned import Planned
+from tpsl.vault.cost import Planned
 from tpsl.vault.texts import TextDigest, Texts
 
 MakeVault = Callable[..., Vault]

@@ -18,7 +18,7 @@ from tpsl.handover.giving import hand_over
 from tpsl.handover.labels_file import file_digest, read_handed_over
 from tpsl.mechanisms import Mechanism, optimized_unary, randomized_response, subset_selection
 from tpsl.vault import Spent, Vault, VaultError
-from tpsl.vault.planned import Planned
+from tpsl.vault.cost import Planned
 from tpsl.vault.texts import TextDigest, Texts
 
 MakeVault = Callable[..., Vault]

@@ -28,7 +28,7 @@ from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.vault import Vault
-from tpsl.vault.planned import Planned
+from tpsl.vault.cost import Planned
 
 DATA = {"source": "synthetic", "rows": 900, "numeric_fields": 2, "categorical_fields": 2, "signal": 2.0}
 

@@ -27,10 +27,12 @@ from tpsl.training.local import Local, LocalError, certificates_of
 from tpsl.training.observer import Watching
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
+from tpsl.training.vaults import VaultChoice
 from tpsl.transport.channel import Refused, run_alone
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.messages import Start, TensorMessage
+from tpsl.vault import NO_LIMITS
 
 PARTIES = ("shop", "bank", "label")
 
@@ -47,7 +49,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory, shops: Any) -> Callable[..
             found = shops.tables(300, seed=1)
             paths = shops.write(folder, {party: found[party] for party in (*parties, "label")})
             parts = {"prediction": {"returns": returns}, "training": {"head": "local"}}
-            train(shops.table_job(paths, label_features=len(parties) > 1, **parts), folder / "run")
+            job = shops.table_job(paths, label_features=len(parties) > 1, **parts)
+            train(job, folder / "run", vault=VaultChoice(policy=NO_LIMITS, scratch=number > 0))  # noise of its own
             made[key] = folder / "run"
         return made[key]
 

@@ -20,7 +20,7 @@ from tpsl.training.setup import RunSetup
 from tpsl.tuning.alone import tune_alone
 from tpsl.tuning.space import configuration
 from tpsl.vault import Vault
-from tpsl.vault.planned import Planned
+from tpsl.vault.cost import Planned
 
 
 def job(epsilon: float = 1.0, head: str = "private") -> Job:

@@ -39,19 +39,10 @@ def test_a_clock_that_is_set_back_changes_nothing_but_a_remark(folder: Path, clo
         assert [entry.sequence for entry in found.entries] == [1, 2, 3, 4, 5]
         assert (found.epsilon_per_record, found.released_records) == (1.0, 100)
         assert vault.verify() == []
-        (remark,) = vault.remarks()
-    assert remark.startswith(
-        f"the clock was set back at ledger entry 3, dated {HOURS[2]} after {HOURS[1]}, and 2 times"
-    )
 
 
 def _interrupt(done: int, total: int, note: str) -> None:
     raise KeyboardInterrupt
-
-
-def test_times_in_order_are_no_remark(vault: Vault) -> None:
-    vault.release(laplace(1.0))
-    assert vault.remarks() == []
 
 
 def test_a_noted_hash_shows_what_a_sound_chain_alone_does_not(

@@ -24,6 +24,7 @@ from tpsl.handover.giving import hand_over
 from tpsl.mechanisms import Mechanism, secure_words
 from tpsl.progress import Progress, no_progress
 from tpsl.vault import Vault
+from tpsl.vault.cost import Planned
 from tpsl.vault.noise_tests import (
     LEVEL,
     Expected,
@@ -35,7 +36,6 @@ from tpsl.vault.noise_tests import (
     at_least,
     surprise,
 )
-from tpsl.vault.planned import Planned
 
 _FEWEST, _MOST = 64, 512
 """Releases: enough of them that noise which never varies is rare, but not more than this."""

@@ -73,7 +73,7 @@ def hand_over(
     from tpsl.report.words import spent_text
     from tpsl.tables.locations import location_of
     from tpsl.vault import Vault
-    from tpsl.vault.planned import Planned
+    from tpsl.vault.cost import Planned
 
     with Vault.open(vault) as opened:
         ids = None if records is None else ids_of_table(location_of(records), id, len(opened))

@@ -282,19 +282,18 @@ def verify(
         since = opened.entries_since(head.strip().lower()) if head is not None else None
         problems = opened.verify(progress=progress)
         problems += [] if handed is None else handed_problems(opened, handed)
-        remarks = [] if problems else opened.remarks()
         unseen = [] if problems else opened.cannot_see()
     if head is not None and since is None:
         problems.append(f"the ledger was cut or replaced: no entry of it has the hash {head.strip()}")
     if json:
         noted = {} if head is None else {"entries_since_head": since}
-        found = {"problems": problems, "remarks": remarks, "cannot_see": unseen, **noted}
+        found = {"problems": problems, "cannot_see": unseen, **noted}
         print_json({"vault": str(vault), "sound": not problems, **found})
     elif problems:
         for problem in problems:
             complain(problem)
     else:
-        for sentence in (*remarks, *unseen):
+        for sentence in unseen:
             notice(sentence)
         answer(False, {}, _sound(vault, since, handed))
     if problems:

@@ -15,7 +15,7 @@ from tpsl.handover.card import Card, CardError
 from tpsl.handover.labels_file import HandedOver, read_handed_over
 from tpsl.tables import DataError
 from tpsl.vault import Vault, VaultError
-from tpsl.vault.planned import Planned
+from tpsl.vault.cost import Planned
 
 
 def handed_problems(vault: Vault, folder: Path) -> list[str]:

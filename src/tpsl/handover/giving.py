@@ -16,7 +16,7 @@ from tpsl.tables.locations import Location
 from tpsl.tables.reading import dialect_of, read_foreign
 from tpsl.vault import Vault, VaultError
 from tpsl.vault.canonical import ids_as_text
-from tpsl.vault.planned import Planned
+from tpsl.vault.cost import Planned
 
 
 def hand_over(

@@ -183,6 +183,7 @@ def _require_what_may_be(setup: PredictionSetup, records: NewRecords | None, loc
     if records is None and (several or has_label_features(setup.run)):
         raise PredictionError("the label party needs --records: a file with the ids of the records, and its features")
     if returned.returns != "nothing":
+        setup.run.refuse_scratch()
         _warn_of_training_records(setup, records)
 
 

@@ -32,7 +32,7 @@ from tpsl.transport.channel import MOST_STREAMS
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import ReleasePolicy
-from tpsl.vault.policy import DEFAULT_MAX_EPSILON
+from tpsl.vault.cost import DEFAULT_MAX_EPSILON
 
 if TYPE_CHECKING:
     from tpsl.training.vaults import VaultChoice

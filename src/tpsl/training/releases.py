@@ -29,8 +29,8 @@ from tpsl.vault import (
     VaultError,
 )
 from tpsl.vault.accounting import spent_under
+from tpsl.vault.cost import Charge, Planned, PlannedStatistic
 from tpsl.vault.place import address_of
-from tpsl.vault.planned import Charge, Planned, PlannedStatistic
 
 
 def noisy_labels_for(

@@ -49,10 +49,9 @@ from tpsl.vault import (
     Vault,
     VaultError,
 )
-from tpsl.vault.cost import as_json
+from tpsl.vault.cost import Planned, PlannedStatistic, as_json
 from tpsl.vault.ledger import describe_release, now
 from tpsl.vault.place import address_of, is_vault, the_vault
-from tpsl.vault.planned import Planned, PlannedStatistic
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,12 @@ records and the local head, do so when no peer can see how long they take (`tpsl
 """
 
 from tpsl.vault.agreement import Overlap
-from tpsl.vault.cost import Spent
+from tpsl.vault.cost import NO_LIMITS, ReleasePolicy, Spent, StatisticPlan
 from tpsl.vault.errors import VaultBusy, VaultError, VaultFull
 from tpsl.vault.ingest import Added, LabelTable
 from tpsl.vault.ledger import Entry, Ledger
 from tpsl.vault.noisy import NoisyLabels, NoisyStatistic
 from tpsl.vault.place import the_vault
-from tpsl.vault.planned import StatisticPlan
-from tpsl.vault.policy import NO_LIMITS, ReleasePolicy
 from tpsl.vault.releasing import ReleaseReport
 from tpsl.vault.vault import Vault
 

@@ -29,11 +29,10 @@ from tpsl.mechanisms import compose
 from tpsl.spill import RowParts
 from tpsl.vault import agreement, coverage, ledger
 from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, has_units, ids_between, read_blocks
-from tpsl.vault.cost import Spent, total
+from tpsl.vault.cost import Charge, Series, Spent, total
 from tpsl.vault.coverage import History, Mask, PositionSet
 from tpsl.vault.id_index import find_positions
-from tpsl.vault.ledger import Entry, Ledger, Series
-from tpsl.vault.planned import Charge
+from tpsl.vault.ledger import Entry, Ledger
 from tpsl.vault.store import Store
 from tpsl.vault.texts import HashKey, Texts
 

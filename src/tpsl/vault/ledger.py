@@ -18,15 +18,14 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from types import NoneType
 from typing import Any
 
 from tpsl.mechanisms import Cost
-from tpsl.vault.cost import Spent, as_json, of_group, repeated
+from tpsl.vault.cost import Series, Spent, as_json, canonical, of_group, repeated
 from tpsl.vault.errors import VaultError
 from tpsl.vault.store import Store
 
@@ -131,7 +130,7 @@ class Entry:
         return not self.is_release or (self.details["noise"] == "secure" and math.isfinite(self.epsilon))
 
     @property
-    def series(self) -> "Series":
+    def series(self) -> Series:
         """The series this release belongs to."""
         details = self.details
         if self.kind == "statistic":
@@ -148,20 +147,6 @@ class Entry:
         """The entry as JSON-able data; an infinite epsilon is the text "inf"."""
         place = {"sequence": self.sequence, "kind": self.kind, "time": self.time}
         return {**place, **self.details, "previous": self.previous, "hash": self.hash}
-
-
-@dataclass(frozen=True)
-class Series:
-    """Releases that are one and the same: within a series each record has at most one outcome for each draw.
-
-    A statistic is a series of its own: the same noise for the same records with the same vectors.
-    """
-
-    spec: str
-    digest: str
-    """Of the integers of the mechanism, or of the noise."""
-    draws: int
-    seed: int | None
 
 
 @dataclass(frozen=True)
@@ -341,19 +326,6 @@ def entries_since(store: Store, head: str) -> int | None:
     return None if row is None else int(row[0])
 
 
-def clock_remarks(entries: Sequence[Entry]) -> list[str]:
-    """A sentence if an entry is dated before its predecessor: no damage, the order is that of the numbers."""
-    back = [(earlier, later) for earlier, later in pairwise(entries) if later.time < earlier.time]
-    if not back:
-        return []
-    before, first = back[0]
-    return [
-        f"the clock was set back at ledger entry {first.sequence}, dated {first.time} after {before.time}"
-        + (f", and {len(back) - 1} times later" if len(back) > 1 else "")
-        + "; times in the ledger are not to be relied on there, its order is"
-    ]
-
-
 def parse(sequence: int, stored_hash: str, body: str) -> Entry:
     """Read one stored entry, or raise a `VaultError` that names it."""
     try:
@@ -382,8 +354,3 @@ def parse(sequence: int, stored_hash: str, body: str) -> Entry:
 def hash_of(body: str) -> str:
     """SHA-256 over an entry's canonical line."""
     return hashlib.sha256(body.encode()).hexdigest()
-
-
-def canonical(data: Any) -> str:
-    """One line of JSON, the same for equal data."""
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import TOTAL, Mechanism, StatisticNoise
-from tpsl.vault.ledger import Entry, Series
+from tpsl.vault.cost import Series
+from tpsl.vault.ledger import Entry
 
 Bits = npt.NDArray[np.int8]
 Counts = npt.NDArray[np.int64]

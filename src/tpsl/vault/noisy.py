@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.mechanisms import Cost, Mechanism
-from tpsl.vault.cost import times
-from tpsl.vault.planned import StatisticPlan
+from tpsl.vault.cost import StatisticPlan, times
 
 VAULT_ONLY = object()
 """What the vault shows when it makes one of these."""

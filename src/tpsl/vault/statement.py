@@ -13,9 +13,9 @@ from typing import Any
 
 from tpsl.vault.accounting import Account
 from tpsl.vault.blocks import ids_in_order
-from tpsl.vault.cost import as_json
+from tpsl.vault.cost import Series, as_json
 from tpsl.vault.errors import VaultError
-from tpsl.vault.ledger import Entry, Series
+from tpsl.vault.ledger import Entry
 from tpsl.vault.store import Store
 from tpsl.vault.texts import TextDigest, Texts
 

@@ -23,24 +23,31 @@ from tpsl.vault import (
     storage,
     verify,
 )
-from tpsl.vault.accounting import Account, Releases
+from tpsl.vault.accounting import Account
 from tpsl.vault.agreement import Overlap
 from tpsl.vault.blocks import CHUNK, count_records, ids_in_order, labels_at
 from tpsl.vault.canonical import GivenIds, ids_as_text
-from tpsl.vault.cost import Spent
+from tpsl.vault.cost import (
+    NO_LIMITS,
+    Charge,
+    Planned,
+    PlannedStatistic,
+    ReleasePolicy,
+    Series,
+    Spent,
+    StatisticPlan,
+    spent_after,
+)
 from tpsl.vault.coverage import PositionSet
 from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_errors
 from tpsl.vault.id_index import Found, by_row, find_known
 from tpsl.vault.ingest import Added, Batch, LabelTable
-from tpsl.vault.ledger import Ledger, Series
+from tpsl.vault.ledger import Ledger
 from tpsl.vault.near_duplicates import warn
 from tpsl.vault.noise_tests import accusations, level_at, statistic_noise_tests
 from tpsl.vault.noisy import NoisyLabels, NoisyStatistic, Room
 from tpsl.vault.place import Address
-from tpsl.vault.planned import Charge, Planned, PlannedStatistic, StatisticPlan
-from tpsl.vault.policy import NO_LIMITS, ReleasePolicy, spent_after
-from tpsl.vault.releasing import ReleaseReport
-from tpsl.vault.releasing_statistic import StatisticRequest
+from tpsl.vault.releasing import ReleaseReport, StatisticRequest
 from tpsl.vault.statement import facts
 from tpsl.vault.store import Store
 from tpsl.vault.texts import Texts
@@ -94,9 +101,9 @@ class Vault:
         the label of a new vault. A label party has one vault (`tpsl.vault.place`): a second one takes a sentence that
         says why its labels are nobody's in the first (`apart`). With `counts_people` the same people come again under
         new ids, ALIGNMENT-NUMBER: totals and limits are what a person can have spent over all alignments
-        (`tpsl.vault.people`). A `scratch` vault is counted in no total, and nothing of it may leave. Either the label
-        exists afterwards with all of the records, or an error is raised and nothing has changed. Near-duplicate ids are
-        told to `notice`.
+        (`tpsl.vault.accounting`). A `scratch` vault is counted in no total, and nothing of it may leave. Either the
+        label exists afterwards with all of the records, or an error is raised and nothing has changed. Near-duplicate
+        ids are told to `notice`.
         """
         path = Path(path)
         folder, name = place.address_of(path) if label is None else (path, label)
@@ -386,11 +393,6 @@ class Vault:
         with self._reading():
             return Account(self._store).ledger()
 
-    def ways_out(self) -> list[tuple[Releases, int]]:
-        """Under which releases records went out at this moment, and how many went out like that."""
-        with self._reading():
-            return Account(self._store).histories.counted()
-
     def positions(self, ids: AnyIds) -> npt.NDArray[np.int64]:
         """The position of each id, or -1 where the label does not know it."""
         with self._reading():
@@ -503,11 +505,6 @@ class Vault:
         """Raise a `VaultError` if what this vault releases would be missing in the label party's total."""
         if not self.scratch:
             place.require_counted(self._store.folder, self.apart)
-
-    def remarks(self) -> list[str]:
-        """What is odd about the ledger without being damage, a sentence each."""
-        with self._reading():
-            return ledger.clock_remarks(ledger.read_entries(self._store))
 
     def cannot_see(self) -> list[str]:
         """Say, a sentence each, what `verify` cannot find."""

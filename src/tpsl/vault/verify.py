@@ -14,11 +14,11 @@ from tpsl.progress import Progress, no_progress
 from tpsl.vault import coverage, id_index, ledger
 from tpsl.vault.agreement import labels_of
 from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, read_block
+from tpsl.vault.cost import Planned, PlannedStatistic, Series, StatisticPlan
 from tpsl.vault.errors import VaultError
-from tpsl.vault.ledger import Entry, Series
+from tpsl.vault.ledger import Entry
 from tpsl.vault.noise_tests import StoredNoise, Tested, accusations, level_at
-from tpsl.vault.planned import Planned, PlannedStatistic, StatisticPlan
-from tpsl.vault.releasing_statistic import decode_values, read_values
+from tpsl.vault.releasing import decode_values, read_values
 from tpsl.vault.storage import DATABASE
 from tpsl.vault.store import Store
 from tpsl.vault.texts import TextDigest, Texts
