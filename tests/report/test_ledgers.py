@@ -13,9 +13,9 @@ import pytest
 from tpsl.mechanisms import identity, laplace, randomized_response
 from tpsl.report.handed_view import read_handed_view
 from tpsl.report.hero import hero
+from tpsl.report.known_vaults import Memory
 from tpsl.report.label_view import read_run
 from tpsl.report.ledgers import result_now
-from tpsl.report.memory import Memory
 from tpsl.report.page import page_data
 from tpsl.report.run_table import summary, vault_sentences
 from tpsl.report.spent import spent_on

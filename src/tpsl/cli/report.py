@@ -40,7 +40,7 @@ def report(
     runs have noted that are given, or lie beside them, is added.
     """
     from tpsl.prediction.model import TrainedModel
-    from tpsl.report.memory import Memory
+    from tpsl.report.known_vaults import Memory
     from tpsl.report.page import write_page
     from tpsl.report.reading import read_view
     from tpsl.report.run_table import summary, summary_table, vault_sentences

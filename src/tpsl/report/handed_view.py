@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tpsl.report.known_vaults import Memory, ledger_at
 from tpsl.report.label_view import job_view
-from tpsl.report.memory import Memory, ledger_at
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import RunView
 from tpsl.report.statements import own_statement

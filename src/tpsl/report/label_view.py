@@ -12,8 +12,8 @@ from tpsl.data.config import TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import for_json
 from tpsl.report.findings import FINDINGS, read_finding
+from tpsl.report.known_vaults import Memory, data_group
 from tpsl.report.ledgers import read_ledger
-from tpsl.report.memory import Memory, data_group
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import Promise, RunView
 from tpsl.report.sightings import sightings

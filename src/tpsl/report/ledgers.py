@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tpsl.report.memory import Memory, ledger_at, spent_in
+from tpsl.report.known_vaults import Memory, ledger_at, spent_in
 from tpsl.report.run_view import VaultFacts
 from tpsl.report.words import records_text, rounded_up
 from tpsl.training.job import Job

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tpsl.files import draft_of
 from tpsl.progress import Progress, no_progress
+from tpsl.report.known_vaults import Memory, Note, folders_in, is_written, note_of, runs_in
 from tpsl.report.label_view import job_view, last_change
 from tpsl.report.ledgers import vault_label
-from tpsl.report.memory import Memory, Note, folders_in, is_written, note_of, runs_in
 from tpsl.report.page import told_apart
 from tpsl.report.promises import promise_of
 from tpsl.report.reading import read_view

@@ -5,7 +5,6 @@ and all that crosses the border know no other. The two things that look at true 
 records and the local head, do so when no peer can see how long they take (`tpsl.training.after_training`).
 """
 
-from tpsl.vault.agreement import Overlap
 from tpsl.vault.cost import NO_LIMITS, ReleasePolicy, Spent, StatisticPlan
 from tpsl.vault.errors import VaultBusy, VaultError, VaultFull
 from tpsl.vault.ingest import Added, LabelTable
@@ -13,6 +12,7 @@ from tpsl.vault.ledger import Entry, Ledger
 from tpsl.vault.noisy import NoisyLabels, NoisyStatistic
 from tpsl.vault.place import the_vault
 from tpsl.vault.releasing import ReleaseReport
+from tpsl.vault.same_labels import Overlap
 from tpsl.vault.vault import Vault
 
 __all__ = [

@@ -1,8 +1,8 @@
 """What has been spent: computed from what each record was really released under, not from a sum over ledger entries.
 
 A record spends what all releases of its label cost together, and those of labels of the vault that are the same one
-under other names (`tpsl.vault.agreement`). Exact sums are made once for each *history*, the releases that a record was
-part of: records share few histories. A unit (for example a user) spends what all its records do.
+under other names (`tpsl.vault.same_labels`). Exact sums are made once for each *history*, the releases that a record
+was part of: records share few histories. A unit (for example a user) spends what all its records do.
 
 People come again under new ids in a label of records that alignments have made. Each alignment makes new records, with
 ids ALIGNMENT-NUMBER. Whom a record is about is known to the label party only if it knows the record; but a label is
@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from tpsl.mechanisms import compose
 from tpsl.spill import RowParts
-from tpsl.vault import agreement, coverage, ledger
+from tpsl.vault import coverage, ledger, same_labels
 from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, has_units, ids_between, read_blocks
 from tpsl.vault.cost import Charge, Series, Spent, total
 from tpsl.vault.coverage import History, Mask, PositionSet
@@ -154,7 +154,7 @@ class Account:
         self.counts_people = _counts_people(store)
         self._elsewhere = Spent()
         by_id = []
-        for label in agreement.same_as(store):
+        for label in same_labels.same_as(store):
             other = replace(store, label=label.number)
             if self.counts_people or label.counts_people:
                 # Which record is whose is not known by ids: everybody may have spent the most of the other label.
@@ -199,13 +199,13 @@ class Account:
                 merged[series] = (first, before + count)
         spent = [spent_under(history, count).plus(self._elsewhere) for history, count in merged.values()]
         spent.sort(key=lambda part: (-part.epsilon, -part.delta, part.released_under))
-        label, same = agreement.label_numbered(store), tuple(other.number for other in agreement.same_as(store))
+        label, same = same_labels.label_numbered(store), tuple(other.number for other in same_labels.same_as(store))
         found = Ledger(label.number, label.name, label.classes, records, entries, tuple(spent), unit, same)
         return replace(found, all_labels=self._all_labels())
 
     def _all_labels(self) -> Spent | None:
         """The most that any record of the label has spent over all labels of the vault; None if there is no other."""
-        labels = [label for label in agreement.labels_of(self._store).values() if label.number != self._store.label]
+        labels = [label for label in same_labels.labels_of(self._store).values() if label.number != self._store.label]
         if not labels:
             return None
         by_id = [label for label in labels if not (self.counts_people or label.counts_people)]
@@ -238,7 +238,7 @@ class Account:
 
 
 def _counts_people(store: Store) -> bool:
-    return agreement.label_numbered(store).counts_people
+    return same_labels.label_numbered(store).counts_people
 
 
 def _largest(store: Store, counts_people: bool) -> Spent:

@@ -12,7 +12,7 @@ from tpsl.spill import RowParts
 from tpsl.tables.columns import Place
 from tpsl.tables.locations import Location
 from tpsl.tables.reading import dialect_of, read_blocks
-from tpsl.vault import agreement, blocks, id_index, ledger
+from tpsl.vault import blocks, id_index, ledger, same_labels
 from tpsl.vault.blocks import Block, Positions
 from tpsl.vault.canonical import INPUT, as_vault_error, ids_as_text, labels_as_integers, names_of_classes
 from tpsl.vault.coverage import PositionSet, is_covered, read_chunk
@@ -226,7 +226,7 @@ class _Adding:
         self._near_duplicates.take(rows.ids, positions)
         id_index.write_hashes(self._new_ids, self._keys, rows.ids, positions)
         blocks.append(self._store, self._classes, rows)
-        agreement.note(self._store, rows.ids, rows.labels)
+        same_labels.note(self._store, rows.ids, rows.labels)
 
     def finish(self) -> Added:
         """Complete the index, write the ledger entry and return the counts.
@@ -251,7 +251,7 @@ class _Adding:
                 "labels_changed_after_release": after_release,
             }
             ledger.append(self._store, "added", details)
-        agreement.settle(self._store)
+        same_labels.settle(self._store)
         return added
 
     def _occurs_twice(self, first: int, second: int) -> str:
@@ -288,8 +288,8 @@ class _Adding:
             require_units(self._store, known, units, lambda at: f"{batch.row(int(old[at]))}: ")
         stored = blocks.labels_at(self._store, known)
         differ = stored != rows.labels[old]
-        agreement.note(self._store, rows.ids.take(old[differ]), stored[differ], -1)
-        agreement.note(self._store, rows.ids.take(old[differ]), rows.labels[old[differ]])
+        same_labels.note(self._store, rows.ids.take(old[differ]), stored[differ], -1)
+        same_labels.note(self._store, rows.ids.take(old[differ]), rows.labels[old[differ]])
         self._changed.add(known[differ])
         blocks.set_labels(self._store, known[differ], rows.labels[old[differ]])
         new: npt.NDArray[np.bool_] = positions < 0

@@ -32,7 +32,7 @@ from tpsl.files import (
     open_private,
     replaced,
 )
-from tpsl.vault import agreement, blocks, coverage, id_index, ledger
+from tpsl.vault import blocks, coverage, id_index, ledger, same_labels
 from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
 from tpsl.vault.store import Store
 
@@ -57,7 +57,7 @@ CREATE TRIGGER ledger_stay BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'th
 CREATE TRIGGER ledger_fixed BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 """
 _TABLES = {
-    "labels": agreement.SCHEMA,
+    "labels": same_labels.SCHEMA,
     "blocks": blocks.SCHEMA,
     "id_key": id_index.KEY_SCHEMA,
     "id_index": id_index.SCHEMA,
@@ -253,7 +253,7 @@ def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
 
 def add_label(store: Store, name: str, classes: int, details: Mapping[str, bool | str | None]) -> Store:
     """Add a label without records, inside the running transaction, and return what it is reached by."""
-    new = replace(store, label=len(agreement.labels_of(store)) + 1)
+    new = replace(store, label=len(same_labels.labels_of(store)) + 1)
     row = (new.label, name, classes, bool(details.get("counts_people")))
     store.execute("INSERT INTO labels VALUES (?, ?, ?, ?)", row)
     created = {} if new.label > 1 else {"format": FORMAT}

@@ -15,16 +15,15 @@ import numpy.typing as npt
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Notice, Progress, no_progress
 from tpsl.vault import (
-    agreement,
     ingest,
     ledger,
     place,
     releasing,
+    same_labels,
     storage,
     verify,
 )
 from tpsl.vault.accounting import Account
-from tpsl.vault.agreement import Overlap
 from tpsl.vault.blocks import CHUNK, count_records, ids_in_order, labels_at
 from tpsl.vault.canonical import GivenIds, ids_as_text
 from tpsl.vault.cost import (
@@ -48,6 +47,7 @@ from tpsl.vault.noise_tests import accusations, level_at, statistic_noise_tests
 from tpsl.vault.noisy import NoisyLabels, NoisyStatistic, Room
 from tpsl.vault.place import Address
 from tpsl.vault.releasing import ReleaseReport, StatisticRequest
+from tpsl.vault.same_labels import Overlap
 from tpsl.vault.statement import facts
 from tpsl.vault.store import Store
 from tpsl.vault.texts import Texts
@@ -76,7 +76,7 @@ class Vault:
         with storage.reading(connection, folder):
             storage.require_format(connection, folder)
             created = ledger.read_first(Store(connection, folder))
-            found = agreement.label_called(Store(connection, folder), address.label)
+            found = same_labels.label_called(Store(connection, folder), address.label)
         self.label, self.classes, self.counts_people = found.name, found.classes, found.counts_people
         self._store = Store(connection, folder, found.number)
         self.scratch, self.apart = bool(created.details.get("scratch")), created.details.get("apart")
@@ -129,7 +129,7 @@ class Vault:
             else:
                 storage.require_format(connection, folder)
                 kind = {}
-            if name in agreement.labels_of(store):
+            if name in same_labels.labels_of(store):
                 raise VaultError(
                     f"the vault {folder} has a label {name!r} already: `tpsl vault add` adds records to it"
                 )
@@ -159,7 +159,7 @@ class Vault:
         if not _created(folder):
             return []
         with contextlib.closing(storage.connect(folder)) as connection, storage.reading(connection, folder):
-            return list(agreement.labels_of(Store(connection, folder)))
+            return list(same_labels.labels_of(Store(connection, folder)))
 
     @classmethod
     def exists(cls, path: str | PathLike[str]) -> bool:
@@ -221,17 +221,17 @@ class Vault:
         A negative label is unknown and differs from none. The comparison happens here: no true label leaves the vault.
         """
         with self._reading():
-            return agreement.compare(self._store, ids, self._find(ids), labels)
+            return same_labels.compare(self._store, ids, self._find(ids), labels)
 
     def keep_file_records(self, ids: Any, labels: npt.NDArray[np.int64]) -> None:
         """Keep the records of the label party's file that alignments make new ones of, to recognise them later."""
         with self._writing():
-            agreement.keep_file_records(self._store, ids, labels)
+            same_labels.keep_file_records(self._store, ids, labels)
 
     def compare_file_records(self, ids: Any, labels: npt.NDArray[np.int64]) -> Overlap:
         """Count which of these records are of a file that was aligned, and with another label; as `compare`."""
         with self._reading():
-            return agreement.compare_file_records(self._store, ids, labels)
+            return same_labels.compare_file_records(self._store, ids, labels)
 
     def add(self, batches: Given, *, notice: Notice = warn) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.

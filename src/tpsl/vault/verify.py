@@ -12,13 +12,13 @@ import numpy.typing as npt
 from tpsl.mechanisms import Mechanism, from_spec, noise_from_spec
 from tpsl.progress import Progress, no_progress
 from tpsl.vault import coverage, id_index, ledger
-from tpsl.vault.agreement import labels_of
 from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, read_block
 from tpsl.vault.cost import Planned, PlannedStatistic, Series, StatisticPlan
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry
 from tpsl.vault.noise_tests import StoredNoise, Tested, accusations, level_at
 from tpsl.vault.releasing import decode_values, read_values
+from tpsl.vault.same_labels import labels_of
 from tpsl.vault.storage import DATABASE
 from tpsl.vault.store import Store
 from tpsl.vault.texts import TextDigest, Texts
