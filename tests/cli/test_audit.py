@@ -53,7 +53,7 @@ def test_a_run_folder_has_its_own_vault_examined_and_out_keeps_the_runs(
 def test_a_run_whose_vault_was_tampered_with_fails(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert tpsl("train", small_job, "--out", run, "--json").status == 0
-    (RunFolder(run).vault() / "vault.sqlite").chmod(0o644)
+    (RunFolder(run).vault().parent / "vault.sqlite").chmod(0o644)
     shown = tpsl("audit", run, "--only", "vault")
     assert shown.status == 1
     assert "vault: " in shown.stderr and "can be read by others" in shown.stderr

@@ -172,7 +172,7 @@ def test_help_does_not_wait_for_torch() -> None:
         (("train", "--mechanism", "magic"), "'magic' is not one of 'auto', 'none', 'laplace', 'discrete'"),
         (("train", "--epsilon", "much"), "--epsilon"),
         (("train", "--set", "privacy.draws"), "--set takes KEY=VALUE"),
-        (("vault", "create"), "VAULT"),
+        (("vault", "create"), "LABEL"),
         (("data", "synthetic", "--rows", "few"), "--rows"),
         (("data", "flights", "--layout", "odd"), "'odd' is not one of 'all', 'natural'"),
     ],

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from tpsl.data.dataset import load_feature_party
-from tpsl.mechanisms import MECHANISMS, build_mechanism
+from tpsl.mechanisms import MECHANISMS, build_mechanism, randomized_response
 from tpsl.training.agreement import agreement
 from tpsl.training.alone import require_alone
 from tpsl.training.handed_labels import HAND_OVER
@@ -28,7 +28,7 @@ from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
-from tpsl.training.shared_evaluation import evaluate_test_records
+from tpsl.training.shared_evaluation import EvaluationTerms, evaluate_test_records
 from tpsl.training.stages import attend_as_feature
 from tpsl.training.stages.hand_over import FILE, NOISY_LABELS, handed_over, packed, packed_bytes, unpacked
 from tpsl.training.vaults import VaultChoice
@@ -37,7 +37,7 @@ from tpsl.transport.channel import Channel
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.in_process import InProcessMeeting, pair, run_together
 from tpsl.transport.messages import Rewind, Start, TensorMessage, Verdict
-from tpsl.vault import Vault
+from tpsl.vault import ReleasePolicy, Vault
 
 SYNTHETIC = {"source": "synthetic", "rows": 1500, "numeric_fields": 3, "categorical_fields": 2, "signal": 2.0}
 SMALL = {"embedding_dim": 4, "bottom": [16, 8], "top": [8]}
@@ -173,7 +173,8 @@ def test_over_a_network_the_label_party_is_done_when_training_begins(tmp_path: P
     assert alone is not None and np.isfinite(alone.validation_loss) and np.isnan(alone.test_auc)
     assert (alone.epsilon, alone.private) == (1.0, True)
     with pytest.raises(RunError, match="the labels were handed over, and the network is at the feature party"):
-        evaluate_test_records(RunFolder(tmp_path / "label"), None, None)  # type: ignore[arg-type]
+        terms = EvaluationTerms(randomized_response(1.0), tmp_path / "vault", ReleasePolicy())
+        evaluate_test_records(RunFolder(tmp_path / "label"), None, terms)  # type: ignore[arg-type]
     # A finished run needs nobody.
     again = join(
         agreed,

@@ -69,7 +69,7 @@ def test_rows_are_counted_over_batches_and_lengths_must_agree(vault: Vault) -> N
 
 def test_the_unit_of_a_record_is_fixed(folder) -> None:
     with Vault.create(folder, batches=[(["a", "b"], [0, 1], ["u", "v"])]) as vault:
-        with pytest.raises(VaultError, match="row 1: the record 'b' is in the vault with unit 'v', not 'w'"):
+        with pytest.raises(VaultError, match="row 1: the record 'b' is in the vault with unit 'v', not with 'w'"):
             vault.add([(["b"], [1], ["w"])])
         assert vault.add([(["b", "c"], [1, 1], ["v", "v"])]).new == 1
         assert vault.add([(["b"], [0], None)]).changed == 1

@@ -183,7 +183,7 @@ def require_units(store: Store, positions: Positions, units: Texts, row: Callabl
         found = f"with unit {stored[at]!r}" if stored[at] else "without a unit"
         raise VaultError(
             f"{row(at)}the record {blocks.id_at(store, int(positions[at]))!r} is in the vault {found}, not "
-            f"{units[at]!r}; the unit of a record cannot change"
+            f"with {units[at]!r}; the unit of a record cannot change"
         )
 
 
