@@ -227,8 +227,9 @@ def test_damaged_metrics(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
 def test_a_vault_that_is_none_or_does_not_fit(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "photo").touch()
-    Vault.create(tmp_path / "vault", label="three", classes=3).close()
     for name, reason in (("other", "not empty"), ("vault/three", "3 classes")):
+        if name == "vault/three":
+            Vault.create(tmp_path / "vault", label="three", classes=3).close()
         sentence = tpsl("train", small_job, "--out", tmp_path / "run", "--vault", tmp_path / name).error()
         assert str(tmp_path / name) in sentence
         assert reason in sentence
