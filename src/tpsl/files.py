@@ -13,7 +13,6 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -26,8 +25,6 @@ Plain: TypeAlias = Any
 _FILE_MODE, _FOLDER_MODE = 0o600, 0o700
 _DEEPEST_YAML = 50
 _MOST_BYTES = 1 << 28
-_SYNCED_AT_ONCE = 16
-_deferred: set[Path] = set()
 _SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The safe loader in C, where it is there: a folder of many runs opens eight times as fast."""
 _SAFE_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -91,8 +88,7 @@ def open_durably(path: Path, mode: str) -> Iterator[IO[bytes]]:
     with open_private(path, mode) as file:
         yield file
         file.flush()
-        if not _is_deferred(path):
-            os.fsync(file.fileno())
+        os.fsync(file.fileno())
 
 
 def remove_drafts(folder: Path) -> None:
@@ -135,31 +131,7 @@ def make_private_folder(folder: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make renames and new names in a folder durable."""
-    if not _is_deferred(folder):
-        _sync(folder)
-
-
-def defer_sync(folder: Path) -> None:
-    """From now on what is written in a folder, and in all folders of it, is durable only after `sync_deferred`.
-
-    A file is still whole or absent if the process dies, but not if the machine does.
-    """
-    _deferred.add(folder)
-
-
-def sync_deferred(folder: Path) -> None:
-    """Make all that is in a folder durable, and from now on again what is written there as it is written."""
-    _deferred.discard(folder)
-    with ThreadPoolExecutor(_SYNCED_AT_ONCE) as pool:  # the disk writes its journal once for those that wait together
-        list(pool.map(_sync, [folder, *folder.rglob("*")]))
-
-
-def _is_deferred(path: Path) -> bool:
-    return any(path.is_relative_to(folder) for folder in tuple(_deferred))  # other threads change it meanwhile
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
