@@ -382,7 +382,7 @@ class RunFolder:
         folder = self.label / "predictions"
         make_private_folder(folder)
         tensors = {"validation": torch.from_numpy(validation), "test": torch.from_numpy(test)}
-        with replaced(folder / f"epoch-{epoch:04d}.safetensors", validation.nbytes + test.nbytes) as draft:
+        with replaced(folder / f"epoch-{epoch:04d}.safetensors") as draft:
             write_tensors(draft, tensors)
 
     def predictions(self, epoch: int) -> dict[str, npt.NDArray[np.float32]]:
