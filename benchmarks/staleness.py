@@ -5,8 +5,8 @@ the forward pass up to s updates ahead, against s = 0, the settings taking turns
 batches that are under way when it begins are as many as when it ends.
 
 Cost (`--accuracy`): flights, in process, which computes the same bits as the two programs; test AUC over seeds, with
-staleness and, beside it, with numbers that are rounded on the wire, and with local updates. A seed fixes initial
-weights, batches and noise, so that differences between the rows of a column come from the setting alone.
+staleness and, beside it, with numbers that are rounded on the wire. A seed fixes initial weights,
+batches and noise, so that differences between the rows of a column come from the setting alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "staleness 0, float32": {},
     **{f"staleness {number}": {"staleness": number} for number in (1, 2, 4)},
     **{f"wire {wire}": {"wire": wire} for wire in ("bfloat16", "int8")},
-    **{f"{number} local updates": {"local_updates": number} for number in (1, 2)},
 }
 """Settings of training whose cost in accuracy is measured; the first is the one that the others are compared with."""
 

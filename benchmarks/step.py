@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tpsl.allocator import keep_freed_memory
 from tpsl.data.features import Features
 from tpsl.mechanisms import Estimator, Mechanism, identity, laplace, randomized_response
 from tpsl.models.computing import Computing, compute
@@ -160,7 +159,6 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     compute(Computing(options.precision))
-    keep_freed_memory()
     held = features(8 * options.batch, options.fields, options.numbers, options.embedding_rows)
     config, optimizer = (
         ModelConfig(embedding_updates=options.updates),

@@ -20,7 +20,6 @@ import torch
 from torch.nn import functional
 
 from step import RATE, batch_rows, features, split_step
-from tpsl.allocator import keep_freed_memory
 from tpsl.kernels.rows import gather, loops
 from tpsl.mechanisms import laplace
 from tpsl.models.config import ModelConfig, OptimizerConfig
@@ -112,7 +111,6 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    keep_freed_memory()
     operations, bandwidth = best_rates(options.rounds)
     held = features(8 * options.batch, FIELDS, NUMBERS, options.embedding_rows)
     settings = ModelConfig(embedding_updates="lazy"), OptimizerConfig(name="sgd", learning_rate=RATE)

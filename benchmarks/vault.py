@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tpsl.allocator import keep_freed_memory
 from tpsl.mechanisms import laplace
 from tpsl.vault import LabelTable, Vault
 
@@ -146,7 +145,6 @@ def run(bench: Bench, stage: str) -> None:
     def cpu() -> float:
         return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
-    keep_freed_memory()  # as the commands of a vault do
     started, before = time.perf_counter(), cpu()
     bench.stages()[stage]()
     taken = {"seconds": time.perf_counter() - started, "cpu": cpu() - before}

@@ -81,7 +81,6 @@ LONGEST = (
     "training/test_crash.py",
     "report/test_run_browser.py",
     "vault/test_vault.py",
-    "test_allocator.py",
     "alignment/test_crash.py",
     "cli/test_joint_tune.py",
 )

@@ -24,8 +24,6 @@ from tpsl.mechanisms import DiscreteGaussian, randomized_response
 from tpsl.models.config import OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.training.checkpoint import load_checkpoint, saved_steps
-from tpsl.training.job import make_job
-from tpsl.training.run_folder import RunFolder
 from tpsl.vault import StatisticPlan, Vault, VaultError
 from tpsl.vault.storage import DATABASE
 
@@ -408,40 +406,3 @@ def test_a_checkpoint_that_was_saved_can_be_loaded(recorder: Path, tmp_path: Pat
             load_checkpoint(folder, step, "job", {"half": (half, HalfOptimizer(half, OptimizerConfig()))})
 
     assert survive(recorder, tmp_path, HALF + CHECKPOINTS, check) > 20
-
-
-PROVISIONAL = """
-from tpsl.files import write_atomically
-from tpsl.training.job import make_job
-from tpsl.training.run_folder import MAY_BE_LOST, PROVISIONAL, RunFolder
-
-run = RunFolder(root / "run")
-for number in (1, 2):
-    with run.started(make_job({}, {}, "test"), ["label"]), run.provisional() as settle:
-        write_atomically(run.label / "early", b"early" * 100)
-        write_atomically(run.label / "early", b"later" * 100)
-        if number == 2:
-            settle()
-            promise("early")
-        write_atomically(run.label / "late", b"late" * 100)
-    if number == 2:
-        promise("late")
-    else:  # as if the process had been killed in the block, and the next one while it was emptying the folder
-        write_atomically(root / "run" / PROVISIONAL, MAY_BE_LOST)
-        (root / "run" / "job.yaml").unlink()
-"""
-
-
-def test_a_provisional_run_is_whole_or_begun_anew(recorder: Path, tmp_path: Path) -> None:
-    job = make_job({}, {}, "test")
-
-    def check(place: Path, promised: list[str]) -> None:
-        run = RunFolder(place / "run")
-        with run.started(job, ["label"]):
-            found = {path.name: path.read_bytes() for path in run.label.iterdir()}
-        assert found.get("early") in (None, b"early" * 100, b"later" * 100), "the file is not whole"
-        assert found.get("late") in (None, b"late" * 100), "the file is not whole"
-        assert found.get("early") == b"later" * 100 or "early" not in promised, "what was settled is lost"
-        assert "late" in found or "late" not in promised, "a finished run is lost"
-
-    assert survive(recorder, tmp_path, PROVISIONAL, check) > 20

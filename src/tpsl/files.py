@@ -13,7 +13,6 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -26,46 +25,49 @@ Plain: TypeAlias = Any
 _FILE_MODE, _FOLDER_MODE = 0o600, 0o700
 _DEEPEST_YAML = 50
 _MOST_BYTES = 1 << 28
-_SYNCED_AT_ONCE = 16
-_deferred: set[Path] = set()
 _SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The safe loader in C, where it is there: a folder of many runs opens eight times as fast."""
 _SAFE_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class DiskFull(OSError):
-    """A file cannot be written for want of space; the message names it, and `size` is how much was to be written."""
+    """A file cannot be written for want of space; the message names it and says what to do."""
 
-    def __init__(self, path: Path, size: int = 0) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        self.path, self.size = path, size
+        self.path = path
 
     def __str__(self) -> str:
-        return f"{self.path}: cannot be written, the disk is full"
+        return f"{self.path}: cannot be written, the disk is full; free space and give the same command again"
 
 
 @contextmanager
-def naming_what_does_not_fit(path: Path, size: int = 0) -> Iterator[None]:
+def naming_what_does_not_fit(path: Path) -> Iterator[None]:
     """Turn "no space left" and "quota exceeded", which name no file, into a `DiskFull` that names this one."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_disk_full(error):
             raise
-        raise DiskFull(path, size or getattr(error, "size", 0)) from error
+        raise DiskFull(path) from error
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether the error says that a disk is full, or a quota used up."""
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file; a crash at any moment leaves the old content or the new, never a part."""
-    with replaced(path, len(content)) as draft:
+    with replaced(path) as draft:
         write_durably(draft, content)
 
 
 @contextmanager
-def replaced(path: Path, size: int = 0) -> Iterator[Path]:
+def replaced(path: Path) -> Iterator[Path]:
     """Give the place of a draft, which replaces a file if it is written durably, and is removed if that fails."""
     draft = draft_of(path)
-    with naming_what_does_not_fit(path, size):
+    with naming_what_does_not_fit(path):
         try:
             yield draft
             draft.replace(path)
@@ -81,7 +83,7 @@ def draft_of(path: Path) -> Path:
 
 def write_durably(path: Path, content: bytes) -> None:
     """Write a file whose content is on the disk afterwards; its name is only once its folder is synchronised."""
-    with naming_what_does_not_fit(path, len(content)), open_durably(path, "wb") as file:
+    with naming_what_does_not_fit(path), open_durably(path, "wb") as file:
         file.write(content)
 
 
@@ -91,8 +93,7 @@ def open_durably(path: Path, mode: str) -> Iterator[IO[bytes]]:
     with open_private(path, mode) as file:
         yield file
         file.flush()
-        if not _is_deferred(path):
-            os.fsync(file.fileno())
+        os.fsync(file.fileno())
 
 
 def remove_drafts(folder: Path) -> None:
@@ -128,38 +129,15 @@ def make_private_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     make_private_folder(folder.parent)
-    folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+    with naming_what_does_not_fit(folder):
+        folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
     folder.chmod(_FOLDER_MODE)  # the umask takes nothing away
     sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:
     """Make renames and new names in a folder durable."""
-    if not _is_deferred(folder):
-        _sync(folder)
-
-
-def defer_sync(folder: Path) -> None:
-    """From now on what is written in a folder, and in all folders of it, is durable only after `sync_deferred`.
-
-    A file is still whole or absent if the process dies, but not if the machine does.
-    """
-    _deferred.add(folder)
-
-
-def sync_deferred(folder: Path) -> None:
-    """Make all that is in a folder durable, and from now on again what is written there as it is written."""
-    _deferred.discard(folder)
-    with ThreadPoolExecutor(_SYNCED_AT_ONCE) as pool:  # the disk writes its journal once for those that wait together
-        list(pool.map(_sync, [folder, *folder.rglob("*")]))
-
-
-def _is_deferred(path: Path) -> bool:
-    return any(path.is_relative_to(folder) for folder in tuple(_deferred))  # other threads change it meanwhile
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

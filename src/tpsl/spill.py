@@ -73,7 +73,7 @@ class SpillFile(AbstractContextManager["SpillFile"]):
     def write(self, piece: bytes | memoryview, part: int = 0) -> None:
         """Append a piece, which may be empty, to a part; nothing has been read yet."""
         size = memoryview(piece).nbytes
-        with naming_what_does_not_fit(self._folder, size):
+        with naming_what_does_not_fit(self._folder):
             self._file.write(piece)
         self._pieces[part].extend((self._end, self._end + size))
         self._end += size
@@ -92,7 +92,7 @@ class SpillFile(AbstractContextManager["SpillFile"]):
 
     def allocated(self, size: int) -> mmap.mmap:
         """Return this many bytes to be filled; on a full disk they would fail later, as a bus error."""
-        with self._file as file, naming_what_does_not_fit(self._folder, size):
+        with self._file as file, naming_what_does_not_fit(self._folder):
             os.posix_fallocate(file.fileno(), 0, size)
             return mmap.mmap(file.fileno(), size)
 

@@ -170,13 +170,13 @@ def test_what_spu_has_found_is_kept_for_a_process_that_takes_the_alignment_up(
     assert pairs(aligned(tmp_path, terms, tables, spent)) == PAIRS, "spu is not asked again"
 
 
-def test_a_disk_that_is_full_for_a_while_does_no_harm(
+def test_a_party_whose_disk_is_full_ends_and_is_waited_for(
     tmp_path: Path, terms: AlignmentTerms, tables: Any, stand_in: Any
 ) -> None:
-    locals_ = {party: {"spu_python": stand_in()} for party in RECORDS}
-    full = Trouble(DiskFull(tmp_path, 0))
-    assert pairs(aligned(tmp_path, terms, tables, locals_, Watching(notice=full.notice))) == PAIRS
-    assert full.error is None
+    locals_ = {party: {"spu_python": stand_in(), "wait": 5.0} for party in RECORDS}
+    found = aligned(tmp_path, terms, tables, locals_, Watching(notice=Trouble(DiskFull(tmp_path)).notice))
+    assert isinstance(found[LABEL], DiskFull) and isinstance(found[FEATURE], PeerMissing)
+    assert pairs(aligned(tmp_path, terms, tables, locals_)) == PAIRS
 
 
 def test_a_program_that_fails_stops_both_parties(

@@ -262,49 +262,6 @@ def test_parts_of_a_batch_add_up_to_the_batch(tmp_path: Path, draws: int) -> Non
             torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
 
 
-def changes(half: torch.nn.Module, before: list[torch.Tensor]) -> list[torch.Tensor]:
-    return [p.detach() - old for p, old in zip(half.parameters(), before, strict=True)]
-
-
-def weights_of(half: torch.nn.Module) -> list[torch.Tensor]:
-    return [p.detach().clone() for p in half.parameters()]
-
-
-def test_a_feature_party_learns_again_from_records_whose_embeddings_have_not_turned_away() -> None:
-    rows, gradients = np.arange(N), torch.randn(N, 8, generator=torch.Generator().manual_seed(0))
-    once, again, turned = (feature_party(1) for _ in range(3))
-    sent, before = once.forward(rows), weights_of(once.bottom)
-    once.backward(gradients, N)
-    once.update()
-    again.relearn(rows, sent, gradients, N)
-    for mine, plain in zip(again.bottom.parameters(), once.bottom.parameters(), strict=True):
-        torch.testing.assert_close(mine, plain, rtol=1e-5, atol=1e-6)
-    signs = torch.where(torch.arange(N) < N // 2, 1.0, -1.0)[:, None]
-    turned.relearn(rows, signs * sent, gradients, N)
-    half = feature_party(1)
-    half.relearn(rows[: N // 2], sent[: N // 2], gradients[: N // 2], N // 2)
-    for mine, plain in zip(changes(turned.bottom, before), changes(half.bottom, before), strict=True):
-        torch.testing.assert_close(mine, plain / 2, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("draws", [1, 2])
-def test_a_label_party_learns_again_from_records_whose_gradients_have_not_turned_away(
-    tmp_path: Path, draws: int
-) -> None:
-    released, rows = noisy(tmp_path / "v", randomized_response(1.0), draws), np.arange(N)
-    received = [feature_party(1).forward(rows), feature_party(2).forward(rows)]
-    once, again, turned = (label_party(released, parties=2, own=True) for _ in range(3))
-    before = weights_of(once.top)
-    sent = once.backward(rows, rows, received, N)
-    once.update()
-    again.relearn(rows, rows, received, sent, N)
-    for part, (half, _) in once.halves.items():
-        for mine, plain in zip(again.halves[part][0].parameters(), half.parameters(), strict=True):
-            torch.testing.assert_close(mine, plain, rtol=1e-5, atol=1e-6)
-    turned.relearn(rows, rows, received, [-gradients for gradients in sent], N)
-    assert all(torch.equal(change, torch.zeros_like(change)) for change in changes(turned.top, before))
-
-
 @pytest.mark.parametrize("updates", ["dense", "lazy"])
 def test_running_ahead_gives_gradients_at_the_weights_of_the_forward_pass(updates: str) -> None:
     first, second = np.arange(32), np.arange(32, 64)

@@ -14,7 +14,6 @@ from tpsl.models.config import ModelConfig, PretrainConfig
 from tpsl.models.halves import Bottom
 from tpsl.party.pretraining import PretrainReport, SampledCrossEntropy, pretrain
 
-METHODS = ["masked", "contrastive"]
 CLASSES, FIELDS, VALUES, NUMBERS = 4, 6, 60, 2
 UNUSED = FIELDS * VALUES  # a row of the embedding table that no record has
 
@@ -40,8 +39,8 @@ def bottom_for(features: Features, updates: str = "dense", widths: tuple[int, ..
     return Bottom(features.embedding_rows, *fields, config, torch.Generator().manual_seed(3))
 
 
-def config(method: str, **fields: float) -> PretrainConfig:
-    return PretrainConfig.model_validate({"method": method, "epochs": 3, "batch_size": 128, **fields})
+def config(**fields: float) -> PretrainConfig:
+    return PretrainConfig.model_validate({"method": "masked", "epochs": 3, "batch_size": 128, **fields})
 
 
 @torch.no_grad()
@@ -58,56 +57,52 @@ def equal(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
 
 
-def trained(method: str, seed: int = 5, updates: str = "dense") -> tuple[list[torch.Tensor], PretrainReport]:
+def trained(seed: int = 5, updates: str = "dense") -> tuple[list[torch.Tensor], PretrainReport]:
     features, _ = hidden_classes(1000)
     bottom = bottom_for(features, updates)
-    report = pretrain(bottom, features, np.arange(900), config(method), seed)
+    report = pretrain(bottom, features, np.arange(900), config(), seed)
     return weights_of(bottom), report
 
 
 @pytest.mark.parametrize("updates", ["dense", "lazy"])
-@pytest.mark.parametrize("method", METHODS)
-def test_the_result_is_a_function_of_the_seed_and_of_nothing_else(method: str, updates: str) -> None:
+def test_the_result_is_a_function_of_the_seed_and_of_nothing_else(updates: str) -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
     features, _ = hidden_classes(1000)
     bottom = bottom_for(features, updates)
     torch.set_rng_state(before)
-    first = pretrain(bottom, features, np.arange(900), config(method), 5)
+    first = pretrain(bottom, features, np.arange(900), config(), 5)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(2)
-    weights, second = trained(method, updates=updates)
+    weights, second = trained(updates=updates)
     assert equal(weights, weights_of(bottom))
     assert dataclasses.replace(first, seconds=0) == dataclasses.replace(second, seconds=0)
-    assert not equal(weights, trained(method, seed=6, updates=updates)[0])
+    assert not equal(weights, trained(seed=6, updates=updates)[0])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("updates", ["dense", "lazy"])
-@pytest.mark.parametrize("method", METHODS)
-def test_cuda_gives_the_same_result_twice(method: str, updates: str) -> None:
+def test_cuda_gives_the_same_result_twice(updates: str) -> None:
     features, _ = hidden_classes(3000)
     results = []
     for _ in range(2):
         bottom = bottom_for(features, updates).to("cuda")
-        report = pretrain(bottom, features, np.arange(3000), config(method), 5)
+        report = pretrain(bottom, features, np.arange(3000), config(), 5)
         assert min(report.held_out_losses) < report.held_out_losses[0]
         results.append(weights_of(bottom))
     assert equal(*results)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_the_loss_on_held_out_records_falls(method: str) -> None:
+def test_the_loss_on_held_out_records_falls() -> None:
     features, _ = hidden_classes(2000)
-    report = pretrain(bottom_for(features), features, np.arange(2000), config(method, epochs=8), 0)
+    report = pretrain(bottom_for(features), features, np.arange(2000), config(epochs=8), 0)
     assert report.epochs == len(report.losses) == len(report.held_out_losses) - 1 == 8
     assert report.held_out_losses[report.kept_epoch] == min(report.held_out_losses)
     assert min(report.held_out_losses) < 0.95 * report.held_out_losses[0]
     assert report.seconds > 0
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_the_cut_tells_hidden_classes_that_fresh_weights_do_not(method: str) -> None:
+def test_the_cut_tells_hidden_classes_that_fresh_weights_do_not() -> None:
     """A linear probe with 100 labelled records: too few to know each value, enough to name clusters of them."""
     features, hidden = hidden_classes(4000)
     probe, test = np.arange(3000, 3100), np.arange(3100, 4000)
@@ -121,22 +116,20 @@ def test_the_cut_tells_hidden_classes_that_fresh_weights_do_not(method: str) -> 
 
     bottom = bottom_for(features)
     fresh = accuracy(bottom)
-    pretrain(bottom, features, np.arange(3000), config(method, epochs=10, learning_rate=1e-2), 0)
+    pretrain(bottom, features, np.arange(3000), config(epochs=10, learning_rate=1e-2), 0)
     assert accuracy(bottom) > fresh + 0.15
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_the_cut_keeps_its_size(method: str) -> None:
+def test_the_cut_keeps_its_size() -> None:
     features, _ = hidden_classes(2000)
     bottom = bottom_for(features)
     before = cut_of(bottom, features).square().mean().sqrt()
-    pretrain(bottom, features, np.arange(2000), config(method, learning_rate=1e-2), 0)
+    pretrain(bottom, features, np.arange(2000), config(learning_rate=1e-2), 0)
     after = cut_of(bottom, features).square().mean().sqrt()
     assert float(after / before) == pytest.approx(1.0, abs=0.05)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_it_stops_when_nothing_improves_and_keeps_the_best_weights(method: str) -> None:
+def test_it_stops_when_nothing_improves_and_keeps_the_best_weights() -> None:
     """Chance teaches nothing that holds for other records."""
     values = np.random.default_rng(0).integers(0, 50, (300, 3)).astype(np.int32)
     features = Features(values, np.zeros((300, 0), np.float32), 50, (*"abc",), ())
@@ -146,7 +139,7 @@ def test_it_stops_when_nothing_improves_and_keeps_the_best_weights(method: str) 
         bottom,
         features,
         np.arange(300),
-        config(method, epochs=200, learning_rate=1e-2, patience=2, share=0.9),
+        config(epochs=200, learning_rate=1e-2, patience=2, share=0.9),
         0,
         lambda *call: after_step.append(weights_of(bottom)),
     )
@@ -158,11 +151,10 @@ def test_it_stops_when_nothing_improves_and_keeps_the_best_weights(method: str) 
     torch.testing.assert_close([last_weight, last_bias], [factor * best[-2], factor * best[-1]])
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_learning_that_diverges_leaves_the_fresh_weights(method: str) -> None:
+def test_learning_that_diverges_leaves_the_fresh_weights() -> None:
     features, _ = hidden_classes(500)
     bottom = bottom_for(features)
-    report = pretrain(bottom, features, np.arange(500), config(method, epochs=30, learning_rate=100), 0)
+    report = pretrain(bottom, features, np.arange(500), config(epochs=30, learning_rate=100), 0)
     assert (report.kept_epoch, report.epochs) == (0, 3)
     assert equal(weights_of(bottom), weights_of(bottom_for(features)))
 
@@ -181,8 +173,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("updates", ["dense", "lazy"])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("method", METHODS)
-def test_tables_of_every_shape(method: str, shape: str, updates: str) -> None:
+def test_tables_of_every_shape(shape: str, updates: str) -> None:
     categories, numbers, values, rows = SHAPES[shape]
     rng = np.random.default_rng(0)
     features = Features(
@@ -193,7 +184,7 @@ def test_tables_of_every_shape(method: str, shape: str, updates: str) -> None:
         tuple(f"x{i}" for i in range(numbers)),
     )
     bottom = bottom_for(features, updates, widths=(8,))
-    report = pretrain(bottom, features, np.arange(rows), config(method, epochs=2, patience=2), 0)
+    report = pretrain(bottom, features, np.arange(rows), config(epochs=2, patience=2), 0)
     assert report.epochs == 2
     assert np.isfinite(report.losses).all() and np.isfinite(report.held_out_losses).all()
     assert all(bool(w.isfinite().all()) for w in weights_of(bottom))
@@ -204,12 +195,11 @@ def test_tables_of_every_shape(method: str, shape: str, updates: str) -> None:
 def test_one_record_is_not_enough(rows: int) -> None:
     features, _ = hidden_classes(10)
     with pytest.raises(ValueError, match=f"needs at least 2 records, there are {rows}"):
-        pretrain(bottom_for(features), features, np.arange(rows), config("masked"), 0)
+        pretrain(bottom_for(features), features, np.arange(rows), config(), 0)
 
 
 @pytest.mark.parametrize("updates", ["dense", "lazy"])
-@pytest.mark.parametrize("method", METHODS)
-def test_only_the_given_rows_matter(method: str, updates: str) -> None:
+def test_only_the_given_rows_matter(updates: str) -> None:
     features, _ = hidden_classes(400)
     rows = np.arange(0, 400, 2)
     others = hidden_classes(400, seed=1)[0]
@@ -218,7 +208,7 @@ def test_only_the_given_rows_matter(method: str, updates: str) -> None:
     results = []
     for table in (features, changed):
         bottom = bottom_for(table, updates)
-        pretrain(bottom, table, rows, config(method), 0)
+        pretrain(bottom, table, rows, config(), 0)
         results.append(weights_of(bottom))
     assert equal(*results)
     fresh = bottom_for(features, updates)
@@ -235,7 +225,7 @@ def test_there_is_no_place_for_a_label() -> None:
 def test_progress_counts_every_step_and_ends_at_the_last() -> None:
     features, _ = hidden_classes(400)
     calls: list[tuple[int, int, str]] = []
-    pretrain(bottom_for(features), features, np.arange(400), config("masked"), 0, lambda *call: calls.append(call))
+    pretrain(bottom_for(features), features, np.arange(400), config(), 0, lambda *call: calls.append(call))
     total = 3 * 3  # 336 records in batches of at most 128
     assert [done for done, _, _ in calls] == [*range(1, total + 1), total]
     assert {of for _, of, _ in calls} == {total}
@@ -275,7 +265,13 @@ def test_sampled_cross_entropy_is_a_softmax_without_repeated_truth() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"method": "supervised"}, {}, {"method": "masked", "share": 1.0}, {"method": "masked", "labels": True}],
+    [
+        {"method": "supervised"},
+        {"method": "contrastive"},
+        {},
+        {"method": "masked", "share": 1.0},
+        {"method": "masked", "labels": True},
+    ],
     ids=str,
 )
 def test_a_wrong_configuration_is_an_error(fields: dict[str, object]) -> None:

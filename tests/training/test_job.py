@@ -262,9 +262,3 @@ def test_a_side_narrows_what_is_returned_and_never_widens_it(
     agreed: Returns, most: Returns | None, returned: str
 ) -> None:
     assert str(PredictionConfig(returns=agreed, decimals=3).at_most(most)) == returned
-
-
-def test_local_updates_need_labels_that_are_held() -> None:
-    arriving = {"training": {"local_updates": 1, "labels": "arriving"}}
-    with pytest.raises(JobError, match="local_updates learn again from earlier steps"):
-        make_job(arriving, {}, "test")

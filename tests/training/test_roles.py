@@ -323,9 +323,9 @@ class Interrupted(Exception):
     [
         {"staleness": 2, "micro_batches": 3, "wire": "bfloat16"},
         {"staleness": 1},
-        {"staleness": 1, "micro_batches": 2, "wire": "int8", "local_updates": 2},
+        {"staleness": 1, "micro_batches": 2, "wire": "int8"},
     ],
-    ids=["parts", "whole batches", "local updates"],
+    ids=["parts", "whole batches", "int8"],
 )
 def test_an_interrupted_run_that_runs_ahead_ends_with_the_same_weights(
     tmp_path: Path, training: dict[str, Any], at: int
@@ -357,7 +357,7 @@ def test_wire_and_staleness_change_the_result_and_micro_batches_hardly(tmp_path:
 
     plain = top()
     torch.testing.assert_close(top(micro_batches=4), plain, rtol=0, atol=1e-5)
-    changes = ({"wire": "bfloat16"}, {"wire": "float16"}, {"wire": "int8"}, {"staleness": 1}, {"local_updates": 2})
+    changes = ({"wire": "bfloat16"}, {"wire": "float16"}, {"wire": "int8"}, {"staleness": 1})
     for change in changes:
         other = top(**change)
         assert not torch.equal(other, plain)

@@ -130,19 +130,6 @@ def test_what_a_run_leaves_that_was_killed_at_once_is_taken_over(tmp_path: Path)
         assert run.job() == Job()
 
 
-def test_a_folder_with_something_else_that_is_called_provisional_is_not_emptied(tmp_path: Path) -> None:
-    folder, file = tmp_path / "papers", tmp_path / "notes"
-    (folder / "provisional").mkdir(parents=True)
-    (folder / "thesis.tex").touch()
-    file.mkdir()
-    (file / "provisional").write_text("a list")
-    for path in (folder, file):
-        before = sorted(path.iterdir())
-        with pytest.raises(RunError, match="holds no run but other files"), RunFolder(path).started(Job(), ["label"]):
-            pass
-        assert sorted(path.iterdir()) == before
-
-
 def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "photo").touch()
     before = tmp_path.stat().st_mode

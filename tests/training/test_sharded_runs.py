@@ -27,7 +27,7 @@ JOB = {
     "model": {"embedding_dim": 4, "bottom": [8], "top": [8], "embedding_updates": "lazy", "members": 2, "wide": True},
     "training": {
         **{"batch_size": 100, "epochs": 2, "checkpoint_every": 3, "validation": 0.1, "averaging": 0.5, "patience": 1},
-        **{"micro_batches": 2, "staleness": 1, "local_updates": 1, "head": "local"},
+        **{"micro_batches": 2, "staleness": 1, "head": "local"},
     },
 }
 

@@ -30,7 +30,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "plain": {"training": PLAIN},
     "lazy tables": {"training": {**PLAIN, "averaging": 0}, "model": {"embedding_updates": "lazy"}},
     "all at once": {
-        "training": {**PLAIN, "micro_batches": 2, "staleness": 1, "local_updates": 1, "patience": 1, "head": "local"},
+        "training": {**PLAIN, "micro_batches": 2, "staleness": 1, "patience": 1, "head": "local"},
         "model": {"members": 2, "wide": True},
     },
     "pre-trained, two draws": {

@@ -22,7 +22,7 @@ from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.job import Job, load_job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.own_parts import OwnParts
-from tpsl.training.run_folder import MAY_BE_LOST, PROVISIONAL, RunError, RunFolder
+from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.setup import RunSetup
 from tpsl.training.stacking import committee_weights
@@ -254,7 +254,7 @@ def test_what_is_finished_is_not_trained_again(
 def test_a_search_that_is_interrupted_in_a_run_ends_with_the_same_candidates(
     data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once the process ends itself, and once it is killed: then what is in the folder of the run may be damaged."""
+    """A run whose files are damaged is refused, and trained again once its folder is removed."""
     space = [configuration(1e-3), configuration(1e-2)]
     whole = tune(base_job(), space, tmp_path / "whole", data=data)
     evaluated = list[int]()
@@ -274,7 +274,7 @@ def test_a_search_that_is_interrupted_in_a_run_ends_with_the_same_candidates(
     (run.label / "metrics.jsonl").write_bytes(b"\0" * 100)
     with pytest.raises(RunError, match="is damaged"):
         tune(base_job(), space, tmp_path / "out", data=data)
-    (run.path / PROVISIONAL).write_bytes(MAY_BE_LOST)
+    shutil.rmtree(run.path)
     assert tune(base_job(), space, tmp_path / "out", data=data).candidates == whole.candidates
 
 

@@ -17,7 +17,7 @@ from tpsl.alignment.spu_engine import SpuEngine
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.alignment.working_folder import WorkingFolder
 from tpsl.data.aligned import Alignment, is_aligned
-from tpsl.training.disk_space import is_for_want_of_space, with_space
+from tpsl.files import is_disk_full
 from tpsl.training.local import Local, certificates_of, connect_address, listen_address
 from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.transport.channel import JobStopped, PeerMissing, Refused, run_alone
@@ -59,12 +59,10 @@ def align_as_label(
     side = AligningLabelParty(LABEL_PARTY, terms, table, working, watching, mapped)
 
     def meet() -> None:
-        nonlocal address
         engine = _spu(side, local)
         agreed, wire = terms.agreement(), _wire(side, local)
         with LabelServer(address, terms.parties, agreed, wire, credentials=credentials) as server:
-            address = f"{address.rpartition(':')[0]}:{server.port}"  # the same each time that it is opened
-            watching.observer.event("listening", address=address)
+            watching.observer.event("listening", address=f"{address.rpartition(':')[0]}:{server.port}")
             with _attending(server, side):
                 if engine is not None:
                     run_alone(engine.keep_common(side, table, server))
@@ -72,9 +70,9 @@ def align_as_label(
 
     with side.working.held():
         if not _is_done(side):
-            with_space(meet, [folder], local.wait, watching.notice)
+            meet()
             # The port is closed and every connection has ended: nobody can measure how long this takes.
-            with_space(lambda: _save(side, side.outcome()), [folder], local.wait, watching.notice)
+            _save(side, side.outcome())
         return _result(side)
 
 
@@ -109,7 +107,7 @@ def align_as_feature(
 
     with side.working.held():
         if not _is_done(side):
-            with_space(meet, [folder], local.wait, watching.notice)
+            meet()
         return _result(side)
 
 
@@ -209,6 +207,6 @@ def _attending(endpoint: Endpoint, side: AligningParty) -> Iterator[None]:
             raise
         side.watching.notice(f"the alignment is done, but not every party has confirmed it: {error}")
     except Exception as error:
-        if not is_for_want_of_space(error):
+        if not is_disk_full(error):  # else the others wait for the return of this party
             endpoint.stop(f"{described(side.name)} has an error of its own")
         raise

@@ -34,7 +34,7 @@ class RowFile:
     def append(self, rows: RowBytes) -> None:
         """Write the next batch, durably."""
         end, is_new = self.done * self.width, not self.path.exists()
-        with naming_what_does_not_fit(self.path, rows.nbytes), open_private(self.path, "ab") as file:
+        with naming_what_does_not_fit(self.path), open_private(self.path, "ab") as file:
             file.truncate(end)
             file.write(np.ascontiguousarray(rows).data)
             file.flush()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpsl.allocator import keep_freed_memory
 from tpsl.cli import hand_over, statement
 from tpsl.cli.console import (
     Facts,
@@ -51,12 +50,6 @@ _COLUMNS = {
 _LARGEST = "largest ε of any record"
 _META = "tpsl.labels"
 _LABELS = with_options(_COLUMNS, _META)
-
-
-@app.callback()
-def work_through_blocks() -> None:
-    """What all commands of a vault do first: they go through its records block by block, each as large as the last."""
-    keep_freed_memory()
 
 
 @app.command(cls=_LABELS)

@@ -123,13 +123,11 @@ class OptimizerConfig(_Config):
 class PretrainConfig(_Config):
     """How a feature party trains its half before the first step, without labels."""
 
-    method: Literal["masked", "contrastive"] = Field(
-        description="'masked': predict hidden fields; 'contrastive': recognise a record with replaced fields (SCARF)."
-    )
+    method: Literal["masked"] = Field(description="'masked': predict hidden fields.")
     epochs: int = Field(20, ge=1, le=10_000, description="The most epochs.")
     batch_size: int = Field(1024, ge=1, le=16_384, description="Records in a step.")
     learning_rate: float = Field(1e-3, gt=0, le=100, description="The highest; it rises first and then falls to 0.")
-    share: float = Field(0.5, gt=0, lt=1, description="Share of the fields that are hidden or replaced.")
+    share: float = Field(0.5, gt=0, lt=1, description="Share of the fields that are hidden.")
     patience: int = Field(
         3, ge=1, description="Stop when the loss on the party's own held-out records did not fall for n epochs."
     )

@@ -30,7 +30,6 @@ from tpsl.models.averaging import WeightAverage
 from tpsl.models.capture import can_be_captured, count_on_host, settle
 from tpsl.models.config import OptimizerConfig, ScheduleConfig
 from tpsl.models.plain_state import packed, unpacked
-from tpsl.models.plain_steps import plain_step
 from tpsl.models.shard import Shard
 from tpsl.models.table import RowOptimizer, Table, lazy_optimizer
 from tpsl.models.worker_sums import sum_dense, sum_sparse
@@ -77,12 +76,11 @@ class HalfOptimizer:
         self._device = self.parameters[0].device if self.parameters else torch.device("cpu")
         self._schedules = [_schedule(config.schedule, part) for part in self._parts] if config.schedule else []
         self._schedule_name = config.schedule.name if config.schedule else ""
-        by_gradient = [part for part in self._parts if not isinstance(part, RowOptimizer)]
-        self._gradient_steps = [plain_step(part) for part in by_gradient]
-        self._row_steps = [(part, plain_step(part)) for part in self._parts if isinstance(part, RowOptimizer)]
+        self._by_gradient = [part for part in self._parts if not isinstance(part, RowOptimizer)]
+        self._by_rows = [part for part in self._parts if isinstance(part, RowOptimizer)]
         self._workers, self._buffers = workers, list(half.buffers())
         self._dense = [p for p in self.parameters if id(p) not in lazy]
-        self._sparse = [p for part in by_gradient for p in part.param_groups[0]["params"] if id(p) in lazy]
+        self._sparse = [p for part in self._by_gradient for p in part.param_groups[0]["params"] if id(p) in lazy]
         averaged = {name: p for name, p in half.named_parameters() if id(p) not in lazy}
         self._average = WeightAverage(averaged, averaging) if averaging else None
 
@@ -95,10 +93,10 @@ class HalfOptimizer:
         beside, gradients = side_stream(self._device), [p.grad for p in self.parameters if p.grad is not None]
         with beside.running(*gradients):
             self._step_by_gradient(gradients, records)
-        for part, step in self._row_steps:
+        for part in self._by_rows:
             part.take_from_all(self._workers)
             part.divide(records)
-            step()
+            part.step()
         for schedule in self._schedules:
             _made(f"the schedule {self._schedule_name}", schedule.step)
         for parameter in self.parameters:
@@ -186,8 +184,8 @@ class HalfOptimizer:
             for gradient in gradients:
                 if gradient.is_sparse:
                     gradient /= records
-        for step in self._gradient_steps:
-            step()
+        for part in self._by_gradient:
+            part.step()
         if self._average is not None:
             self._average.update()
 

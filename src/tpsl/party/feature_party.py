@@ -8,18 +8,12 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
-from torch.nn import functional
 
 from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
 from tpsl.models.members import Bottoms
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.party.batches import Batches
-
-
-def likeness(fresh: Tensor, stale: Tensor) -> Tensor:
-    """Return `max(0, cos)` of the rows of both: what a gradient from an earlier step counts now."""
-    return functional.cosine_similarity(fresh, stale, dim=1).clamp_(min=0)
 
 
 class FeatureParty:
@@ -72,18 +66,6 @@ class FeatureParty:
             raise RuntimeError("backward without a forward before it")
         cut = self._cuts.popleft()
         cut.backward(gradients.to(cut.device) / records)  # type: ignore[no-untyped-call]
-
-    def relearn(self, rows: Rows, sent: Tensor, gradients: Tensor, records: int) -> None:
-        """Update once more on what an earlier step exchanged: the embeddings `e_i` and the `g̃_i` that came back.
-
-        `records` is the size n of the whole batch.
-
-        `g̃_i` counts `max(0, cos(f(x_i), e_i))`: less, the further the embedding has turned since (Fu et al. 2022).
-        """
-        cut = self.share(rows)
-        weights = likeness(cut.detach(), sent.to(cut.device))
-        cut.backward(gradients.to(cut.device) * weights[:, None] / records)  # type: ignore[no-untyped-call]
-        self.update()
 
     def update(self) -> None:
         """`θ_N ← θ_N - η·(what backward added)`, or what the optimiser makes of it."""

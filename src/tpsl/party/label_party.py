@@ -14,7 +14,7 @@ from tpsl.data.out_of_core import empty, parts
 from tpsl.kernels.rows import take
 from tpsl.models.members import Tops
 from tpsl.models.optimizer import HalfOptimizer
-from tpsl.party.feature_party import FeatureParty, likeness
+from tpsl.party.feature_party import FeatureParty
 from tpsl.perturb import LogitGradient
 from tpsl.vault import NoisyLabels
 
@@ -106,26 +106,6 @@ class LabelParty:
         self._records = records
         # A top half of the user's own may not look at a party's share.
         return [torch.zeros_like(e) if g is None else g for e, g in zip(embeddings, gradients, strict=True)]
-
-    def relearn(
-        self, batch: Rows, rows: Rows, received: Sequence[Tensor], sent: Sequence[Tensor], records: int
-    ) -> None:
-        """Update once more on what an earlier step exchanged: the embeddings `e_i`, and the `g̃_i` that were sent.
-
-        `records` is the size n of the whole batch.
-
-        A record counts `max(0, cos)` of the gradient at its embedding now and `g̃_i` (Fu et al. 2022). Nothing leaves,
-        and nothing is read but the embeddings and noisy labels of that step: post-processing of the same release.
-        """
-        embeddings = [e.detach().to(self.device).requires_grad_() for e in received]
-        z = self.top.learning()([*embeddings, *([self.own.share(rows)] if self.own is not None else [])])
-        places = torch.from_numpy(batch - self._held.start).to(self.device)
-        answers = [self._logit_gradient(z.detach(), draw.index_select(0, places)) for draw in self._evidence]
-        fresh = torch.autograd.grad(z, embeddings, answers[0], retain_graph=True, materialize_grads=True)
-        weights = likeness(torch.cat(fresh, dim=1), torch.cat([g.to(self.device) for g in sent], dim=1))
-        z.backward(answers[-1] * weights.reshape(1, -1, *(1,) * (z.dim() - 2)), inputs=self._parameters)
-        self._records = records
-        self.update()
 
     def update(self) -> None:
         """`θ_L ← θ_L - η·(1/n)·Σ_i ∂z_i/∂θ_L·ṽ_i`, or what the optimiser makes of it."""

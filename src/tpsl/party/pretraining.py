@@ -1,7 +1,6 @@
 """Label-free pre-training of a bottom half: a party learns from its own features what goes with what.
 
-Two methods. `masked` hides fields of a record and predicts all of them from the cut. `contrastive` replaces fields by
-those of other records and tells from the cut which record it was (SCARF, Bahri et al. 2022).
+The method `masked` hides fields of a record and predicts all of them from the cut.
 """
 
 from __future__ import annotations
@@ -28,9 +27,6 @@ from tpsl.progress import Progress, no_progress
 
 _HELD_OUT = 0.05  # share of the rows
 _WARM_UP = 0.1  # share of the steps
-
-_PROJECTION_WIDTH = 128
-_TEMPERATURE = 0.5
 
 _DECODER_WIDTH = 256
 _VALUE_WIDTH = 16
@@ -82,10 +78,10 @@ def pretrain(
     inputs = Batches(features, device)
     order = _generator(seed, "order", torch.device("cpu"))
     shuffled = rows[_permutation(len(rows), order)]
-    # Small tables hold out more: a contrast needs company, and a handful of records says little.
+    # Small tables hold out more: a handful of records says little.
     held = max(round(_HELD_OUT * len(rows)), min(64, len(rows) // 2))
     held_out, fitted = _batches(shuffled[:held], config.batch_size), shuffled[held:]
-    objective = _objective(bottom, features, rows, config, _generator(seed, "weights", device))
+    objective = Reconstruction(bottom, features, rows, config.share, _generator(seed, "weights", device))
 
     def held_out_loss() -> float:
         fixed = _generator(seed, "held out", device)
@@ -255,39 +251,6 @@ class SampledCrossEntropy(torch.autograd.Function):
         query_gradient, score_gradient, key_gradient = ctx.saved_tensors
         scale = gradient / score_gradient.numel()
         return query_gradient * scale, score_gradient * scale, key_gradient * scale, None, None
-
-
-class Contrast(nn.Module):
-    """`contrastive`: replaces fields by those of other records of the batch, and finds the record by its cut."""
-
-    def __init__(self, bottom: Bottom, share: float, generator: torch.Generator) -> None:
-        super().__init__()
-        self.share = share
-        self.hidden = _linear(bottom.deep_width, _PROJECTION_WIDTH, generator)
-        self.output = _linear(_PROJECTION_WIDTH, _PROJECTION_WIDTH, generator)
-
-    def forward(self, bottom: Bottom, categorical: Tensor, numeric: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the mean of `-ln softmax(cosine with the own corrupted record against all of the batch)`."""
-        corrupted = [self._corrupt(part, generator) for part in (categorical, numeric)]
-        projected, of_corrupted = (
-            functional.normalize(self.output(functional.relu(self.hidden(bottom.deep(*record)))), dim=1)
-            for record in ((categorical, numeric), corrupted)
-        )
-        own = torch.arange(len(categorical), device=categorical.device)
-        return functional.cross_entropy(projected @ of_corrupted.T / _TEMPERATURE, own)
-
-    def _corrupt(self, part: Tensor, generator: torch.Generator) -> Tensor:
-        replaced = torch.rand(part.shape, generator=generator, device=part.device) < self.share
-        donors = torch.randint(len(part), part.shape, generator=generator, device=part.device)
-        return torch.where(replaced, part.gather(0, donors), part)
-
-
-def _objective(
-    bottom: Bottom, features: Features, rows: Rows, config: PretrainConfig, generator: torch.Generator
-) -> Reconstruction | Contrast:
-    if config.method == "masked":
-        return Reconstruction(bottom, features, rows, config.share, generator)
-    return Contrast(bottom, config.share, generator)
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:

@@ -165,19 +165,6 @@ class TrainingConfig(_Model):
         description="The forward pass of a batch may use weights that are n updates old, which hides the round trip.",
     )
 
-    local_updates: int = Field(
-        0,
-        ge=0,
-        le=64,
-        description="After each step both sides update again on what the last n steps exchanged; nothing is sent.",
-    )
-
-    @model_validator(mode="after")
-    def _earlier_labels_are_held(self) -> Self:
-        if self.local_updates and self.labels == "arriving":
-            raise ValueError("local_updates learn again from earlier steps, whose labels are not held if they arrive")
-        return self
-
     @model_validator(mode="after")
     def _loss_is_known(self) -> Self:
         if not self.model_fields_set & {"loss", "loss_arguments"}:

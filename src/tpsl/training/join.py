@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from tpsl.data.dataset import load_feature_party
 from tpsl.data.sides import FeatureSide
+from tpsl.files import is_disk_full
 from tpsl.progress import Notice
 from tpsl.training.agreement import agreement, limits, place_of
 from tpsl.training.alone import parts_of_both, require_alone, train_alone
-from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
 from tpsl.training.local import Local, certificates_of, connect_addresses, own_data
@@ -77,8 +76,8 @@ def join(
         encoder = setup.encoders().get(party)
         side = load_feature_party(data, party, watching.progress, source=setup.source(party), encoder=encoder)
         setup.say_what_is_loaded(data, side)
-        act = partial(exchange.learn if job.hands_over else exchange.train, setup, side)
-        return with_space(act, [setup.run.path], local.wait, watching.notice, workers)
+        act = exchange.learn if job.hands_over else exchange.train
+        return act(setup, side)
 
 
 class _UntilTheEnd(NullObserver):
@@ -159,6 +158,6 @@ def _attend(role: FeatureRole, client: LabelWorkers, notice: Notice) -> FeatureR
         client.stop(str(error))
         raise
     except Exception as error:
-        if not is_for_want_of_space(error):
+        if not is_disk_full(error):  # else the label party waits for the return of this one
             client.stop(f"{role.name} has an error of its own")
         raise

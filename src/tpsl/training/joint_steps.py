@@ -79,8 +79,6 @@ def obstacle(label: LabelRole, features: Sequence[FeatureRole]) -> str | None:
         return "labels arrive while training goes on"
     if training.staleness:
         return "with training.staleness a feature party runs ahead"
-    if training.local_updates:
-        return "with training.local_updates both parties learn again from earlier steps"
     if training.wire == "float16":
         return "with training.wire float16 the host looks at every tensor"
     if type(label.party) is not LabelParty:

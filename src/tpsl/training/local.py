@@ -151,7 +151,7 @@ class Local(BaseModel):
         "'replicated' gives all rows to each.",
     )
     wait: Seconds = Field(
-        3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back, for a late label, or for space."
+        3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back, or for a late label."
     )
     streams: int = Field(
         1,

@@ -161,7 +161,7 @@ def attend_together(label: LabelRole, features: Sequence[FeatureRole], couple: C
     others = (attend_as_feature(role, InProcessMeeting({LABEL_PARTY: ends[role.name][1]})) for role in features)
     on_gpu = label.setup.device is not None and label.setup.device.type == "cuda"
     taking_steps_at_once = joint_steps(label, features) if on_gpu and couple is in_memory else nullcontext()
-    with label.setup.durability.during(label.run), taking_steps_at_once:
+    with taking_steps_at_once:
         run_together(attend_as_label(label, meeting), *others)
 
 

@@ -97,9 +97,7 @@ class Role(ABC):
             forget_after(self.folder / BEST, self.done)
 
     def checkpoint(self) -> None:
-        """Keep the state after `done` steps, unless a crash may cost what was done so far."""
-        if not self.setup.durability.is_due(self.done):
-            return
+        """Keep the state after `done` steps."""
         if self.recorder:
             self.recorder.sync()
         save_checkpoint(self.folder / "checkpoints", self.done, self.job.digest(), self.halves, self.setup.workers)

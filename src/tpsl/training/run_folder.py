@@ -2,7 +2,6 @@
 
     RUN/job.yaml              the agreement
     RUN/result.json           a run that has it is finished; over a network `tpsl label evaluate` adds the test metrics
-    RUN/provisional           while nothing in the folder is durable: who finds it begins the run anew
     RUN/<feature party>/      bottom.safetensors, checkpoints/, result.json, and on request transcript/
     RUN/label/                top.safetensors, checkpoints/, metrics.jsonl, ledger.json (which vault, and what its
                               records have spent), predictions/ (of held-out and test records after each epoch), and on
@@ -48,7 +47,6 @@ from safetensors import safe_open
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.encoder import EncoderState
 from tpsl.files import (
-    defer_sync,
     make_private_folder,
     open_private,
     read_plain,
@@ -56,8 +54,6 @@ from tpsl.files import (
     replaced,
     require_plain,
     shortened,
-    sync_deferred,
-    sync_folder,
     write_atomically,
 )
 from tpsl.tables.columns import TextsDigest
@@ -75,8 +71,6 @@ ENCODER, START, ORIGIN = "encoder", "start", "origin.json"
 """How a party's table was encoded; what it has begun with, if it started from an earlier run; and which one."""
 _OWN_PARTS, _LEDGER = "own_parts.json", "ledger.json"
 _VERSIONS, _RECORDS = "versions.json", "records.json"
-PROVISIONAL, MAY_BE_LOST = "provisional", b"Nothing in this folder may be durable: who trains in it next empties it.\n"
-"""The file that marks such a folder, and what it says: no other file of this name has a folder emptied."""
 _BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
 """What a run that was killed before it wrote its job may have left."""
 
@@ -125,7 +119,7 @@ class RunFolder:
         """Hold the folder for this process, with a folder for each of these parties in it.
 
         A folder of another job, with other own parts, or in use, is refused. `moved` allows that the parties' files lie
-        elsewhere now. Drafts that a killed process has left are removed; if the run was provisional, all that it left.
+        elsewhere now. Drafts that a killed process has left are removed.
         """
         for party in own:
             if party not in parties:
@@ -136,7 +130,6 @@ class RunFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise RunError(f"{self.path}: another process is training in this folder") from None
-            self._forget_provisional()
             is_new = not self.job_path.exists()
             if not is_new:
                 held = self.job()
@@ -157,44 +150,6 @@ class RunFolder:
                     self._forget_if_empty(parties)
                 raise
 
-    @contextmanager
-    def provisional(self) -> Iterator[Callable[[], None]]:
-        """Within this block nothing in the folder, which this process holds, is durable.
-
-        It ends early when what is yielded is called. If the process or the machine dies before, whoever holds the
-        folder next finds it empty. So it is not for a run whose vault is in its folder.
-        """
-        mark = self.path / PROVISIONAL
-        write_atomically(mark, MAY_BE_LOST)
-
-        def settle() -> None:
-            if mark.exists():
-                sync_deferred(self.path)
-                mark.unlink()
-                sync_folder(self.path)
-
-        defer_sync(self.path)
-        try:
-            yield settle
-        finally:
-            settle()
-
-    def _forget_provisional(self) -> None:
-        """Empty a folder that another process has left while it was provisional."""
-        if not self._is_provisional():
-            return
-        for entry in self.path.iterdir():
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            elif entry.name not in (PROVISIONAL, ".lock"):
-                entry.unlink()
-        sync_folder(self.path)
-        (self.path / PROVISIONAL).unlink()
-
-    def _is_provisional(self) -> bool:
-        mark = self.path / PROVISIONAL
-        return mark.is_file() and mark.read_bytes() == MAY_BE_LOST
-
     def _forget_if_empty(self, parties: Collection[str]) -> None:
         """Free the folder for another job after an error that came before anything was kept."""
         kept = {entry.name for entry in self.path.iterdir()} - {self.job_path.name, *parties, *_BEFORE_THE_JOB}
@@ -208,7 +163,7 @@ class RunFolder:
         """Make the folder, for its owner only; a folder with other things in it is left as it is."""
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: is a file, no folder for a run; choose another --out")
-        if self.path.is_dir() and not (self.job_path.exists() or self._is_provisional()):
+        if self.path.is_dir() and not self.job_path.exists():
             others = sorted({entry.name for entry in self.path.iterdir()} - _BEFORE_THE_JOB)
             if others:
                 raise RunError(f"{self.path}: holds no run but other files ({others[0]}); choose another --out")
@@ -427,7 +382,7 @@ class RunFolder:
         folder = self.label / "predictions"
         make_private_folder(folder)
         tensors = {"validation": torch.from_numpy(validation), "test": torch.from_numpy(test)}
-        with replaced(folder / f"epoch-{epoch:04d}.safetensors", validation.nbytes + test.nbytes) as draft:
+        with replaced(folder / f"epoch-{epoch:04d}.safetensors") as draft:
             write_tensors(draft, tensors)
 
     def predictions(self, epoch: int) -> dict[str, npt.NDArray[np.float32]]:

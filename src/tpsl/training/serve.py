@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from tpsl.data.dataset import feature_party_names, load_label_party
+from tpsl.files import is_disk_full
 from tpsl.progress import Notice
 from tpsl.training.agreement import agreement, limits, place_of
 from tpsl.training.arrivals import LabelsMissing, vault_for
-from tpsl.training.disk_space import is_for_want_of_space, with_space
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job
 from tpsl.training.local import Local, certificates_of, own_data, worker_address
@@ -77,7 +77,7 @@ def serve(
 
 def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
     """Be a worker of the label party. All read its table; the others than the first forget the true labels at once."""
-    job, run, workers, notice = setup.job, setup.run, setup.workers, setup.watching.notice
+    job, run, workers = setup.job, setup.run, setup.workers
     with setup.held([LABEL_PARTY], moved=True):
         finished = run.result()
         if finished is not None and set(port.names) <= set(run.confirmed_to(LABEL_PARTY)):
@@ -93,17 +93,12 @@ def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
         vault = vault_for(setup, side, local.vault_choice(), releases=True) if workers.is_first else None
         records = side.records
         del side
-
-        def train() -> None:
-            if vault is not None and finished is None and job.releases:
-                vault.store()  # before anybody could measure how long it takes
-            workers.wait_for_all()
-            labels = VaultOfFirst() if vault is None else vault
-            port.train(LabelRole(setup, records, labels), records.ids)
-            _leave_together(workers, local.wait)
-
-        places = [run.path, *([vault.path.parent] if vault is not None else [])]
-        with_space(train, places, local.wait, notice, workers)
+        if vault is not None and finished is None and job.releases:
+            vault.store()  # before anybody could measure how long it takes
+        workers.wait_for_all()
+        labels = VaultOfFirst() if vault is None else vault
+        port.train(LabelRole(setup, records, labels), records.ids)
+        _leave_together(workers, local.wait)
         setup.watching.observer.event("finished")
         return _result(run)
 
@@ -131,7 +126,7 @@ def _result(run: RunFolder) -> TrainResult:
 
 
 class _Port:
-    """Where a worker of the label party listens, the same address each time that it is opened."""
+    """Where a worker of the label party listens."""
 
     def __init__(self, setup: RunSetup, local: Local, insecure_loopback: bool) -> None:
         self._credentials = None if insecure_loopback else certificates_of(local, LABEL_PARTY).server()
@@ -146,8 +141,7 @@ class _Port:
         terms = Terms(tensors, job.wire_type, self._patience, watch, device, self._streams, place, MOST_WORKERS)
         agreed = agreement(job, ids, role.schedule, role.run.origin(LABEL_PARTY), role.setup.search)
         with LabelServer(self._address, self.names, agreed, terms, credentials=self._credentials) as server:
-            self._address = f"{self._address.rpartition(':')[0]}:{server.port}"
-            watching.observer.event("listening", address=self._address)
+            watching.observer.event("listening", address=f"{self._address.rpartition(':')[0]}:{server.port}")
             _attend(role, server, watching.notice)
 
 
@@ -169,7 +163,7 @@ def _attend(role: LabelRole, server: LabelServer, notice: Notice) -> None:
             raise
         notice(f"the run is finished, but not every feature party has confirmed it: {error}")
     except Exception as error:
-        if not is_for_want_of_space(error):
+        if not is_disk_full(error):  # else the others wait for the return of this party
             # The reason may speak of labels, so the others are not told.
             server.stop("the label party has an error of its own")
         raise

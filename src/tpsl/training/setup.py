@@ -16,7 +16,6 @@ from tpsl.data.dataset import Dataset, taken_on_trust
 from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.models.placement import Placement
-from tpsl.training.durability import Durability
 from tpsl.training.job import Job, JobError
 from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.own_parts import OwnParts
@@ -43,8 +42,6 @@ class RunSetup:
     """Which configuration of a search this is; such a run keeps what predicts after each epoch."""
     start: StartingPoint | None = None
     """What training begins with; None: weights from the job's seed."""
-    durability: Durability = field(default_factory=Durability)
-    """How much of the run a crash may cost."""
     workers: Workers = ALONE
     """The processes that are this party, if there are several."""
     shards_tables: bool = False

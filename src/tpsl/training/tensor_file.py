@@ -73,8 +73,7 @@ def write_tensors(
     header, placed = _laid_out(tensors, shards)
     own = [_Placed(0, header)] if workers.is_first else []
     own += [each for name, each in placed.items() if workers.is_first or name in shards]
-    size = sum(each.content.nbytes for each in own)
-    with naming_what_does_not_fit(path, size), open_durably(path, "r+b") as file:
+    with naming_what_does_not_fit(path), open_durably(path, "r+b") as file:
         pieces = _write(file, own)
     return _of_all(pieces, workers) if shards else pieces
 

@@ -57,7 +57,7 @@ class _Column:
 
     def append(self, values: npt.NDArray[np.generic]) -> None:
         content = np.ascontiguousarray(values, dtype=self._dtype)
-        with naming_what_does_not_fit(self._path, content.nbytes):
+        with naming_what_does_not_fit(self._path):
             self._file.write(content.data)
 
     def sync(self) -> None:

@@ -19,7 +19,6 @@ from tpsl.data.dataset import Dataset
 from tpsl.files import make_private_folder
 from tpsl.progress import Notice, no_notice, said_once
 from tpsl.training.alone import train_alone
-from tpsl.training.durability import Durability
 from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.job import Job
 from tpsl.training.observer import NullObserver, Watching
@@ -45,9 +44,6 @@ from tpsl.tuning.shared_parts import (
 )
 from tpsl.tuning.shared_records import SharedRecords
 from tpsl.tuning.space import default_space, jobs_of
-
-_MAY_BE_LOST = 60.0
-"""Seconds: a configuration that takes less is trained again if the search was interrupted before its end."""
 
 
 def tune(
@@ -145,8 +141,7 @@ class SearchTasks:
         if trial.has_diverged:
             return
         job, run, data = trial.job, trial.run, self.records.dataset
-        watching, durability = Watching(notice=self.notice), Durability(_MAY_BE_LOST)
-        setup = RunSetup(job, run, self.own, self.device, watching=watching, search=step, durability=durability)
+        setup = RunSetup(job, run, self.own, self.device, watching=Watching(notice=self.notice), search=step)
         with run.started(job, [*data.feature_parties, LABEL_PARTY], own=self.own):
             copy_pretrained(job, self.out / "pretrained", run)
             copy_wide_parts(job, self.out / "wide", run)

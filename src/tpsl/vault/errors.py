@@ -1,5 +1,6 @@
 """The one error of this room, and the translation of SQLite's errors into it."""
 
+import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +18,15 @@ class VaultBusy(VaultError):
 class VaultFull(VaultError):
     """The disk is full; nothing was changed, and the same call works when there is space."""
 
+    errno = errno.ENOSPC
+
 
 _BUSY = "vault {path} is busy: another process is writing to it; try again when that has finished"
 _LOCKED = "vault {path} cannot be written or opened by this user, or was replaced while it was open ({text})"
-_FULL = "vault {path} could not be written because the disk is full; nothing was changed"
+_FULL = (
+    "vault {path} could not be written because the disk is full; nothing was changed; "
+    "free space and give the same command again"
+)
 _EXPLAINED: dict[str, tuple[type[VaultError], str]] = {
     "locked": (VaultBusy, _BUSY),
     "busy": (VaultBusy, _BUSY),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from typing import Any, Protocol
 
-from tpsl.allocator import keep_freed_memory
 from tpsl.training.job import Job
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.role import FeatureRole, LabelRole, Rewound
@@ -51,7 +50,6 @@ def stages_of(job: Job) -> tuple[Stage, ...]:
 
 async def attend_as_label(role: LabelRole, meeting: Meeting) -> TrainResult:
     """Be the label party until all steps are done at every party, through restarts of feature parties."""
-    keep_freed_memory()
     try:
         while True:
             role.result = role.run.result()
@@ -75,7 +73,6 @@ async def attend_as_label(role: LabelRole, meeting: Meeting) -> TrainResult:
 
 async def attend_as_feature(role: FeatureRole, meeting: Meeting) -> FeatureResult:
     """Be a feature party until the label party says that all is done, through restarts of the other parties."""
-    keep_freed_memory()
     try:
         while True:
             channels = await meeting.gather()

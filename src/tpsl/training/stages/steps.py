@@ -2,10 +2,9 @@
 
 Feature parties send embeddings `e_i = f(x_i)`, part by part; the label party answers each part with perturbed gradients
 `g̃_i`, and both update their half. With `staleness` a feature party runs ahead: it sends the embeddings of later steps
-before the gradients of this one have come. With `local_updates: n` both update again after each step on what the last
-n steps exchanged (CELU-VFL, Fu et al. 2022), newest first; a stretch of steps begins with none. After each epoch the
-label party evaluates, and the noisy hold-out may end training. Where a party has several workers each does its parts of
-a batch, and an update adds up what all of them have found.
+before the gradients of this one have come. After each epoch the label party evaluates, and the noisy hold-out may end
+training. Where a party has several workers each does its parts of a batch, and an update adds up what all of them have
+found.
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from itertools import zip_longest
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tpsl.data.order import Rows
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.stages import early_stopping, evaluate
 from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW
@@ -76,46 +74,23 @@ async def _train(
 
 async def _answer(role: LabelRole, stretch: range) -> float:
     """Do some steps as the label party; return the seconds that labels were waited for."""
-    waited, recent = 0.0, deque[_Answered](maxlen=role.job.training.local_updates)
+    waited = 0.0
     for step in stretch:
         begun = time.perf_counter()
         role.vault.admit(role.party, role.schedule.batch(step), step)
         waited += time.perf_counter() - begun
         if role.recorder and step < role.setup.record_steps:
             role.recorder.record()
-        records, exchanged = len(role.schedule.batch(step)), []
+        records = len(role.schedule.batch(step))
         for part, positions in role.share(role.schedule.parts(step)):
             received = await role.tensors(EMBEDDINGS, step, part, len(positions), role.job.model.cut_width)
             batch, rows = role.schedule.among_labelled(positions), role.schedule.train[positions]
             gradients = role.party.backward(batch, rows, received, records)
             for channel, gradient in zip(role.channels.values(), gradients, strict=True):
                 await to_part(channel, part).send(TensorMessage(GRADIENTS, step, part, gradient))
-            if recent.maxlen:
-                exchanged.append(_Answered(batch, rows, received, gradients, records))
         role.party.update()
-        for earlier in reversed(recent):
-            role.party.relearn(*earlier)
-        if recent.maxlen:
-            recent.append(_Answered.joined(exchanged))
         role.count(range(step, step + 1))
     return waited
-
-
-class _Answered(NamedTuple):
-    """What the label party has answered in one step, or in a part of one; `records` is the size of the batch."""
-
-    batch: Rows
-    rows: Rows
-    received: list[Tensor]
-    sent: list[Tensor]
-    records: int
-
-    @classmethod
-    def joined(cls, parts: list[_Answered]) -> _Answered:
-        """Return the parts of a step as one."""
-        batches, rows, *tensors, records = zip(*parts, strict=True)
-        received, sent = ([torch.cat(of_party) for of_party in zip(*each, strict=True)] for each in tensors)
-        return cls(np.concatenate(batches), np.concatenate(rows), received, sent, records[0])
 
 
 async def _ask(role: FeatureRole, stretch: range) -> float:
@@ -139,7 +114,6 @@ class _UnderWay:
         self._early: deque[TensorMessage] = deque()
         self._unanswered: deque[int] = deque()
         """The parts that were sent and have no gradients yet."""
-        self._recent: deque[tuple[Rows, Tensor, Tensor, int]] = deque(maxlen=role.job.training.local_updates)
         # Neither side ever waits to send: otherwise both could, each for the other to receive.
         part = role.schedule.part_rows, role.party.bottom.width
         if role.workers.are_several:  # the same number at all workers, and what `one_process.in_step` counts
@@ -160,7 +134,7 @@ class _UnderWay:
                 self._early.append(await self._gradients())
             await role.send_part(EMBEDDINGS, step, part, embeddings)
             self._unanswered.append(part)
-            if self._is_kept(step):
+            if self._is_recorded(step):
                 sent.append(rounded(embeddings, role.job.training.wire))
         self._sent.append(sent)
 
@@ -172,22 +146,16 @@ class _UnderWay:
             shape = (len(positions), role.party.bottom.width)
             gradients = checked_tensor(message, sender_of(to_part(role.channel, part)), step, part, shape)
             role.party.backward(gradients, records)
-            if self._is_kept(step):
+            if self._is_recorded(step):
                 own.append(positions)
                 received.append(gradients)
         role.party.update()
-        for earlier in reversed(self._recent):
-            role.party.relearn(*earlier)
         sent = self._sent.popleft()
-        if self._is_kept(step):
-            exchanged = role.schedule.train[np.concatenate(own)], torch.cat(sent), torch.cat(received)
-            self._recent.append((*exchanged, records))
-            if role.recorder and step < role.setup.record_steps:
-                role.recorder.record(*exchanged)
+        if role.recorder and self._is_recorded(step):
+            role.recorder.record(role.schedule.train[np.concatenate(own)], torch.cat(sent), torch.cat(received))
 
-    def _is_kept(self, step: int) -> bool:
-        """Whether what a step exchanges is recorded, or learned from again."""
-        return step < self._role.setup.record_steps or self._role.job.training.local_updates > 0
+    def _is_recorded(self, step: int) -> bool:
+        return self._role.recorder is not None and step < self._role.setup.record_steps
 
     async def _gradients(self) -> TensorMessage:
         part = self._unanswered.popleft()

@@ -1,4 +1,6 @@
-"""A disk that is full in the middle of a job, on either side: the file is named, the other side waits, both go on.
+"""A disk that is full in the middle of a job, on either side: it ends and names the file, the other side waits.
+
+The same command goes on when there is space.
 
 The weights, the metrics and all that crossed the border are those of one process whose disk was never full.
 """
@@ -16,17 +18,13 @@ from typing import Any
 
 import pytest
 
-from tpsl.files import DiskFull
-from tpsl.training import disk_space as module
 from tpsl.training.after_training import evaluate_run
-from tpsl.training.disk_space import with_space
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
 from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.certificates import create_authority, issue
-from tpsl.vault import Vault, VaultFull
-from tpsl.workers import PartyInterrupted, Workers
+from tpsl.vault import Vault
 
 LIMIT = 60.0
 
@@ -94,19 +92,23 @@ class Office:
         for party in ("label", "feature"):
             issue(folder / "certs" / "authority", folder / "certs" / party, party, label=party == "label")
         self.processes: dict[str, Any] = {}
+        self.full, self.port = "", "0"
 
     def run(self, party: str) -> Path:
         return self.folder / f"disk-{party}" / "run"
 
-    def start(self, full: Path | None = None) -> None:
-        port = "0"
-        for party, key in (("label", "listen"), ("feature", "connect")):
-            self.run(party).parent.mkdir(exist_ok=True)
-            local = Local(certificates=self.folder / "certs" / party, wait=LIMIT, **{key: f"127.0.0.1:{port}"})
-            scope = {"party": party, "job": self.job, "local": local, "run": self.run(party), "full": str(full or "")}
-            self.processes[party] = self.fork(PARTY, self.folder, **scope)
-            if party == "label":
-                port = self.said("label", r"listening .*:(\d+)'")[1]
+    def start_both(self, full: Path | None = None) -> None:
+        self.full = str(full or "")
+        self.start("label")
+        self.port = self.said("label", r"listening .*:(\d+)'")[1]
+        self.start("feature")
+
+    def start(self, party: str) -> None:
+        self.run(party).parent.mkdir(exist_ok=True)
+        address = {"listen" if party == "label" else "connect": f"127.0.0.1:{self.port}"}
+        local = Local(certificates=self.folder / "certs" / party, wait=LIMIT, **address)
+        scope = {"party": party, "job": self.job, "local": local, "run": self.run(party), "full": self.full}
+        self.processes[party] = self.fork(PARTY, self.folder, **scope)
 
     def go(self) -> None:
         """Let both sides go on after the first half."""
@@ -121,6 +123,13 @@ class Office:
                 return found
             assert process.status(0.02) in (None, 0), process.stderr.read_text()
         raise AssertionError(f"{party} did not say {pattern}:\n{process.stdout.read_text()}")
+
+    def complaint(self, party: str, pattern: str) -> re.Match[str]:
+        """Wait until a side has ended with an error, and find this at the end of what it said."""
+        assert self.processes[party].status(LIMIT) == 1
+        found = re.search(pattern, text := self.processes[party].stderr.read_text())
+        assert found, text
+        return found
 
     def finished(self) -> None:
         for party, process in self.processes.items():
@@ -179,94 +188,37 @@ def fill(disk: Path) -> Path:
     return filler
 
 
+FULL = r"(\S+): cannot be written, the disk is full; free space and give the same command again\n$"
+
+
 @pytest.mark.parametrize(("party", "other"), [("label", "feature"), ("feature", "label")])
-def test_a_disk_that_is_really_full_is_waited_for(
+def test_a_side_whose_disk_is_really_full_ends_and_goes_on_by_the_same_command(
     office: Office, small_disk: Callable[[Path], None], party: str, other: str
 ) -> None:
     disk = office.run(party).parent
     small_disk(disk)
-    office.start()
+    office.start_both()
     office.said(party, "half done")
     filler = fill(disk)
     office.go()
-    named = office.said(party, r"(\S+): cannot be written, the disk is full; waiting up to \S+ s for space")[1]
-    assert named.startswith(str(office.run(party)))
+    assert office.complaint(party, FULL)[1].startswith(str(office.run(party)))
     office.said(other, "lost: .* waiting up to")
     filler.unlink()
+    office.start(party)
     office.finished()
     assert "stopped the job" not in office.processes[other].stdout.read_text()
     office.check()
 
 
-def test_a_write_that_finds_no_space_is_waited_for(office: Office, tmp_path: Path) -> None:
+def test_a_side_that_finds_no_space_ends_and_goes_on_by_the_same_command(office: Office, tmp_path: Path) -> None:
     full = tmp_path / "full"
-    office.start(full)
+    office.start_both(full)
     office.said("feature", "half done")
     full.touch()
     office.go()
-    named = office.said("feature", r"(\S+): cannot be written, the disk is full; waiting up to \S+ s for space")[1]
-    assert named.endswith("bottom.safetensors")
+    assert office.complaint("feature", FULL)[1].endswith("bottom.safetensors")
     office.said("label", "lost: .* waiting up to")
     full.unlink()
-    office.said("feature", "there is space again: going on")
+    office.start("feature")
     office.finished()
     office.check()
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that were slept, which pass at once."""
-    slept: list[float] = []
-    monkeypatch.setattr(module, "sleep", slept.append)
-    monkeypatch.setattr(module.time, "monotonic", lambda: sum(slept))
-    return slept
-
-
-def test_who_waits_in_vain_is_told_the_file(tmp_path: Path, clock: list[float], monkeypatch: Any) -> None:
-    monkeypatch.setattr(module, "_has_space", lambda place, size: False)
-    told: list[str] = []
-
-    def act() -> None:
-        raise DiskFull(tmp_path / "file")
-
-    with pytest.raises(DiskFull, match="file: cannot be written"):
-        with_space(act, [tmp_path], 5.0, told.append)
-    assert sum(clock) == 5.0
-    assert told[0] == f"{tmp_path / 'file'}: cannot be written, the disk is full; waiting up to 5 s for space"
-
-
-def test_a_disk_that_is_full_again_and_again_is_not_waited_for_for_ever(tmp_path: Path, clock: list[float]) -> None:
-    """The probe finds space each time: there is, but not for this."""
-    attempts = 0
-
-    def act() -> None:
-        nonlocal attempts
-        attempts += 1
-        raise VaultFull("vault v could not be written because the disk is full; nothing was changed")
-
-    with pytest.raises(VaultFull):
-        with_space(act, [tmp_path / "not" / "there"], 100.0, lambda text: None)
-    assert sum(clock) == 100.0
-    assert attempts < 10
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_one_of_several_workers_waits_and_has_all_of_them_started_again(tmp_path: Path, clock: list[float]) -> None:
-    attempts = []
-
-    def act() -> None:
-        attempts.append(len(clock))
-        raise DiskFull(tmp_path / "file")
-
-    with pytest.raises(PartyInterrupted, match="there is space again"):
-        with_space(act, [tmp_path], 100.0, lambda text: None, Workers(1, 2))
-    assert (attempts, clock) == ([0], [1.0])
-
-
-def test_another_error_is_no_reason_to_wait(tmp_path: Path, clock: list[float]) -> None:
-    def act() -> None:
-        raise PermissionError(errno.EACCES, "no", "file")
-
-    with pytest.raises(PermissionError):
-        with_space(act, [tmp_path], 100.0, lambda text: None)
-    assert clock == []
