@@ -13,7 +13,6 @@ from tpsl.alignment.aligning_label_party import AligningLabelParty
 from tpsl.alignment.aligning_party import AligningParty, Mapped, Outcome
 from tpsl.alignment.errors import AlignmentError
 from tpsl.alignment.key_table import KeyTable
-from tpsl.alignment.spu_engine import SpuEngine
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.alignment.working_folder import WorkingFolder
 from tpsl.data.aligned import Alignment, is_aligned
@@ -60,14 +59,11 @@ def align_as_label(
 
     def meet() -> None:
         nonlocal address
-        engine = _spu(side, local)
         agreed, wire = terms.agreement(), _wire(side, local)
         with LabelServer(address, terms.parties, agreed, wire, credentials=credentials) as server:
             address = f"{address.rpartition(':')[0]}:{server.port}"  # the same each time that it is opened
             watching.observer.event("listening", address=address)
             with _attending(server, side):
-                if engine is not None:
-                    run_alone(engine.keep_common(side, table, server))
                 run_alone(side.attend(server))
 
     with side.working.held():
@@ -100,11 +96,8 @@ def align_as_feature(
     side = AligningFeatureParty(party, terms, table, working, watching, mapped)
 
     def meet() -> None:
-        engine = _spu(side, local)
         agreed, wire = terms.agreement(), _wire(side, local)
         with FeatureClient(address, party, agreed, wire, credentials=credentials) as client, _attending(client, side):
-            if engine is not None:
-                run_alone(engine.keep_common(side, table, client))
             run_alone(side.attend(client, partial(_save, side)))
 
     with side.working.held():
@@ -121,10 +114,6 @@ def align_together(
     mapped: Mapped = map,
 ) -> dict[str, AlignmentResult]:
     """Be all parties of an alignment, in one process; each has its table and its folder, by its name."""
-    if terms.config.engine == "spu":
-        raise AlignmentError(
-            "the engine spu is for parties in processes of their own; together they take ecdh or plain"
-        )
     workings = {name: WorkingFolder(folders[name], terms) for name in terms.circle}
     label = AligningLabelParty(LABEL_PARTY, terms, tables[LABEL_PARTY], workings[LABEL_PARTY], watching, mapped)
     features = [
@@ -186,10 +175,6 @@ def _result(side: AligningParty) -> AlignmentResult:
     sent = sum(traffic.bytes_sent for traffic in side.traffics)
     received = sum(traffic.bytes_received for traffic in side.traffics)
     return AlignmentResult(Alignment.load(side.working.folder), sent, received)
-
-
-def _spu(side: AligningParty, local: Local) -> SpuEngine | None:
-    return SpuEngine.of(local) if side.terms.config.engine == "spu" else None
 
 
 def _wire(side: AligningParty, local: Local) -> Terms:
