@@ -40,7 +40,6 @@ BENCHMARKS := $(filter-out benchmarks/own_half.py benchmarks/two_parties.py,$(so
 
 bench: $(READY)
 	@failed=; \
-	$(BIN)/tpsl bench || failed=" tpsl-bench"; \
 	for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python $$benchmark || failed="$$failed $$benchmark"; done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 

@@ -1,7 +1,7 @@
 """Private set intersection of two parties as processes on loopback with mutual TLS.
 
-`python benchmarks/alignment.py [--size N] [--overlap 0.5] [--mode label-only|both|size] [--engine ecdh|spu|plain]
-[--spu-python PATH] [--parties K] [--json]`
+`python benchmarks/alignment.py [--size N] [--overlap 0.5] [--mode label-only|both|size] [--engine ecdh|plain]
+[--parties K] [--json]`
 
 Each party has N records, of which the share --overlap is the same at all. Times are compared with the baseline of this
 machine: the hashes and multiplications that the protocol cannot do without, on all cores, and nothing else.
@@ -43,8 +43,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=20_000, help="records of each party")
     parser.add_argument("--overlap", type=float, default=0.5)
     parser.add_argument("--mode", default="label-only", choices=["label-only", "both", "size"])
-    parser.add_argument("--engine", default="ecdh", choices=["ecdh", "spu", "plain"])
-    parser.add_argument("--spu-python", type=Path, help="interpreter of an environment that has spu")
+    parser.add_argument("--engine", default="ecdh", choices=["ecdh", "plain"])
     parser.add_argument("--parties", type=int, default=1, help="feature parties")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--party", help=argparse.SUPPRESS)
@@ -76,14 +75,13 @@ def be_a_party(options: argparse.Namespace) -> None:
     terms, party, folder = terms_of(options), options.party, options.folder
     table = KeyTable.of(keys_of(options, party))
     certificates = folder / "certificates" / party
-    local = Local.model_validate({"certificates": certificates, "wait": 600.0, "spu_python": options.spu_python})
+    local = Local.model_validate({"certificates": certificates, "wait": 600.0})
     begun, used = time.perf_counter(), time.process_time()
     if party == LABEL_PARTY:
         result = align_as_label(terms, table, local.overridden(listen=options.address), folder / party)
     else:
         result = align_as_feature(terms, party, table, local.overridden(connect=options.address), folder / party)
     seconds = time.perf_counter() - begun
-    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)  # those: spu
     common, rows = round(options.size * options.overlap), result.alignment.rows
     if party == LABEL_PARTY or options.mode != "label-only":
         assert result.alignment.matched == common
@@ -96,8 +94,8 @@ def be_a_party(options: argparse.Namespace) -> None:
         json.dumps(
             {
                 "seconds": seconds,
-                "peak_bytes": 1024 * (own.ru_maxrss + children.ru_maxrss),
-                "cpu_seconds": time.process_time() - used + children.ru_utime + children.ru_stime,
+                "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+                "cpu_seconds": time.process_time() - used,
                 "bytes_sent": result.bytes_sent,
             }
         )
@@ -136,8 +134,6 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         create_authority(folder / "authority")
         children = {}
         passed = [f"--{name}={getattr(options, name)}" for name in ("size", "overlap", "mode", "engine", "parties")]
-        if options.spu_python:
-            passed.append(f"--spu-python={options.spu_python}")
         for party in terms_of(options).circle:
             issue(folder / "authority", folder / "certificates" / party, party, label=party == LABEL_PARTY)
         for party in terms_of(options).circle:

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, Self, get_args
 
-from network import criteo_shape
+from race import criteo_shape
 from tpsl.transport.messages import WireDtype
 from two_parties import Child, TwoParties
 

@@ -1,8 +1,8 @@
-"""The two parties of a job as processes on loopback with mutual TLS, for benchmarks: they step when they are told to.
+"""Contenders of benchmarks, in processes that step when they are told to: above all the two parties of a job.
 
 Each party is this program started in its role, and that is `tpsl label serve` or `tpsl feature join` without the live
-line. The feature party waits before a step until it is its turn, so several contenders can share a machine without
-disturbing one another.
+line, on loopback with mutual TLS, or `tpsl train` for both. The feature party waits before a step until it is its turn,
+so several contenders can share a machine without disturbing one another.
 """
 
 from __future__ import annotations
@@ -10,64 +10,57 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from types import MappingProxyType, TracebackType
+from typing import Self, TextIO
 
 import torch
 
+from contenders.turns import PORT, Turns
 from tpsl.data.dataset import feature_party_names
+from tpsl.models.computing import Computing, compute
 from tpsl.training.job import Job, load_job
 from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import Fact, NullObserver, Watching
+from tpsl.training.one_process import train
 from tpsl.training.serve import serve
 from tpsl.transport.certificates import create_authority, issue
-from tpsl.vault.place import VARIABLE
+from tpsl.vault.place import VARIABLE as HOME
 
 PROXY = Path(__file__).parent.parent / "tests" / "tcp_proxy.py"
 TO_END_SECONDS = 60
 
 
-class Turns:
-    """A contender's side of taking turns: reads how many steps to do, prints the seconds they took, and so on.
-
-    Beside them it prints for how many of these seconds a peer was waited for.
-    """
-
-    def __init__(self) -> None:
-        self._left = 0
-        self._begun = 0.0
-        self.waited = 0.0
-
-    def step_done(self) -> None:
-        self._left -= 1
-        if self._left == 0:
-            print(time.perf_counter() - self._begun, self.waited, flush=True)
-        if self._left <= 0:
-            line = sys.stdin.readline()
-            if not line:
-                sys.exit()
-            self._left, self._begun, self.waited = int(line), time.perf_counter(), 0.0
-
-
 class Child:
     """A process of this program; it ends with its stdin, at the latest with the block that it is used in."""
 
-    def __init__(self, *command: str | Path) -> None:
+    def __init__(
+        self,
+        *command: str | Path,
+        variables: Mapping[str, str] = MappingProxyType({}),
+        python: Path | None = None,
+        folder: Path | None = None,
+    ) -> None:
         # How many threads a contender computes with is for its command alone to say.
         environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         self._command = " ".join(map(str, command))
         self.process = subprocess.Popen(
-            [sys.executable, *command],
+            [python or sys.executable, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             bufsize=1,
-            env=environment,
+            cwd=folder,
+            env={**environment, **variables},
         )
 
     def tell(self, line: str) -> None:
@@ -117,26 +110,83 @@ def _seconds(stat: Path) -> tuple[str, float]:
 
 
 class Contender(Child):
-    """The process of a contender that takes turns."""
+    """The process of a contender that takes turns, with the processes that its library starts for it.
+
+    `python` is the interpreter of another environment; `folder` is where the contender writes what it must.
+    """
 
     waited = 0.0
     """The share of its last turn in which it waited for a peer."""
 
+    def __init__(self, *command: str | Path, python: Path | None = None, folder: Path | None = None) -> None:
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self._door.settimeout(1)
+        self._mark = f"{PORT}={self._door.getsockname()[1]}"
+        variables = dict([self._mark.split("=")])
+        if command[0] != __file__:
+            variables["PYTHONPATH"] = str(Path(__file__).parent)  # of the programs in `contenders`
+        super().__init__(*command, python=python, folder=folder, variables=variables)
+
+    @cached_property
+    def _talk(self) -> TextIO:
+        """The connection that the contender makes before its first step."""
+        while self.process.poll() is None:
+            with suppress(TimeoutError):
+                connection, _ = self._door.accept()
+                connection.setblocking(True)
+                return connection.makefile("rw", encoding="utf-8")
+        sys.exit(f"a process ended early: {self._command}")
+
     def steps(self, count: int) -> float:
         """Let it do so many steps; return the seconds of one."""
-        self.tell(str(count))
-        return self._seconds(count)
+        return self._turns(count)
 
     def steps_in_flight(self, before: int, count: int) -> float:
         """Let it do so many steps and, without a pause, those that count; return the seconds of one of the latter."""
-        self.tell(f"{before}\n{count}")
-        self._seconds(before)
-        return self._seconds(count)
+        return self._turns(before, count)
 
-    def _seconds(self, steps: int) -> float:
-        seconds, waited = map(float, self.line().split())
+    def cpu_seconds(self) -> float:
+        return sum(_seconds(process / "stat")[1] for process in self._processes())
+
+    def _turns(self, *counts: int) -> float:
+        """Let it take turns without a pause; return the seconds of a step of the last one."""
+        self._talk.write("".join(f"{count}\n" for count in counts))
+        self._talk.flush()
+        for _ in counts:
+            answer = self._talk.readline()
+            if not answer:
+                sys.exit(f"a process ended early: {self._command}")
+            seconds, done, waited = map(float, answer.split())
         self.waited = waited / seconds
-        return seconds / steps
+        return seconds / done
+
+    def _processes(self) -> Iterator[Path]:
+        """Yield what Linux tells of each process that has inherited the contender's port."""
+        for environment in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if self._mark.encode() in environment.read_bytes().split(b"\0"):
+                    yield environment.parent
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._door.close()
+        if "_talk" in self.__dict__:
+            self._talk.close()
+        super().__exit__(kind, error, traceback)
+        for process in self._processes():
+            with suppress(OSError):
+                os.kill(int(process.name), signal.SIGKILL)
+
+
+class OneProcess(Contender):
+    """All parties of a job in one process; `folder` holds everything that it writes."""
+
+    def __init__(self, job: Job, folder: Path, *, threads: int, precision: str = "float32") -> None:
+        folder.mkdir()
+        (folder / "job.yaml").write_text(job.to_yaml(), encoding="utf-8")
+        how = ("--threads", str(threads), "--precision", precision)
+        super().__init__(__file__, "both", folder / "job.yaml", *how)
 
 
 class TwoParties(Contender):
@@ -164,7 +214,8 @@ class TwoParties(Contender):
         issue(folder / "authority", folder / f"certs-{party}", party, label=False)
         feature_threads, label_threads = map(str, threads)
         local = ("--device", device, "--streams", str(streams))
-        self.label = Child(__file__, "label", job_file, "--threads", label_threads, *local)
+        home = {HOME: str(folder / "home")}  # not the vault of whoever measures
+        self.label = Child(__file__, "label", job_file, "--threads", label_threads, *local, variables=home)
         address = self.label.line()
         self.proxy = Child(PROXY, "--to", address) if proxy else None
         if self.proxy:
@@ -224,17 +275,22 @@ class ShowsAddress(NullObserver):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("role", choices=["label", "feature"])
+    parser.add_argument("role", choices=["label", "feature", "both"])
     parser.add_argument("job", type=Path)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--connect")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--streams", type=int, default=1)
+    parser.add_argument("--precision", choices=["float32", "bf16"], default="float32", help="of the role both")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     job = load_job(options.job)
     folder = options.job.parent
-    os.environ[VARIABLE] = str(folder / "home")  # the vault of a benchmark is not that of whoever runs it
+    os.environ[HOME] = str(folder / "home")  # the vault of a benchmark is not that of whoever runs it
+    if options.role == "both":
+        compute(Computing(options.precision))
+        train(job, folder / "run", watching=Watching(InTurns()))
+        return
     local = Local(device=options.device, streams=options.streams)
     if options.role == "label":
         label = local.overridden(listen="127.0.0.1:0", certificates=folder / "certs-label")

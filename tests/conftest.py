@@ -70,7 +70,6 @@ LONGEST = (
     "training/test_workers.py",
     "models/test_sharded_table.py",
     "cli/test_own_parts.py",
-    "bench/test_race.py",
     "report/test_page_in_browser.py",
     "data/test_party_file.py",
     "cli/test_scoring.py",

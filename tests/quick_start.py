@@ -89,5 +89,5 @@ def become(streams: list[int], command: list[str], folder: str, environment: dic
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = command
-    sys.path.insert(0, str(Path(command[0]).parent))
+    sys.path[:0] = [str(Path(command[0]).parent), *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     runpy.run_path(command[0], run_name="__main__")

@@ -55,7 +55,6 @@ SHARED_NAMES = {
     "metrics",
     "network",
     "one_process",
-    "peers",
     "plan",
     "reading",
     "statement",

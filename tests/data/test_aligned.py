@@ -77,6 +77,22 @@ def test_records_are_those_of_the_alignment_in_its_order(config: TableData) -> N
     assert np.allclose([standard.mean], np.mean(np.array(SHOP)[data.train])), "learned from the training records alone"
 
 
+def test_an_alignment_can_be_written_by_another_program(tmp_path: Path) -> None:
+    """The files as docs/wire.md describes them, made without tpsl; the digest of the keys is not known elsewhere."""
+    config = write_tables(tmp_path)
+    for party, file, rows in (("shop", config.features[0], SHOP), ("label", config.label, BANK)):
+        assert file.alignment is not None and isinstance(file.path, Path)
+        file.alignment.mkdir()
+        stat = file.path.stat()
+        source = {"rows": 8 if party == "shop" else 5, "bytes": stat.st_size, "modified": stat.st_mtime_ns}
+        card = {"version": 1, "party": party, "mode": "label-only", "keys": ["id"], "digest": DIGEST, "records": 6}
+        card |= {"matched": None, "has_matched_keys": False, "source": {**source, "digest": ""}}
+        np.save(file.alignment / "rows.npy", np.array(rows, "<i8"))
+        (file.alignment / "alignment.json").write_text(json.dumps(card))
+    assert load(config).ids.to_pylist() == [f"0123456789abcdef-{n:012d}" for n in range(6)]
+    assert reveal(load_label_party(config).labels).tolist() == [1, 0, 1, 0, 1, 0]
+
+
 def test_a_record_that_the_label_party_does_not_know_is_class_0(config: TableData) -> None:
     side = load_label_party(config)
     assert reveal(side.labels).tolist() == [1, 0, 1, 0, 1, 0]

@@ -35,7 +35,7 @@ def test_every_file_of_the_folder_is_a_stage_of_the_list() -> None:
 def test_what_crosses_under_each_topic_is_written_down() -> None:
     rows = re.findall(r"^\| topic `([^`]+)` \|", (DOCS / "wire.md").read_text(encoding="utf-8"), re.MULTILINE)
     both_ways = [terms.POINTS]  # it has a row for each direction
-    known = [*TOPICS, terms.POINTS, terms.POSITIONS, terms.TUNNEL, *exchange.TOPICS]
+    known = [*TOPICS, terms.POINTS, terms.POSITIONS, *exchange.TOPICS]
     assert sorted(rows) == sorted([*known, *both_ways]) and len(set(known)) == len(known)
 
 

@@ -13,7 +13,6 @@ from tpsl.alignment.aligning_label_party import AligningLabelParty
 from tpsl.alignment.aligning_party import AligningParty, Mapped, Outcome
 from tpsl.alignment.errors import AlignmentError
 from tpsl.alignment.key_table import KeyTable
-from tpsl.alignment.spu_engine import SpuEngine
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.alignment.working_folder import WorkingFolder
 from tpsl.data.aligned import Alignment, is_aligned
@@ -59,13 +58,10 @@ def align_as_label(
     side = AligningLabelParty(LABEL_PARTY, terms, table, working, watching, mapped)
 
     def meet() -> None:
-        engine = _spu(side, local)
         agreed, wire = terms.agreement(), _wire(side, local)
         with LabelServer(address, terms.parties, agreed, wire, credentials=credentials) as server:
             watching.observer.event("listening", address=f"{address.rpartition(':')[0]}:{server.port}")
             with _attending(server, side):
-                if engine is not None:
-                    run_alone(engine.keep_common(side, table, server))
                 run_alone(side.attend(server))
 
     with side.working.held():
@@ -98,11 +94,8 @@ def align_as_feature(
     side = AligningFeatureParty(party, terms, table, working, watching, mapped)
 
     def meet() -> None:
-        engine = _spu(side, local)
         agreed, wire = terms.agreement(), _wire(side, local)
         with FeatureClient(address, party, agreed, wire, credentials=credentials) as client, _attending(client, side):
-            if engine is not None:
-                run_alone(engine.keep_common(side, table, client))
             run_alone(side.attend(client, partial(_save, side)))
 
     with side.working.held():
@@ -119,10 +112,6 @@ def align_together(
     mapped: Mapped = map,
 ) -> dict[str, AlignmentResult]:
     """Be all parties of an alignment, in one process; each has its table and its folder, by its name."""
-    if terms.config.engine == "spu":
-        raise AlignmentError(
-            "the engine spu is for parties in processes of their own; together they take ecdh or plain"
-        )
     workings = {name: WorkingFolder(folders[name], terms) for name in terms.circle}
     label = AligningLabelParty(LABEL_PARTY, terms, tables[LABEL_PARTY], workings[LABEL_PARTY], watching, mapped)
     features = [
@@ -184,10 +173,6 @@ def _result(side: AligningParty) -> AlignmentResult:
     sent = sum(traffic.bytes_sent for traffic in side.traffics)
     received = sum(traffic.bytes_received for traffic in side.traffics)
     return AlignmentResult(Alignment.load(side.working.folder), sent, received)
-
-
-def _spu(side: AligningParty, local: Local) -> SpuEngine | None:
-    return SpuEngine.of(local) if side.terms.config.engine == "spu" else None
 
 
 def _wire(side: AligningParty, local: Local) -> Terms:

@@ -19,8 +19,6 @@ POINTS = "points"
 """Topic: rows of a list, each the points of one record, one for each key. `step` is the round, `part` the batch."""
 POSITIONS = "positions"
 """Topic: the common records, each as the position in the receiver's list (4 bytes) and the number of its key (1)."""
-TUNNEL = "tunnel"
-"""Topic of the engine spu: bytes of its processes; see `tpsl.alignment.tunnel`."""
 
 POSITION_BYTES = 5
 MOST_RECORDS = (1 << 32) - 1
@@ -45,11 +43,6 @@ class AlignmentTerms:
             raise AlignmentError(
                 "data.alignment: with the engine plain the label party sees which records are common: "
                 "mode size needs the engine ecdh"
-            )
-        if self.config.engine == "spu" and (self.config.mode != "both" or len(self.parties) > 1):
-            raise AlignmentError(
-                "data.alignment: the engine spu is for one feature party and mode both: it tells both parties which "
-                "records are common; anything else needs the engine ecdh"
             )
 
     @classmethod
@@ -98,5 +91,4 @@ class AlignmentTerms:
 
     def limits(self) -> Limits:
         """Return the tensors that a party accepts."""
-        topics = (POINTS, POSITIONS, TUNNEL) if self.config.engine == "spu" else (POINTS, POSITIONS)
-        return Limits(self.batch, self.row_bytes, topics)
+        return Limits(self.batch, self.row_bytes, (POINTS, POSITIONS))

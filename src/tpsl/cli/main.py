@@ -16,7 +16,6 @@ from tpsl.cli import (
     align,
     attack,
     audit,
-    bench,
     certs,
     data,
     data_check,
@@ -54,7 +53,7 @@ PANELS = {
     "Train": ("train", "label", "feature", "align", "learn", "tune"),
     "Use a model": ("predict", "export"),
     "Trust": ("report", "ui", "vault", "attack", "audit"),
-    "Operate": ("certs", "plan", "keys", "bench"),
+    "Operate": ("certs", "plan", "keys"),
 }
 """The commands as help lists them, those of every day first."""
 _INSTALLED = "From installed packages"
@@ -114,7 +113,6 @@ app.command("audit", cls=audit.COMMAND)(audit.audit)
 app.command("certs")(certs.certs)
 app.command("plan", cls=plan.COMMAND)(plan.plan)
 app.command("keys")(list_keys.list_keys)
-app.command("bench")(bench.bench)
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpsl.bench.machine import machine, machine_text
 from tpsl.cli.console import JsonFlag, Report, answer, notice, progress_bar, slim_table
 from tpsl.cli.settings import (
     ALL_PARTS,
@@ -24,6 +23,7 @@ from tpsl.cli.settings import (
 from tpsl.cli.shared_options import with_options
 from tpsl.cli.termination import stoppable
 from tpsl.cli.verbosity import reasons, with_verbose
+from tpsl.planning.machine import machine, machine_text
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -223,10 +223,10 @@ class AlignmentConfig(_Model):
         description="The keys that are compared, in order of preference: rules, as [email, phone], or mappings with "
         "`name`, `rule` and `country`.",
     )
-    engine: Literal["ecdh", "spu", "plain"] = Field(
+    engine: Literal["ecdh", "plain"] = Field(
         default="ecdh",
-        description="'ecdh': private set intersection; 'spu': a faster one, for two parties and mode both; 'plain': "
-        "salted hashes, with which the label party can test any id that it guesses.",
+        description="'ecdh': private set intersection; 'plain': salted hashes, with which the label party can test "
+        "any id that it guesses.",
     )
     order: Literal["random", "time"] = Field(
         default="random",

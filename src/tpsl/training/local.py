@@ -68,7 +68,7 @@ ConnectAddress = Annotated[str, AfterValidator(_reachable)]
 MetricsHost = Annotated[str, AfterValidator(_in_numbers)]
 LocalPath = Annotated[Path, Field(strict=False)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
-_PATHS = ("certificates", "out", "start_from", "vault", "data", "alignment", "spu_python")
+_PATHS = ("certificates", "out", "start_from", "vault", "data", "alignment")
 
 
 class Local(BaseModel):
@@ -114,9 +114,6 @@ class Local(BaseModel):
     alignment: LocalPath | None = Field(
         None,
         description="This party's alignment, where the job has `data.alignment`; alignments/JOB-PARTY if not given.",
-    )
-    spu_python: LocalPath | None = Field(
-        None, description="Aligning with the engine spu: the Python interpreter of an environment that has spu."
     )
     inputs: Factory | None = Field(
         None, description="Makes this party's own source of records, as package.module:name."

@@ -1,4 +1,7 @@
-"""Vertical learning with Flower's simulation, without privacy."""
+"""Vertical learning with Flower's simulation, without privacy.
+
+Install: `pip install 'flwr[simulation]==1.41.0' torch`.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
-from tpsl.bench.contenders.flower_half import TASK, client, message_content, tensor_in
-from tpsl.bench.contenders.plain_network import Task
-from tpsl.bench.contenders.turns import Turns
+from contenders.flower_half import TASK, client, message_content, tensor_in
+from contenders.plain_network import Task
+from contenders.turns import Turns
 
 server = ServerApp()
 
@@ -28,7 +31,7 @@ def asked(grid: Grid, content: RecordDict, node: int, kind: str) -> Message:
 def train(grid: Grid, context: Context) -> None:
     """Be the label party: train for ever, in turns."""
     task = Task.read(Path(os.environ[TASK]))
-    top, loss, turns = task.top(), task.loss(), Turns(task.settle)
+    top, loss, turns = task.top(), task.loss(), Turns()
     optimizer = task.sgd(top)
     while not (nodes := list(grid.get_node_ids())):
         time.sleep(0.1)

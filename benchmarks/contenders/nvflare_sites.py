@@ -14,8 +14,8 @@ import torch
 from nvflare.collab import collab
 from torch import Tensor
 
-from tpsl.bench.contenders.plain_network import Task
-from tpsl.bench.contenders.turns import Turns
+from contenders.plain_network import Task
+from contenders.turns import Turns
 
 FEATURE, LABEL = "site-1", "site-2"
 CALL_SECONDS = 600.0
@@ -34,7 +34,7 @@ class Site:
     @collab.publish
     def train(self) -> None:
         """Be the feature site: train for ever, in turns."""
-        label_site, turns = collab.get_clients([LABEL])[0], Turns(self.task.settle)
+        label_site, turns = collab.get_clients([LABEL])[0], Turns()
         for rows in self.task.rows():
             cut = self.half(self.task.categorical[rows])
             gradients = label_site(timeout=CALL_SECONDS).answer(rows.numpy(), cut.detach().half())

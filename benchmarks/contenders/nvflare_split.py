@@ -1,4 +1,4 @@
-"""Split learning with NVFlare's simulator, without privacy."""
+"""Split learning with NVFlare's simulator, without privacy. Install: `pip install nvflare==2.9.0 torch`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from nvflare.collab import CollabRecipe
 from nvflare.recipe import SimEnv
 
-from tpsl.bench.contenders.nvflare_sites import CALL_SECONDS, FEATURE, LABEL, Coordinator, Site
+from contenders.nvflare_sites import CALL_SECONDS, FEATURE, LABEL, Coordinator, Site
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """DP-SGD of Opacus with ghost clipping on the network in one piece.
 
 Batches are drawn as everywhere here; Opacus's own loader, which draws each record by chance, would be slower.
+Install: `pip install opacus==1.6.0 torch`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from opacus import PrivacyEngine
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from tpsl.bench.contenders.plain_network import Task
-from tpsl.bench.contenders.turns import Turns
+from contenders.plain_network import Task
+from contenders.turns import Turns
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
         poisson_sampling=False,
         grad_sample_mode="ghost",
     )
-    turns = Turns(task.settle)
+    turns = Turns()
     for categorical, labels in task.batches():
         optimizer.zero_grad()
         loss(private(categorical), task.targets(labels)).backward()

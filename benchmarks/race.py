@@ -1,10 +1,17 @@
-"""What two organisations cost: samples per second over a network against plain PyTorch, unsplit, in one run.
+"""Samples per second of this package and of other libraries against plain PyTorch, unsplit, in one run.
+
+    python benchmarks/race.py --batch 64 --way one-process bfloat16 --peer opacus=~/opacus/bin/python
+
+All contenders train the same network on records of the same shape. A way is one in which this package trains: in one
+process, the same with `precision: bf16`, the feature party alone with labels that were handed over, or two processes
+with this `wire`. A peer is another library in an environment of its own; its program in `contenders` says how to make
+it.
 
 Every contender lives in processes of its own on the same cores and works only when it is its turn: so many steps at a
 time, round after round. Reported is the median over rounds of the ratio to the unsplit network (2 threads) of the same
 round, because the machine's speed drifts more between rounds than within one. Times are wall time of steady steps.
 Rounds in which other programs took more than a little of the machine do not count, if enough rounds remain.
-The split contenders are the two programs on loopback with mutual TLS; bytes are what their TCP connection carries.
+Two processes are the two programs on loopback with mutual TLS; bytes are what their TCP connection carries.
 """
 
 from __future__ import annotations
@@ -21,26 +28,32 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
-import torch
-from torch import nn
-from torch.nn import functional
+import numpy as np
 
 from tpsl.data.config import SyntheticData
-from tpsl.data.dataset import load
+from tpsl.data.dataset import load_feature_party
 from tpsl.data.features import table_features
-from tpsl.data.true_labels import reveal
-from tpsl.models.config import OptimizerConfig
-from tpsl.training.job import Job, PrivacyConfig, TrainingConfig, load_job
-from tpsl.training.schedule import Schedule
+from tpsl.models.config import ModelConfig, OptimizerConfig
+from tpsl.training.job import Job, PrivacyConfig, TrainingConfig
 from tpsl.transport.messages import WireDtype
 from tpsl.transport.rounding import wire_bytes
-from two_parties import Contender, Turns, TwoParties
+from two_parties import Contender, OneProcess, TwoParties
 
 LARGEST_VOCABULARY = 254_000
 """With 39 fields whose sizes grow geometrically from 4 to this, the table has a million rows."""
 TEST_FRACTION = 0.01
+LEARNING_RATE = 0.01
 BASELINE = "unsplit"
 WIRES: tuple[WireDtype, ...] = ("int8", "bfloat16", "float32")
+WAYS = ("one-process", "bf16", "handed-over", *WIRES)
+CONTENDERS = Path(__file__).parent / "contenders"
+PEERS = {
+    "opacus": "opacus_ghost",
+    "nvflare": "nvflare_split",
+    "flower": "flower_vertical",
+    "secretflow": "secretflow_split",
+}
+"""The programs of other libraries."""
 QUIET = 0.05
 """Share of the machine that others may take in a round that counts."""
 LEAST_ROUNDS = 5
@@ -56,7 +69,7 @@ class Turn(NamedTuple):
 
 def criteo_shape(batch: int, steps: int, fields: int, largest_vocabulary: int, wire: WireDtype, **training: int) -> Job:
     """A job with enough records that no epoch, and so no evaluation and no checkpoint, ends within the steps."""
-    sgd = OptimizerConfig(name="sgd", learning_rate=0.01)
+    sgd = OptimizerConfig(name="sgd", learning_rate=LEARNING_RATE)
     return Job(
         data=SyntheticData(
             rows=int((steps + 2) * batch / (1 - TEST_FRACTION)),
@@ -78,27 +91,46 @@ def criteo_shape(batch: int, steps: int, fields: int, largest_vocabulary: int, w
     )
 
 
-def unsplit(job: Job) -> None:
-    """The whole network in plain PyTorch, as a user writes it, on the batches of the job."""
-    data = load(job.data)
-    (held,) = (table_features(inputs, "the network") for inputs in data.feature_parties.values())
-    categories, labels = torch.from_numpy(held.categorical), torch.from_numpy(reveal(data.labels)).float()
-    model, steps = job.model, Schedule(job, data.train, data.test)
-    embedding = nn.Embedding(held.embedding_rows, model.embedding_dim, sparse=True)
-    layers, width = nn.Sequential(), categories.shape[1] * model.embedding_dim
-    for next_width in (*model.bottom, *model.top):
-        layers.extend([nn.Linear(width, next_width), nn.ReLU()])
-        width = next_width
-    layers.append(nn.Linear(width, 1))
-    optimizer = torch.optim.SGD([*embedding.parameters(), *layers.parameters()], lr=0.01)
-    turns = Turns()
-    for step in range(steps.total_steps):
-        rows = torch.from_numpy(data.train[steps.plan.batch(step)])
-        logits = layers(embedding(categories[rows]).flatten(1)).squeeze(1)
-        optimizer.zero_grad()
-        functional.binary_cross_entropy_with_logits(logits, labels[rows]).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        turns.step_done()
+def write_task(job: Job, threads: int, folder: Path) -> None:
+    """Write what contenders without this package train on: the job's network and records, with labels by chance."""
+    assert isinstance(job.data, SyntheticData)
+    folder.mkdir()
+    side = load_feature_party(job.data)
+    held = table_features(side.features, "the network")
+    shape = {
+        "batch": job.training.batch_size,
+        "fields": held.categorical.shape[1],
+        "table_rows": held.embedding_rows,
+        "embedding_dim": job.model.embedding_dim,
+        "bottom": job.model.bottom,
+        "top": job.model.top,
+        "classes": job.data.classes,
+        "learning_rate": LEARNING_RATE,
+        "threads": threads,
+    }
+    (folder / "shape.json").write_text(json.dumps(shape), encoding="utf-8")
+    np.save(folder / "categorical.npy", held.categorical[side.train])
+    np.save(folder / "labels.npy", np.random.default_rng(0).integers(0, job.data.classes, len(side.train)))
+
+
+def own_contender(way: str, job: Job, folder: Path, options: argparse.Namespace) -> Contender:
+    """Start one of the ways in which this package trains."""
+    if way in WIRES:
+        return TwoParties(with_wire(job, way), folder, threads=(options.feature_threads, options.label_threads))
+    if way == "handed-over":
+        return OneProcess(job.with_labels_handed_over(), folder, threads=options.threads)
+    return OneProcess(job, folder, threads=options.threads, precision="bf16" if way == "bf16" else "float32")
+
+
+def with_wire(job: Job, wire: str) -> Job:
+    return job.model_copy(update={"training": job.training.model_copy(update={"wire": wire})})
+
+
+def peer(text: str) -> tuple[str, Path]:
+    name, _, python = text.partition("=")
+    if name not in PEERS or not python:
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=PYTHON with a name of {', '.join(PEERS)}")
+    return name, Path(python).absolute()
 
 
 def machine_seconds() -> float:
@@ -175,54 +207,59 @@ def bytes_per_tensor_byte(parties: TwoParties, steps: int, tensor: int) -> float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=8192)
     parser.add_argument("--fields", type=int, default=39)
     parser.add_argument("--largest-vocabulary", type=int, default=LARGEST_VOCABULARY)
-    parser.add_argument("--wire", choices=WIRES, nargs="+", default=WIRES)
+    parser.add_argument("--embedding-dim", type=int, default=16)
+    parser.add_argument("--cut", type=int, default=128, help="width of the cut")
+    parser.add_argument("--classes", type=int, default=2)
+    parser.add_argument("--way", choices=WAYS, nargs="+", default=WAYS)
+    parser.add_argument("--peer", type=peer, nargs="+", default=[], metavar="NAME=PYTHON", help=", ".join(PEERS))
     parser.add_argument("--micro-batches", type=int, default=1)
     parser.add_argument("--staleness", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=15, help="two at least")
     parser.add_argument("--steps", type=int, default=8, help="steps of a turn")
     parser.add_argument("--warm-up", type=int, default=5, help="steps of each contender before the first round")
-    parser.add_argument("--threads", type=int, default=2, help="of the unsplit network")
+    parser.add_argument("--threads", type=int, default=2, help="of contenders with one process")
     parser.add_argument("--feature-threads", type=int, default=2)
     parser.add_argument("--label-threads", type=int, default=2)
     parser.add_argument(
         "--patience", type=float, default=10.0, help="seconds to wait before a round for other programs to be quiet"
     )
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--unsplit", type=Path, metavar="JOB", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.unsplit:
-        torch.set_num_threads(options.threads)
-        unsplit(load_job(options.unsplit))
-        return
-    shape = (
+    steps = options.warm_up + options.rounds * options.steps + options.staleness
+    job = criteo_shape(
         options.batch,
-        options.warm_up + options.rounds * options.steps + options.staleness,
+        steps,
         options.fields,
         options.largest_vocabulary,
+        "float32",
+        micro_batches=options.micro_batches,
+        staleness=options.staleness,
     )
-    overlap = {"micro_batches": options.micro_batches, "staleness": options.staleness}
-    jobs = {wire: criteo_shape(*shape, wire, **overlap) for wire in options.wire}
-    threads = options.feature_threads, options.label_threads
+    model = ModelConfig(embedding_dim=options.embedding_dim, bottom=(128, options.cut), top=(128, 128))
+    job = job.model_copy(
+        update={"data": job.data.model_copy(update={"classes": options.classes}), "model": model},
+    )
     with tempfile.TemporaryDirectory() as name, ExitStack() as running:
         folder = Path(name)
-        unsplit_job = folder / "job.yaml"
-        unsplit_job.write_text(jobs[options.wire[0]].to_yaml(), encoding="utf-8")
-        contenders: dict[str, Contender] = {
-            BASELINE: Contender(__file__, "--unsplit", unsplit_job, "--threads", str(options.threads))
-        }
-        for wire, job in jobs.items():
-            contenders[wire] = TwoParties(job, folder / wire, threads=threads)
+        write_task(job, options.threads, folder / "task")
+        contenders = {BASELINE: Contender(CONTENDERS / "unsplit.py", folder / "task")}
+        contenders |= {way: own_contender(way, job, folder / way, options) for way in options.way}
+        for library, python in options.peer:
+            (folder / library).mkdir()
+            program = CONTENDERS / f"{PEERS[library]}.py"
+            contenders[library] = Contender(program, folder / "task", python=python, folder=folder / library)
         for contender in contenders.values():
             running.enter_context(contender)
         turns = in_turns(contenders, options.rounds, options.steps, options.warm_up, options.patience)
         result = report(turns, options.batch)
         running.close()
-        for wire, job in jobs.items():
-            with TwoParties(job, folder / f"{wire} counted", threads=threads, proxy=True) as parties:
+        for wire in (wire for wire in WIRES if wire in options.way):
+            threads = options.feature_threads, options.label_threads
+            with TwoParties(with_wire(job, wire), folder / f"{wire} counted", threads=threads, proxy=True) as parties:
                 tensor = wire_bytes((options.batch, job.model.cut_width("feature")), wire)
                 carried = bytes_per_tensor_byte(parties, options.steps, tensor)
             result[wire]["bytes per tensor byte"] = round(carried, 4)

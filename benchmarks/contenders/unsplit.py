@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tpsl.bench.contenders.plain_network import Task
-from tpsl.bench.contenders.turns import Turns
+from contenders.plain_network import Task
+from contenders.turns import Turns
 
 
 def main() -> None:
     """Train for ever, in turns."""
     task = Task.read(Path(sys.argv[1]))
     bottom, top, loss = task.bottom(), task.top(), task.loss()
-    optimizer, turns = task.sgd(bottom, top), Turns(task.settle)
+    optimizer, turns = task.sgd(bottom, top), Turns()
     for categorical, labels in task.batches():
         optimizer.zero_grad()
         loss(top(bottom(categorical)), task.targets(labels)).backward()

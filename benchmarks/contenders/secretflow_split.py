@@ -1,4 +1,18 @@
-"""Split learning with SecretFlow's SLModel in its simulation, without privacy."""
+"""Split learning with SecretFlow's SLModel in its simulation, without privacy.
+
+It is installed without its own pins, which pip cannot satisfy:
+
+    pip install --no-deps secretflow==1.11.0b1
+    pip install torch
+    pip install --no-deps secretflow-rayfed==0.2.1a2 spu==0.9.3b0 sf-heu==0.5.2b0 interconnection==0.2.0.dev0 \\
+        kuscia==0.0.3b0 secretflow-serving-lib==0.8.0b0 secretflow-dataproxy==0.3.0b0
+    pip install numpy==1.24.3 pandas==1.5.3 protobuf==4.25.9 pyarrow==14.0.2 'ray[tune]==2.9.3' jax==0.4.26 \\
+        jaxlib==0.4.26 scipy==1.12.0 scikit-learn==1.3.2 torchmetrics==1.3.2 duckdb==1.0.0 sqlglot==25.5.1 \\
+        validator.py==1.3.0 grpcio networkx tqdm sparse cloudpickle cachetools multiprocess s3fs requests aiohttp \\
+        cryptography click
+    pip install tensorflow-cpu==2.12.1
+    pip install --no-deps setuptools==69.5.1 typing_extensions==4.16.0
+"""
 
 from __future__ import annotations
 
@@ -16,8 +30,8 @@ from secretflow_fl.ml.nn.callbacks.callback import Callback
 from secretflow_fl.ml.nn.core.torch import TorchModel
 from torch import Tensor, nn
 
-from tpsl.bench.contenders.plain_network import Bottom, Task, Top
-from tpsl.bench.contenders.turns import Turns
+from contenders.plain_network import Bottom, Task, Top
+from contenders.turns import Turns
 
 FEATURE, LABEL = "feature", "label"
 PLACES = 16
@@ -48,7 +62,7 @@ class TakesTurns(Callback):  # type: ignore[misc]
     """Waits after a step until it is the contender's turn; both parties have done their work before time is taken."""
 
     def on_train_begin(self, logs: object = None) -> None:
-        """Meet `tpsl bench`."""
+        """Meet `race.py`."""
         self.turns = Turns(lambda: secretflow.wait([worker.get_logs() for worker in self._workers.values()]))
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:

@@ -20,23 +20,21 @@ class Task:
     shape: dict[str, Any]
     categorical: Tensor
     labels: Tensor
-    device: torch.device
 
     @classmethod
     def read(cls, folder: Path) -> Task:
-        """Read the records onto the device, and take as many threads as the shape says."""
+        """Read the records, and take as many threads as the shape says."""
         shape = json.loads((folder / "shape.json").read_text(encoding="utf-8"))
         torch.set_num_threads(shape["threads"])
         torch.manual_seed(0)
-        device = torch.device(shape["device"])
-        categorical = torch.from_numpy(np.load(folder / "categorical.npy").astype(np.int64)).to(device)
-        return cls(shape, categorical, torch.from_numpy(np.load(folder / "labels.npy")).to(device), device)
+        categorical = torch.from_numpy(np.load(folder / "categorical.npy").astype(np.int64))
+        return cls(shape, categorical, torch.from_numpy(np.load(folder / "labels.npy")))
 
     def rows(self) -> Iterator[Tensor]:
         """Yield the rows of one batch after the other, epoch after epoch, each in a new random order."""
         size = self.shape["batch"]
         while True:
-            order = torch.randperm(len(self.labels), device=self.device)
+            order = torch.randperm(len(self.labels))
             yield from order[: len(order) // size * size].split(size)
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -53,39 +51,31 @@ class Task:
         return labels.float() if self.shape["classes"] == 2 else labels
 
     def bottom(self, *, sparse: bool = True) -> Bottom:
-        """Return a bottom half on the device."""
-        return Bottom(self.shape, sparse=sparse).to(self.device)
+        """Return a bottom half."""
+        return Bottom(self.shape, sparse=sparse)
 
     def top(self) -> Top:
-        """Return a top half on the device."""
-        return Top(self.shape).to(self.device)
+        """Return a top half."""
+        return Top(self.shape)
 
     def sgd(self, *halves: nn.Module) -> torch.optim.SGD:
         """Return the optimiser of some halves."""
         parameters = [parameter for half in halves for parameter in half.parameters()]
         return torch.optim.SGD(parameters, lr=self.shape["learning_rate"])
 
-    def settle(self) -> None:
-        """Wait until the device has done everything."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-
 
 class Bottom(nn.Module):
-    """Categories → the cut, to which each party contributes a share from its own fields."""
+    """Categories → the cut."""
 
     def __init__(self, shape: dict[str, Any], *, sparse: bool) -> None:
         super().__init__()
-        fields, parties, dim = shape["fields"], shape["parties"], shape["embedding_dim"]
-        self.embedding = nn.Embedding(shape["table_rows"], dim, sparse=sparse)
-        self.fields = [fields // parties + (party < fields % parties) for party in range(parties)]
-        self.layers = nn.ModuleList(_relu_layers(count * dim, shape["bottom"]) for count in self.fields)
+        self.embedding = nn.Embedding(shape["table_rows"], shape["embedding_dim"], sparse=sparse)
+        self.layers = _relu_layers(shape["fields"] * shape["embedding_dim"], shape["bottom"])
 
     def forward(self, categorical: Tensor) -> Tensor:
         """Return the embeddings of a batch."""
-        parts = self.embedding(categorical).split(self.fields, dim=1)
-        outputs = [layers(part.flatten(1)) for layers, part in zip(self.layers, parts, strict=True)]
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
+        cut: Tensor = self.layers(self.embedding(categorical).flatten(1))
+        return cut
 
 
 class Top(nn.Module):
@@ -93,7 +83,7 @@ class Top(nn.Module):
 
     def __init__(self, shape: dict[str, Any]) -> None:
         super().__init__()
-        self.layers = _relu_layers(shape["parties"] * shape["bottom"][-1], shape["top"])
+        self.layers = _relu_layers(shape["bottom"][-1], shape["top"])
         self.output = nn.Linear(shape["top"][-1], 1 if shape["classes"] == 2 else shape["classes"])
 
     def forward(self, cut: Tensor) -> Tensor:

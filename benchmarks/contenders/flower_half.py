@@ -14,9 +14,9 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import Tensor
 
-from tpsl.bench.contenders.plain_network import Task
+from contenders.plain_network import Task
 
-TASK = "TPSL_BENCH_TASK"
+TASK = "TPSL_RACE_TASK"
 """The environment variable with the folder of the records."""
 ARRAYS = "arrays"
 

@@ -1,0 +1,7 @@
+"""The programs that `race.py` races beside this package: each trains for ever, in turns.
+
+    python PROGRAM.py FOLDER
+
+They run in environments where this package is not installed, so they import only one another, PyTorch, and the library
+that they are made with. The docstring of each says how its environment is made, with the PyTorch of this one.
+"""
