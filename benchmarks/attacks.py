@@ -22,9 +22,9 @@ import torch
 from tpsl.attacks import run_attacks
 from tpsl.data.true_labels import TrueLabels
 from tpsl.mechanisms import laplace
-from tpsl.models.config import ModelConfig
 from tpsl.models.halves import Top
 from tpsl.models.members import Tops
+from tpsl.models.model_config import ModelConfig
 from tpsl.perturb import LogitGradient
 from tpsl.training.job import make_job
 from tpsl.training.run_folder import RunFolder

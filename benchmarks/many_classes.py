@@ -23,7 +23,7 @@ import torch
 from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.synthetic import World
-from tpsl.models.config import ModelConfig, OptimizerConfig
+from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder

@@ -33,7 +33,7 @@ import numpy as np
 from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import load_feature_party
 from tpsl.data.features import table_features
-from tpsl.models.config import ModelConfig, OptimizerConfig
+from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig
 from tpsl.transport.messages import WireDtype
 from tpsl.transport.rounding import wire_bytes

@@ -25,9 +25,9 @@ from torch.nn import functional
 from tpsl.data.features import Features
 from tpsl.mechanisms import Estimator, Mechanism, identity, laplace, randomized_response
 from tpsl.models.computing import Computing, compute
-from tpsl.models.config import ModelConfig, OptimizerConfig
 from tpsl.models.halves import Bottom, Top
 from tpsl.models.members import Bottoms, Tops
+from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.party.feature_party import FeatureParty
 from tpsl.party.label_party import LabelParty

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from tpsl.mechanisms import DiscreteGaussian, randomized_response
-from tpsl.models.config import OptimizerConfig
+from tpsl.models.model_config import OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.training.checkpoint import load_checkpoint, saved_steps
 from tpsl.vault import StatisticPlan, Vault, VaultError
@@ -379,7 +379,7 @@ def test_a_release_that_anyone_saw_is_in_the_vault(
 HALF = """
 import torch
 from torch import nn
-from tpsl.models.config import OptimizerConfig
+from tpsl.models.model_config import OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 
 half = nn.Linear(3, 2)

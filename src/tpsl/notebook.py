@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from tpsl.attacks import AttackReport, AttackResult, run_attacks
 from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset
-from tpsl.models.config import ModelConfig
+from tpsl.models.model_config import ModelConfig
 from tpsl.prediction.one_process import predict
 from tpsl.progress import Progress
 from tpsl.report.ledgers import result_now

@@ -10,7 +10,7 @@ import pytest
 from nacl.bindings import crypto_scalarmult
 
 from tpsl.alignment import group
-from tpsl.alignment.errors import AlignmentError
+from tpsl.alignment.alignment_errors import AlignmentError
 from tpsl.alignment.group import POINT_BYTES, PRIME, Bytes32, fresh_scalar, hashed, multiplied, require_points
 from tpsl.transport.checks import BadMessage
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.alignment.errors import AlignmentError
+from tpsl.alignment.alignment_errors import AlignmentError
 from tpsl.alignment.key_table import KeyTable
 from tpsl.alignment.roles import AlignmentResult, align_together
 from tpsl.alignment.terms import AlignmentTerms

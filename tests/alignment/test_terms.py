@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tpsl.alignment.errors import AlignmentError
+from tpsl.alignment.alignment_errors import AlignmentError
 from tpsl.alignment.roles import align_as_feature, align_as_label
 from tpsl.training.local import Local, LocalError
 from tpsl.training.observer import Fact, NullObserver, Watching

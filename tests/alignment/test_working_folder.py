@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tpsl.alignment.errors import AlignmentError
+from tpsl.alignment.alignment_errors import AlignmentError
 from tpsl.alignment.working_folder import WorkingFolder
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.messages import Announcement

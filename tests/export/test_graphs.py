@@ -13,9 +13,9 @@ from tpsl.data.dataset import load
 from tpsl.data.features import Features
 from tpsl.export.graphs import BottomGraph, TopGraph
 from tpsl.export.half import export_half
-from tpsl.models.config import ModelConfig
 from tpsl.models.halves import Top
 from tpsl.models.members import Tops
+from tpsl.models.model_config import ModelConfig
 from tpsl.perturb import cross_entropy
 from tpsl.prediction.committee import Committee
 from tpsl.prediction.halves import TrainedTop

@@ -5,8 +5,8 @@ import torch
 from safetensors.torch import load, save
 
 from tpsl.models.averaging import WeightAverage
-from tpsl.models.config import ModelConfig, OptimizerConfig
 from tpsl.models.halves import Bottom
+from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 
 DECAY = 0.9

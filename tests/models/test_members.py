@@ -8,9 +8,9 @@ from pydantic import ValidationError
 from safetensors.torch import load, save
 from torch import nn
 
-from tpsl.models.config import ModelConfig
 from tpsl.models.halves import Bottom, Top
 from tpsl.models.members import Bottoms, Tops
+from tpsl.models.model_config import ModelConfig
 from tpsl.registry import ExtensionError
 
 CONFIG = ModelConfig(embedding_dim=4, bottom=(16, 8), top=(16,), members=3)

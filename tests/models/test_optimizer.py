@@ -5,8 +5,8 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load, save
 
-from tpsl.models.config import ModelConfig, OptimizerConfig, ScheduleConfig
 from tpsl.models.halves import Bottom
+from tpsl.models.model_config import ModelConfig, OptimizerConfig, ScheduleConfig
 from tpsl.models.optimizer import OPTIMIZERS, SCHEDULES, HalfOptimizer
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tpsl.models.config import ModelConfig, OptimizerConfig
 from tpsl.models.halves import Bottom
 from tpsl.models.members import Bottoms
+from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.models.shard import Shard
 from tpsl.models.sharded_table import ShardedTable, shards_of

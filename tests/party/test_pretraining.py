@@ -10,8 +10,8 @@ import torch
 from pydantic import ValidationError
 
 from tpsl.data.features import Features
-from tpsl.models.config import ModelConfig, PretrainConfig
 from tpsl.models.halves import Bottom
+from tpsl.models.model_config import ModelConfig, PretrainConfig
 from tpsl.party.pretraining import PretrainReport, SampledCrossEntropy, pretrain
 
 CLASSES, FIELDS, VALUES, NUMBERS = 4, 6, 60, 2

@@ -19,7 +19,7 @@ from tpsl.report import watching
 from tpsl.report.known_vaults import _read_ledger, runs_in
 from tpsl.report.label_view import read_run
 from tpsl.report.live_page import LivePage
-from tpsl.report.reading import read_view
+from tpsl.report.run_reading import read_view
 from tpsl.report.watching import WatchedFolder
 from tpsl.training.progress_file import PROGRESS
 from tpsl.training.run_folder import RunError

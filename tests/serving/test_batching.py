@@ -10,8 +10,8 @@ import pytest
 
 from tpsl.serving import batching
 from tpsl.serving.batching import Batcher
-from tpsl.serving.metrics import ServiceMetrics
 from tpsl.serving.refusals import Reason, Refusal
+from tpsl.serving.service_metrics import ServiceMetrics
 
 
 class Sums:

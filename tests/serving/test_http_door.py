@@ -13,8 +13,8 @@ import pytest
 
 from tpsl.serving import http_door
 from tpsl.serving.http_door import MOST_BODY_BYTES, Answer, HttpDoor
-from tpsl.serving.metrics import ServiceMetrics
 from tpsl.serving.running import PortTaken
+from tpsl.serving.service_metrics import ServiceMetrics
 
 from .conftest import happens
 

@@ -25,7 +25,7 @@ from tpsl.data.dataset import load_label_party
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response
 from tpsl.report.ledgers import result_now
-from tpsl.report.reading import read_view
+from tpsl.report.run_reading import read_view
 from tpsl.training.job import Job, load_job, make_job
 from tpsl.training.join import join
 from tpsl.training.local import Local, LocalError, own_data

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tpsl.models.config import ModelConfig, OptimizerConfig
 from tpsl.models.halves import Bottom, Top
+from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.training.checkpoint import (
     CheckpointError,

@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tpsl.models.config import ModelConfig, OptimizerConfig
 from tpsl.models.halves import Bottom, Top
 from tpsl.models.members import Bottoms
+from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.models.sharded_table import shards_of
 from tpsl.training.checkpoint import (

@@ -25,7 +25,7 @@ from tpsl.attacks import run_attacks
 from tpsl.data.dataset import load
 from tpsl.data.features import Features
 from tpsl.models.computing import Computing, compute
-from tpsl.models.config import Precision
+from tpsl.models.model_config import Precision
 from tpsl.prediction.one_process import predict
 from tpsl.registry import ExtensionError
 from tpsl.training.job import Job, make_job

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from tpsl.models.config import ModelConfig
 from tpsl.models.halves import Top
 from tpsl.models.members import Tops
+from tpsl.models.model_config import ModelConfig
 from tpsl.training.transcript import Trajectory, TrajectoryWriter, Transcript, TranscriptWriter
 
 WIDTH = 3

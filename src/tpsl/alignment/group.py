@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tpsl.alignment.errors import AlignmentError
+from tpsl.alignment.alignment_errors import AlignmentError
 from tpsl.transport.checks import BadMessage
 
 Bytes32 = npt.NDArray[np.uint8]

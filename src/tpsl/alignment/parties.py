@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tpsl.alignment.aligning_party import Mapped
-from tpsl.alignment.errors import AlignmentError
+from tpsl.alignment.alignment_errors import AlignmentError
 from tpsl.alignment.key_table import KeyTable
 from tpsl.alignment.keys import PartyKeys, read_keys
 from tpsl.alignment.roles import AlignmentResult, align_as_feature, align_as_label, align_together

@@ -11,7 +11,7 @@ from pathlib import Path
 from tpsl.alignment.aligning_feature_party import AligningFeatureParty
 from tpsl.alignment.aligning_label_party import AligningLabelParty
 from tpsl.alignment.aligning_party import AligningParty, Mapped, Outcome
-from tpsl.alignment.errors import AlignmentError
+from tpsl.alignment.alignment_errors import AlignmentError
 from tpsl.alignment.key_table import KeyTable
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.alignment.working_folder import WorkingFolder

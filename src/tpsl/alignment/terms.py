@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Self
 
-from tpsl.alignment.errors import AlignmentError
+from tpsl.alignment.alignment_errors import AlignmentError
 from tpsl.alignment.group import POINT_BYTES
 from tpsl.data.config import AlignmentConfig, TableData
 from tpsl.data.dataset import feature_party_names

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tpsl.alignment.errors import AlignmentError
+from tpsl.alignment.alignment_errors import AlignmentError
 from tpsl.alignment.group import fresh_scalar
 from tpsl.alignment.key_table import KeyTable, random_order
 from tpsl.alignment.row_file import RowFile

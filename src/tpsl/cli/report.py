@@ -42,7 +42,7 @@ def report(
     from tpsl.prediction.model import TrainedModel
     from tpsl.report.known_vaults import Memory
     from tpsl.report.page import write_page
-    from tpsl.report.reading import read_view
+    from tpsl.report.run_reading import read_view
     from tpsl.report.run_table import summary, summary_table, vault_sentences
     from tpsl.report.versions import version_rows
     from tpsl.transport.peers import LABEL_PARTY

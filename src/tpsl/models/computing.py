@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tpsl.models.config import Precision
+from tpsl.models.model_config import Precision
 
 
 @dataclass(frozen=True)

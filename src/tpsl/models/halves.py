@@ -17,8 +17,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from tpsl.models.config import ModelConfig
 from tpsl.models.layers import Output, ReluLayers
+from tpsl.models.model_config import ModelConfig
 from tpsl.models.sharded_table import ShardedTable
 from tpsl.models.table import Table
 from tpsl.workers import ALONE, Workers

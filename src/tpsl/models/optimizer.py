@@ -28,7 +28,7 @@ from tpsl.kernels.pieces import PlainSGD, pieces
 from tpsl.kernels.side_stream import side_stream
 from tpsl.models.averaging import WeightAverage
 from tpsl.models.capture import can_be_captured, count_on_host, settle
-from tpsl.models.config import OptimizerConfig, ScheduleConfig
+from tpsl.models.model_config import OptimizerConfig, ScheduleConfig
 from tpsl.models.plain_state import packed, unpacked
 from tpsl.models.shard import Shard
 from tpsl.models.table import RowOptimizer, Table, lazy_optimizer

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tpsl.models.config import OptimizerConfig
 from tpsl.models.halves import draw_weights
 from tpsl.models.layers import ReluLayers
+from tpsl.models.model_config import OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.models.seeds import seed_of
 from tpsl.party.feature_map import Inputs, blocks

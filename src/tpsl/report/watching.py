@@ -16,7 +16,7 @@ from tpsl.report.label_view import job_view, last_change
 from tpsl.report.ledgers import vault_label
 from tpsl.report.page import told_apart
 from tpsl.report.promises import promise_of
-from tpsl.report.reading import read_view
+from tpsl.report.run_reading import read_view
 from tpsl.report.run_view import RunView
 from tpsl.training.progress_file import PROGRESS, RunProgress
 from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder

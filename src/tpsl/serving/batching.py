@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.serving.metrics import ServiceMetrics
 from tpsl.serving.refusals import Reason, Refusal
+from tpsl.serving.service_metrics import ServiceMetrics
 
 Array = npt.NDArray[Any]
 Arrays = Sequence[Array]

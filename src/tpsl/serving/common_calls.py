@@ -9,8 +9,8 @@ import numpy as np
 
 from tpsl.serving.batching import Array
 from tpsl.serving.http_door import Answer, Handler
-from tpsl.serving.metrics import ServiceMetrics
 from tpsl.serving.refusals import Reason, Refusal
+from tpsl.serving.service_metrics import ServiceMetrics
 from tpsl.serving.versions import Model, Versions
 
 

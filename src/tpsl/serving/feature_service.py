@@ -16,10 +16,10 @@ from tpsl.serving.batching import Array, Batcher
 from tpsl.serving.common_calls import common_calls, json_object, shortest_decimals, text_field
 from tpsl.serving.http_door import Answer, HttpDoor
 from tpsl.serving.label_client import LabelClient
-from tpsl.serving.metrics import ServiceMetrics
 from tpsl.serving.models import FeatureModel, Records, checked_key, checked_records
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.serving.running import GRACE_SECONDS, when_free
+from tpsl.serving.service_metrics import ServiceMetrics
 from tpsl.serving.versions import Versions
 
 _TRY_AGAIN_SECONDS = 1.0

@@ -20,9 +20,9 @@ from http import HTTPStatus
 from typing import Any
 
 from tpsl.progress import Notice
-from tpsl.serving.metrics import ServiceMetrics
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.serving.running import PortTaken
+from tpsl.serving.service_metrics import ServiceMetrics
 from tpsl.transport.browsers import is_asked_from_here
 
 ADDRESS = "127.0.0.1"

@@ -14,11 +14,11 @@ from tpsl.serving.batching import Batcher
 from tpsl.serving.common_calls import common_calls, json_object, shortest_decimals, text_field
 from tpsl.serving.gathering import Gathering
 from tpsl.serving.http_door import Answer, HttpDoor
-from tpsl.serving.metrics import ServiceMetrics
 from tpsl.serving.models import LabelModel, checked_records
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.serving.running import GRACE_SECONDS, when_free
 from tpsl.serving.score_port import ScorePort
+from tpsl.serving.service_metrics import ServiceMetrics
 from tpsl.serving.versions import Versions
 from tpsl.training.job import Returns
 

@@ -20,10 +20,10 @@ from google.protobuf.message import DecodeError
 from tpsl.progress import Notice
 from tpsl.serving.batching import Array
 from tpsl.serving.gathering import Gathering
-from tpsl.serving.metrics import ServiceMetrics
 from tpsl.serving.models import LabelModel
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.serving.running import PortTaken
+from tpsl.serving.service_metrics import ServiceMetrics
 from tpsl.transport.credentials import CertificateError, peer_name
 from tpsl.transport.door import ADMISSION_SECONDS, Door
 from tpsl.transport.frames import as_sentence

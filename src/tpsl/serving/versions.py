@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from tpsl.progress import Notice
-from tpsl.serving.metrics import ServiceMetrics
+from tpsl.serving.service_metrics import ServiceMetrics
 
 
 class Named(Protocol):

@@ -12,10 +12,10 @@ from torch import Tensor
 from tpsl.data.features import Features, Inputs, table_features
 from tpsl.data.sides import FeatureSide
 from tpsl.kernels.rows import has_loops
-from tpsl.models.config import ModelConfig, OptimizerConfig
 from tpsl.models.halves import Bottom, Top
 from tpsl.models.making import make_members
 from tpsl.models.members import Bottoms, Tops
+from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.models.placement import HERE, Placement
 from tpsl.models.seeds import seed_of

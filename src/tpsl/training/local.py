@@ -24,7 +24,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from tpsl.data.config import DataPath, PackageData, TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
-from tpsl.models.config import Precision
+from tpsl.models.model_config import Precision
 from tpsl.tables.locations import Location, is_url
 from tpsl.training.job import Job, Returns, reason_of
 from tpsl.training.own_parts import Factory, OwnParts

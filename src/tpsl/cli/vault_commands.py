@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpsl.cli import hand_over, statement
+from tpsl.cli import hand_over, statement_commands
 from tpsl.cli.console import (
     Facts,
     JsonFlag,
@@ -339,5 +339,5 @@ def backup(
 
 
 app.command("hand-over", cls=hand_over.COMMAND)(hand_over.hand_over)
-app.command("statement")(statement.statement)
-app.command("check-statement")(statement.check_statement)
+app.command("statement")(statement_commands.statement)
+app.command("check-statement")(statement_commands.check_statement)

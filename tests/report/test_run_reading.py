@@ -13,7 +13,7 @@ from tpsl.mechanisms import laplace
 from tpsl.report.feature_view import read_feature_run
 from tpsl.report.label_view import read_run
 from tpsl.report.page import write_page
-from tpsl.report.reading import read_view
+from tpsl.report.run_reading import read_view
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.shared_evaluation import SHARED_METRICS
 from tpsl.transport.certificates import create_authority, issue
