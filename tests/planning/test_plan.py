@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -45,11 +46,15 @@ def test_the_speed_is_that_of_the_run_that_ended_last(tmp_path: Path) -> None:
         "training": {"epochs": 1, "batch_size": 50, "patience": 0},
     }
     speeds = {name: train(make_job(content, {}, "a test"), tmp_path / name).samples_per_second for name in "ab"}
-    os.utime(tmp_path / "a" / "result.json", (2e9, 2e9))
+    for run, ended in (("a", 2e9), ("b", 1.9e9)):
+        os.utime(tmp_path / run / "result.json", (ended, ended))
     assert last_run(tmp_path) == (tmp_path / "a", speeds["a"])
     assert last_run(tmp_path / "b") == (tmp_path / "b", speeds["b"])
     (tmp_path / "a" / "result.json").write_text("damaged")
     assert last_run(tmp_path) == (tmp_path / "b", speeds["b"])
+    (tmp_path / "b" / "result.json").unlink()
+    of_feature_party = json.loads((tmp_path / "b" / "feature" / "result.json").read_bytes())["samples_per_second"]
+    assert last_run(tmp_path) == (tmp_path / "b", of_feature_party), "over a network it has no other"
 
 
 def test_time_follows_from_the_speed_and_the_line() -> None:
