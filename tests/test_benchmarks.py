@@ -18,10 +18,6 @@ SHORT = {
     "audit_false_alarms.py": ["--simulated", "6", "--real", "1", "--json"],
     "close_time.py": ["--jobs", "1", "--records", "400", "--json"],
     "fuzz_frames.py": ["--inputs", "20000", "--json"],
-    "growth.py": [
-        *("--rows", "600", "--times", "1", "--parties", "2", "--workers", "1", "--fields", "6", "--batch", "64"),
-        "--json",
-    ],
     "hand_over.py": ["--rows", "1000"],
     "large_data.py": ["--rows", "2000", "--turns", "1", "--json"],
     "many_classes.py": ["--classes", "3", "--rows", "900", "--seeds", "2", "--epochs", "1", "--rates", ".01", "--json"],

@@ -197,7 +197,7 @@ def test_the_score_is_the_last_number() -> None:
 
 
 @pytest.mark.parametrize(("rows", "folds"), [(2, 1), (1000, 5), (1001, 2), (3000, 2)])
-def test_what_all_fits_read_is_known_before(rows: int, folds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_fold_is_fitted_without_its_own_records(rows: int, folds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wide, "_MANY_RECORDS", 1000)
     monkeypatch.setattr(wide, "MOST_RECORDS", 2000)
     read: list[int] = []
@@ -209,5 +209,5 @@ def test_what_all_fits_read_is_known_before(rows: int, folds: int, monkeypatch: 
     monkeypatch.setattr("tpsl.party.backfitting.fit_additive", fit)
     features = table(rows)
     cross_fit(features, every(features), labels(log_odds(features)), 0)
-    assert len(read) == 1 + folds and read[0] == wide.fitted_records(rows) == min(rows, 2000)
-    assert sum(read) == wide.records_of_all_fits(rows)
+    assert len(read) == 1 + folds and read[0] == min(rows, 2000)
+    assert sum(read) == read[0] * wide._folds(read[0])

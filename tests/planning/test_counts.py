@@ -1,12 +1,9 @@
-from itertools import pairwise
-
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpsl.data.order import split_rows
-from tpsl.planning.counts import Counts, rows_for
+from tpsl.planning.counts import Counts
 from tpsl.training.job import Job, make_job
 from tpsl.training.schedule import Schedule
 
@@ -51,11 +48,3 @@ def test_no_number_of_records_is_too_large() -> None:
     assert counts.steps == -(-80 * 10**9 // 65_536)
     with pytest.raises(ValueError, match="leaves none of a kind"):
         Counts.of(job(), 2)
-
-
-def test_records_for_a_number_of_steps() -> None:
-    planned = job(training={"batch_size": 64, "validation": 0.25})
-    for batches in (1, 8, 100):
-        assert Counts.of(planned, rows_for(planned, batches)).batches - batches in (0, 1)
-    found = [rows_for(planned, batches) for batches in np.arange(1, 50)]
-    assert all(more > fewer for fewer, more in pairwise(found))

@@ -1,15 +1,24 @@
-"""What crosses, by arithmetic; `test_rehearsal.py` and `tests/cli/test_plan.py` compare it with counted bytes."""
+"""What crosses, by arithmetic, and compared with the bytes of real connections."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ports import free_port
 
 from tpsl.planning.counts import Counts
 from tpsl.planning.traffic import Exchange, exchanges, total
 from tpsl.training.job import Job, make_job
+from tpsl.training.join import join
+from tpsl.training.local import Local
+from tpsl.training.observer import UNWATCHED
+from tpsl.training.serve import serve
 from tpsl.training.stages import TOPICS
+from tpsl.transport.certificates import create_authority, issue
 
 TWO_PARTIES = {
     "source": "table",
@@ -22,8 +31,8 @@ def job(data: dict[str, Any] | None = None, **parts: Any) -> Job:
     return make_job({"data": data or {"source": "synthetic", "rows": 100}, **parts}, {}, "a test")
 
 
-def crossing(planned: Job, rows: int, pairs: int = 1) -> dict[str, Exchange]:
-    return {each.topic: each for each in exchanges(planned, Counts.of(planned, rows), pairs)}
+def crossing(planned: Job, rows: int) -> dict[str, Exchange]:
+    return {each.topic: each for each in exchanges(planned, Counts.of(planned, rows))}
 
 
 def test_every_topic_is_counted() -> None:
@@ -42,13 +51,6 @@ def test_rows_are_those_of_all_epochs() -> None:
     assert (found["embeddings"].rows, found["embeddings"].messages) == (3 * 6000, 3 * 60)
     assert (found["test embeddings"].rows, found["test embeddings"].messages) == (3 * 4000, 3)
     assert found["gradients"].bytes == pytest.approx(found["embeddings"].bytes, rel=1e-3)
-
-
-def test_workers_divide_batches_not_records() -> None:
-    planned = job(training={"batch_size": 1000, "micro_batches": 2})
-    one, six = (crossing(planned, 10_000, pairs)["embeddings"] for pairs in (1, 6))
-    assert six.rows == one.rows and six.messages == 6 * one.messages
-    assert one.bytes < six.bytes < 1.01 * one.bytes
 
 
 def test_each_feature_party_has_its_own_width() -> None:
@@ -73,3 +75,37 @@ def test_a_noisy_label_takes_its_bits() -> None:
 def test_frames_and_tls_add_little_to_large_messages(wire: str, bytes_a_record: int) -> None:
     found = crossing(job(training={"wire": wire, "batch_size": 8192, "epochs": 1}), 10**6)["embeddings"]
     assert 1.001 < found.bytes / (800_000 * bytes_a_record) < 1.003
+
+
+SMALL: dict[str, Any] = {
+    "data": {"source": "synthetic", "rows": 3000, "numeric_fields": 3, "categorical_fields": 2},
+    "model": {"embedding_dim": 4, "bottom": [32], "top": [8]},
+    "training": {"batch_size": 100, "epochs": 2, "validation": 0.1, "patience": 0},
+}
+
+
+@pytest.mark.parametrize(
+    "training",
+    [{}, {"wire": "int8", "micro_batches": 3, "staleness": 1, "head": "local"}, {"exchange": "labels"}],
+    ids=["split", "parts", "handed over"],
+)
+def test_what_crosses_is_what_was_computed(
+    training: dict[str, object], tmp_path: Path, tcp_proxy: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPSL_HOME", str(tmp_path / "home"))
+    planned = make_job(SMALL, {"training": training}, "a test")
+    create_authority(tmp_path / "authority")
+    for party in ("label", "feature"):
+        issue(tmp_path / "authority", tmp_path / party, party, label=party == "label")
+    address = f"127.0.0.1:{free_port()}"
+    proxy = tcp_proxy(address)
+    label = Local(listen=address, certificates=tmp_path / "label", wait=120.0)
+    feature = Local(connect=proxy.address, certificates=tmp_path / "feature", wait=120.0)
+    with ThreadPoolExecutor() as pool:
+        serving = pool.submit(serve, planned, label, tmp_path / "run-label", watching=UNWATCHED)
+        join(planned, "feature", feature, tmp_path / "run-feature", watching=UNWATCHED)
+        serving.result(60)
+    crossed, carried = exchanges(planned, Counts.of(planned, 3000)), proxy.count()
+    for to_label, counted in ((True, carried["forward"]), (False, carried["back"])):
+        # Heartbeats depend on time; where little crosses they show, and so do connections that come too early.
+        assert total(crossed, to_label=to_label, connections=1) == pytest.approx(counted, rel=0.02, abs=1500)

@@ -69,16 +69,6 @@ def cross_fit(
     return model, scores
 
 
-def fitted_records(records: int) -> int:
-    """Return how many of n records the model is fitted on."""
-    return min(records, MOST_RECORDS)
-
-
-def records_of_all_fits(records: int) -> int:
-    """Return how many records all fits of n records read together: k folds, each without its own, as many as k fits."""
-    return fitted_records(records) * _folds(fitted_records(records))
-
-
 def _folds(fitted: int) -> int:
     return min(_FOLDS if fitted <= _MANY_RECORDS else _FOLDS_OF_MANY, max(fitted - 1, 1))
 

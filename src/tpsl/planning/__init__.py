@@ -1,1 +1,1 @@
-"""What a job will take: time, traffic, memory and money, predicted from a rehearsal of its own commands."""
+"""What a job will take: time, traffic and money, by arithmetic from the job and the speed of an earlier run."""

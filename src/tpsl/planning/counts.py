@@ -70,13 +70,6 @@ class Counts:
         return self.held_out + self.test
 
 
-def rows_for(job: Job, batches: int) -> int:
-    """Return a number of records with which an epoch has about this number of steps."""
-    statistic = 0.0 if job.statistic is None or not job.trains else job.statistic.share
-    share = (1 - job.data.test_fraction) * (1 - job.training.validation) * (1 - statistic)
-    return math.ceil(batches * job.training.batch_size / share)
-
-
 def _checkpoints(batches: int, epochs: int, every: int) -> int:
     """Return how many there are: one at the end of each epoch, one after every so many steps, none twice."""
     steps = epochs * batches

@@ -1,4 +1,4 @@
-"""A network between the parties that is slower than the loopback of a rehearsal."""
+"""What the line between the parties adds to the time of a job."""
 
 from __future__ import annotations
 

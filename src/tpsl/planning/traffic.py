@@ -56,14 +56,14 @@ class Exchange:
         return round(self.messages * (plain + _TLS_OVERHEAD * math.ceil(plain / _TLS_RECORD)))
 
 
-def exchanges(job: Job, counts: Counts, pairs: int = 1) -> list[Exchange]:
-    """Return what crosses between the label party and each feature party; a batch has a part for each pair of workers.
+def exchanges(job: Job, counts: Counts) -> list[Exchange]:
+    """Return what crosses between the label party and each feature party, each with one worker.
 
     With `patience` training may end earlier, and less crosses.
     """
     found: list[Exchange] = []
     for party in feature_party_names(job.data):
-        found += _handed_over(job, counts, party) if job.hands_over else _split(job, counts, party, pairs)
+        found += _handed_over(job, counts, party) if job.hands_over else _split(job, counts, party)
     return [exchange for exchange in found if exchange.messages]
 
 
@@ -73,11 +73,11 @@ def total(found: Sequence[Exchange], *, to_label: bool, connections: int) -> int
     return connections * connecting + sum(each.bytes for each in found if each.to_label == to_label)
 
 
-def _split(job: Job, counts: Counts, party: str, pairs: int) -> Iterator[Exchange]:
+def _split(job: Job, counts: Counts, party: str) -> Iterator[Exchange]:
     width, wire = job.model.cut_width(party), job.training.wire
     if job.model.wide:
         yield Exchange(party, ESTIMATES, False, _parts(counts.trained), counts.trained, 1, wire)
-    messages = counts.steps * job.training.micro_batches * pairs
+    messages = counts.steps * job.training.micro_batches
     for topic, to_label in ((EMBEDDINGS, True), (GRADIENTS, False)):
         yield Exchange(party, topic, to_label, messages, counts.epochs * counts.trained, width, wire)
     predicted = counts.epochs * _parts(counts.evaluated), counts.epochs * counts.evaluated
