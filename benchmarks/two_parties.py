@@ -152,7 +152,6 @@ class TwoParties(Contender):
         threads: tuple[int, int],
         proxy: bool = False,
         device: str = "cpu",
-        streams: int = 1,
     ) -> None:
         folder.mkdir()
         job_file = folder / "job.yaml"
@@ -162,7 +161,7 @@ class TwoParties(Contender):
         issue(folder / "authority", folder / "certs-label", "label", label=True)
         issue(folder / "authority", folder / f"certs-{party}", party, label=False)
         feature_threads, label_threads = map(str, threads)
-        local = ("--device", device, "--streams", str(streams))
+        local = ("--device", device)
         self.label = Child(__file__, "label", job_file, "--threads", label_threads, *local)
         address = self.label.line()
         self.proxy = Child(PROXY, "--to", address) if proxy else None
@@ -228,12 +227,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--connect")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--streams", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     job = load_job(options.job)
     folder = options.job.parent
-    local = Local(device=options.device, streams=options.streams, vault=folder / "vault")
+    local = Local(device=options.device, vault=folder / "vault")
     if options.role == "label":
         label = local.overridden(listen="127.0.0.1:0", certificates=folder / "certs-label")
         serve(job, label, folder / "run-label", watching=Watching(ShowsAddress()))

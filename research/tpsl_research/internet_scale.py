@@ -48,7 +48,7 @@ class Means:
     """Memory of a worker's GPU."""
     worker_line: float = 400e9 / 8
     """Bytes a second between the workers of a party, each way, for each of them."""
-    pair_records: float = 5.32e6
+    pair_records: float = 4.11e6
     """Records a second of a pair of workers in split training."""
     worker_records: float = 43.8e6
     """Records a second of a worker that has both halves."""
