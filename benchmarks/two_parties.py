@@ -203,7 +203,6 @@ class TwoParties(Contender):
         threads: tuple[int, int],
         proxy: bool = False,
         device: str = "cpu",
-        streams: int = 1,
     ) -> None:
         folder.mkdir()
         job_file = folder / "job.yaml"
@@ -213,7 +212,7 @@ class TwoParties(Contender):
         issue(folder / "authority", folder / "certs-label", "label", label=True)
         issue(folder / "authority", folder / f"certs-{party}", party, label=False)
         feature_threads, label_threads = map(str, threads)
-        local = ("--device", device, "--streams", str(streams))
+        local = ("--device", device)
         home = {HOME: str(folder / "home")}  # not the vault of whoever measures
         self.label = Child(__file__, "label", job_file, "--threads", label_threads, *local, variables=home)
         address = self.label.line()
@@ -280,7 +279,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--connect")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--streams", type=int, default=1)
     parser.add_argument("--precision", choices=["float32", "bf16"], default="float32", help="of the role both")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -291,7 +289,7 @@ def main() -> None:
         compute(Computing(options.precision))
         train(job, folder / "run", watching=Watching(InTurns()))
         return
-    local = Local(device=options.device, streams=options.streams)
+    local = Local(device=options.device)
     if options.role == "label":
         label = local.overridden(listen="127.0.0.1:0", certificates=folder / "certs-label")
         serve(job, label, folder / "run-label", watching=Watching(ShowsAddress()))

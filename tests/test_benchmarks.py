@@ -38,8 +38,8 @@ SHORT = {
     "statistic_noise.py": ["--draws", "20000", "--json"],
     "step_profile.py": ["--batch", "256", "--embedding-rows", "1000", "--rounds", "2", "--json"],
     "step.py": ["--batch", "256", "--embedding-rows", "1000", "--rounds", "2", "--json"],
-    "streams.py": [
-        *("--batch", "64", "--fields", "3", "--largest-vocabulary", "50", "--way", "int8:2:1:2", "--steps", "2"),
+    "crossing.py": [
+        *("--batch", "64", "--fields", "3", "--largest-vocabulary", "50", "--way", "int8:1:2", "--steps", "2"),
         *("--rounds", "2", "--threads", "1", "--json"),
     ],
     "vault.py": ["20000"],

@@ -146,14 +146,14 @@ class Party:
 class Office:
     """A job, the certificates of its parties, and the parties; everything in one folder, a run folder each."""
 
-    def __init__(self, folder: Path, job: Job, *, silence: float = 15.0, wait: float = LIMIT, streams: int = 1) -> None:
+    def __init__(self, folder: Path, job: Job, *, silence: float = 15.0, wait: float = LIMIT) -> None:
         self.folder, self.job = folder, job
         self.names = [file.party for file in job.data.features] if job.data.source == "table" else ["feature"]
         create_authority(folder / "certs" / "authority")
         for name in ("label", *self.names):
             issue(folder / "certs" / "authority", folder / "certs" / name, name, label=name == "label")
         self.address = f"127.0.0.1:{free_port()}"
-        common = {"silence": silence, "wait": wait, "streams": streams}
+        common = {"silence": silence, "wait": wait}
         self.label = Party("label", job, folder, listen=self.address, **common)
         self.parties = {"label": self.label}
         for name in self.names:
@@ -388,7 +388,7 @@ def test_a_network_that_breaks_changes_nothing(
         },
     }
     silence = 2.0
-    place = office(tmp_path, make_job(content, {}, "test"), silence=silence, streams=2)
+    place = office(tmp_path, make_job(content, {}, "test"), silence=silence)
     proxy = tcp_proxy(place.address)
     feature = place.parties["feature"]
     feature.local = feature.local.overridden(connect=proxy.address)

@@ -60,13 +60,13 @@ def certificate_folders() -> tempfile.TemporaryDirectory[str]:
     return made
 
 
-def over_grpc(label: Role, feature: Role, dtype: WireType, streams: int = 1) -> tuple[Any, Any]:
+def over_grpc(label: Role, feature: Role, dtype: WireType) -> tuple[Any, Any]:
     """Over loopback with mutual TLS."""
     folder = Path(certificate_folders().name)
     server, client = Certificates.load(folder / "label").server(), Certificates.load(folder / "airport").channel()
     agreement = Agreement({"job": "conformance"}, b"ids")
     limits = replace(LIMITS, window=8 << 20)
-    terms = Terms(limits, dtype, Patience(5, 20), lambda peer, state: None, streams=streams)
+    terms = Terms(limits, dtype, Patience(5, 20), lambda peer, state: None)
 
     async def label_role(port: int) -> Any:
         return await label((await listening.gather())["airport"])
@@ -83,7 +83,6 @@ TRANSPORTS: dict[str, Transport] = {
     "in process": in_process,
     "links": through_links,
     "grpc": over_grpc,
-    "streams": functools.partial(over_grpc, streams=3),
 }
 
 

@@ -62,7 +62,7 @@ class Net:
     def given(
         self, own: Any, agreed: Agreement = AGREED, patience: Patience = PATIENCE, **changes: Any
     ) -> tuple[Agreement, Terms, Any]:
-        terms = Terms(LIMITS, "float32", patience, self._see, streams=changes.get("streams", 1))
+        terms = Terms(LIMITS, "float32", patience, self._see)
         return agreed, terms, changes.get("credentials", own)
 
     def _see(self, peer: str, state: str) -> None:
@@ -351,12 +351,11 @@ def test_who_is_ahead_waits_until_the_label_party_is_there_too(net: Net) -> None
         gathered(elsewhere)
 
 
-@pytest.mark.parametrize("streams", [1, 3])
-def test_through_a_network_that_is_cut_again_and_again(tcp_proxy: Callable[[str], Any], net: Net, streams: int) -> None:
+def test_through_a_network_that_is_cut_again_and_again(tcp_proxy: Callable[[str], Any], net: Net) -> None:
     count = max(2000, 100 * CUTS)
-    server = net.server(streams=streams)
+    server = net.server()
     proxy = tcp_proxy(f"127.0.0.1:{server.port}")
-    client = net.client(proxy.port, streams=streams)
+    client = net.client(proxy.port)
     channels = gathered(server)["airport"], gathered(client)["label"]
     chance = random.Random(0)
     with ThreadPoolExecutor(2) as threads:
@@ -373,24 +372,6 @@ def test_through_a_network_that_is_cut_again_and_again(tcp_proxy: Callable[[str]
     assert cuts >= 5
     assert net.states("label").count("connected again") >= 3
     assert "connected" in net.states("airport")
-
-
-@pytest.mark.parametrize(("offered", "wanted", "streams"), [(4, 3, 3), (2, 8, 2), (1, 3, 1)])
-def test_the_smaller_number_of_streams_counts(
-    tcp_proxy: Callable[[str], Any], net: Net, offered: int, wanted: int, streams: int
-) -> None:
-    server = net.server(streams=offered)
-    proxy = tcp_proxy(f"127.0.0.1:{server.port}")
-    client = net.client(proxy.port, streams=wanted)
-    airport, label = gathered(server)["airport"], gathered(client)["label"]
-    for number in range(20):
-        send(airport, Embeddings(number, 0, torch.full((512, 256), float(number))))
-        send(label, Finished(number))
-    for number in range(20):
-        message = receive(label)
-        assert isinstance(message, TensorMessage) and message.step == number == message.tensor[-1, -1]
-        assert receive(airport) == Finished(number)
-    assert proxy.count()["accepted"] == streams
 
 
 def test_a_half_open_network_is_noticed_and_survived(tcp_proxy: Callable[[str], Any], net: Net) -> None:

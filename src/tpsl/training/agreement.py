@@ -21,7 +21,7 @@ from tpsl.transport.handshake import RECORD_IDS, Agreement
 from tpsl.transport.peers import WorkerPlace
 from tpsl.workers import Workers
 
-PROTOCOL = 7
+PROTOCOL = 8
 """Rises with every change of the messages or of what a step computes: both sides must run the same."""
 
 _RECORDS = "number of records"

@@ -115,7 +115,7 @@ class _Exchange:
         role = FeatureRole(setup, side)
         tensors, device = limits(job, role.schedule), role.workers.device(local.device)
         watch, place = watching.connections, place_of(role.workers)
-        terms = Terms(tensors, job.wire_type, patience, watch, device, local.streams, place, MOST_WORKERS)
+        terms = Terms(tensors, job.wire_type, patience, watch, device, place, MOST_WORKERS)
         origin = setup.run.origin(self._party)
         agreed = agreement(job, side.ids, role.schedule, origin, setup.search).with_party(self._party)
         with LabelWorkers(self._addresses, self._party, agreed, terms, credentials=self._credentials) as client:

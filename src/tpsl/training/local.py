@@ -28,7 +28,6 @@ from tpsl.models.model_config import Precision
 from tpsl.tables.locations import Location, is_url
 from tpsl.training.job import Job, Returns, reason_of
 from tpsl.training.own_parts import Factory, OwnParts
-from tpsl.transport.channel import MOST_STREAMS
 from tpsl.transport.credentials import Certificates
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import ReleasePolicy
@@ -149,12 +148,6 @@ class Local(BaseModel):
     )
     wait: Seconds = Field(
         3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back, or for a late label."
-    )
-    streams: int = Field(
-        1,
-        ge=1,
-        le=MOST_STREAMS,
-        description="TLS connections side by side to each peer; the smaller number of both sides counts.",
     )
     silence: Seconds = Field(15.0, gt=0, description="A peer that was silent for n seconds is gone.")
     metrics_port: int | None = Field(

@@ -132,13 +132,13 @@ class _Port:
         self._credentials = None if insecure_loopback else certificates_of(local, LABEL_PARTY).server()
         self.names = feature_party_names(setup.job.data)
         self._setup, self._address = setup, worker_address(local, setup.workers)
-        self._patience, self._streams = Patience(local.silence, local.wait), local.streams
+        self._patience = Patience(local.silence, local.wait)
 
     def train(self, role: LabelRole, ids: object) -> None:
         """Open the port, train with the feature parties until the run is finished, and close it."""
         job, watching, device = self._setup.job, self._setup.watching, self._setup.device or torch.device("cpu")
         tensors, watch, place = limits(job, role.schedule), watching.connections, place_of(role.workers)
-        terms = Terms(tensors, job.wire_type, self._patience, watch, device, self._streams, place, MOST_WORKERS)
+        terms = Terms(tensors, job.wire_type, self._patience, watch, device, place, MOST_WORKERS)
         agreed = agreement(job, ids, role.schedule, role.run.origin(LABEL_PARTY), role.setup.search)
         with LabelServer(self._address, self.names, agreed, terms, credentials=self._credentials) as server:
             watching.observer.event("listening", address=f"{self._address.rpartition(':')[0]}:{server.port}")

@@ -20,9 +20,6 @@ WINDOW = 64 << 20
 MESSAGE_OVERHEAD = 1024
 """What a message counts beside its tensor: many tiny ones must not fill the memory either."""
 
-MOST_STREAMS = 8
-"""Streams side by side between two parties: fewer than the visitors that the door takes from one address."""
-
 
 @dataclass
 class Traffic:

@@ -17,7 +17,7 @@ from tpsl.transport.credentials import LABEL_SERVER_NAME
 from tpsl.transport.frames import as_sentence
 from tpsl.transport.handshake import Agreement, FeatureHandshake, LinkPosition
 from tpsl.transport.link import Connection, Link, Terms
-from tpsl.transport.network import METHOD, SERVICE, SHORT_GRACE, Endpoint, Options, further_stream, stream_options
+from tpsl.transport.network import METHOD, SERVICE, SHORT_GRACE, Endpoint, Options, stream_options
 from tpsl.transport.peers import LABEL_PARTY, WorkerPlace
 from tpsl.transport.watchdog import Stream, Watchdog
 
@@ -73,7 +73,6 @@ class FeatureClient(Endpoint):
         self._closing = threading.Event()
         self._watchdog = Watchdog(terms.patience.silence)
         self._stream: Stream | None = None
-        self._further: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._stay_connected, name="tpsl connection", daemon=True)
         self._thread.start()
 
@@ -158,7 +157,6 @@ class FeatureClient(Endpoint):
                 writing.put(None)
                 self._watchdog.forget(stream)
                 stream.cancel()
-                self._end_further_streams(stream)
         if self._link is not None and isinstance(self._link.failure, BadMessage):
             raise self._link.failure
         return stream.connection is not None
@@ -167,7 +165,7 @@ class FeatureClient(Endpoint):
         handshake = FeatureHandshake(self._party, self._agreement)
         old = self._link
         link, received = (old.identity, old.received) if old is not None else (b"", 0)
-        position = LinkPosition(link, received, self._terms.streams, worker=self._terms.worker)
+        position = LinkPosition(link, received, self._terms.worker)
         writing.put(handshake.hello())
         writing.put(handshake.proof(next(answers), position))
         theirs = handshake.welcomed(next(answers))
@@ -178,14 +176,8 @@ class FeatureClient(Endpoint):
             raise BadMessage("the label party sent a welcome to a new link on which it has received messages")
         else:
             riding = Link(theirs.link, LABEL_PARTY, self._terms, theirs.worker, self._beside)
-        stream.connection = connection = riding.attach(theirs.received, theirs.streams)
+        stream.connection = connection = riding.attach(theirs.received)
         writing.put(connection)
-        for number in range(1, theirs.streams):
-            further = threading.Thread(
-                target=self._ride, args=(connection, number, theirs.ticket), name="tpsl stream", daemon=True
-            )
-            further.start()
-            self._further.append(further)
         with self._changed:
             self._link = self._beside[theirs.worker.number] = riding
             self._waiting_because = ""
@@ -207,30 +199,6 @@ class FeatureClient(Endpoint):
                 f"at {self._address} listens {worker} of the label party, and worker {number} was expected: "
                 "name the addresses of its workers in order"
             )
-
-    def _ride(self, connection: Connection, number: int, ticket: bytes) -> None:
-        """Ride on a further stream of a connection, from its beginning to its end."""
-        with grpc.secure_channel(self._address, self._credentials, options=self._options) as channel:
-            connect = channel.stream_stream(f"/{SERVICE}/{METHOD}", None, None)
-            call = connect(connection.outgoing(number), metadata=further_stream(number, ticket))
-            stream = self._watchdog.watch(call.cancel)
-            stream.connection = connection
-            try:
-                for data in call:
-                    connection.incoming(data, number)
-                connection.end(number)
-            except grpc.RpcError as error:
-                connection.lose(f"stream {number} of it ended: {as_sentence(error.details() or '')}")
-            finally:
-                self._watchdog.forget(stream)
-                stream.cancel()
-
-    def _end_further_streams(self, first: Stream) -> None:
-        """Wait for the other streams of a connection whose first one has ended; the watchdog ends those that hang."""
-        if self._further and first.connection is not None:
-            first.connection.lose("the connection ended")
-        while self._further:
-            self._further.pop().join()
 
     def _lost(self, stream: Stream, why: str) -> None:
         if stream.connection is not None:

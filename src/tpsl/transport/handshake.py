@@ -63,10 +63,6 @@ class LinkPosition:
 
     link: bytes
     received: int
-    streams: int = 1
-    """How many streams side by side it asks for or, as the label party, agrees to."""
-    ticket: bytes = b""
-    """What further streams show to the label party."""
     worker: WorkerPlace = ONLY_WORKER
     """Which worker of its party it is."""
 
@@ -78,7 +74,6 @@ class FeatureHandshake:
         self._party = party
         self._agreement = agreement
         self._own, self._other = secrets.token_bytes(_NONCE_BYTES), b""
-        self._streams = 1
 
     def hello(self) -> bytes:
         """Return the first frame."""
@@ -91,9 +86,7 @@ class FeatureHandshake:
         _require_agreement(challenge.fields, self._agreement, mine=self._party, theirs=LABEL_PARTY)
         self._other = _checked_nonce(challenge.nonce, LABEL_PARTY)
         proof = _proof(self._agreement, self._party, self._party, self._own, self._other)
-        standing = {name: value for name, value in asdict(position).items() if name != "ticket"}
-        self._streams = position.streams
-        return encode_control(wire_pb2.Header(proof={"proof": proof, **standing}))
+        return encode_control(wire_pb2.Header(proof={"proof": proof, **asdict(position)}))
 
     def welcomed(self, answer: bytes) -> LinkPosition:
         """Check the label party's proof and return where it stands: on the same link, or on a new one."""
@@ -103,12 +96,8 @@ class FeatureHandshake:
             raise Refused(_other_records(LABEL_PARTY, self._agreement))
         if not welcome.link:
             raise BadMessage("the label party sent a welcome without a link")
-        if not 1 <= welcome.streams <= self._streams:
-            raise BadMessage(
-                f"the label party sent a welcome to {welcome.streams} streams, not to 1 to {self._streams}"
-            )
         place = _checked_place(welcome.worker, LABEL_PARTY)
-        return LinkPosition(welcome.link, welcome.received, welcome.streams, welcome.ticket, place)
+        return LinkPosition(welcome.link, welcome.received, place)
 
     @staticmethod
     def _read(data: bytes, expected: str) -> wire_pb2.Header:
@@ -149,7 +138,7 @@ class LabelHandshake:
         if not hmac.compare_digest(proof, answer.proof):
             raise Refused(_other_records(self.party, self._agreement))
         place = _checked_place(answer.worker, self.party)
-        return LinkPosition(answer.link, answer.received, answer.streams, worker=place)
+        return LinkPosition(answer.link, answer.received, place)
 
     def welcome(self, position: LinkPosition) -> bytes:
         """Return the last frame: this side's proof, and where it stands."""

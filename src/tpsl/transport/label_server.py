@@ -1,8 +1,8 @@
 """Where feature parties connect: the label party's end of the network.
 
-Each worker of a feature party has one connection: a gRPC stream, or several side by side. Which party it is says its
-certificate; whether it may talk says the handshake. A stream that fails either is refused, and the others do not
-notice. Workers of a party that were started together take the place of all that were started before.
+Each worker of a feature party has one connection, a gRPC stream. Which party it is says its certificate; whether it may
+talk says the handshake. A stream that fails either is refused, and the others do not notice. Workers of a party that
+were started together take the place of all that were started before.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from typing import TypeVar
 
 import grpc
@@ -30,7 +29,6 @@ from tpsl.transport.network import (
     SERVICE,
     SHORT_GRACE,
     Endpoint,
-    number_and_ticket,
     server_options,
     stream_options,
 )
@@ -45,15 +43,6 @@ _ENDING = "the label party is ending the job"
 _STREAMS_PER_PARTY = 4
 
 _Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True)
-class _Opening:
-    """A connection that further streams may join: each number once, by who shows the ticket."""
-
-    connection: Connection
-    numbers: set[int]
-    ticket: bytes = field(default_factory=partial(secrets.token_bytes, _LINK_BYTES))
 
 
 class _Later(Exception):
@@ -80,14 +69,13 @@ class LabelServer(Endpoint):
         """Those to the workers of each party that were started last, by their numbers."""
         self._retired: set[bytes] = set()
         self._handshakes: dict[str, deque[Stream]] = {}
-        self._openings: dict[Link, _Opening] = {}
         self._absent_because = dict.fromkeys(self._parties, "not connected yet")
 
         self._refusals = RefusalLog(terms.watch)
         seconds = min(ADMISSION_SECONDS, terms.patience.silence)
         self._door = Door(address, tls=self._certified, seconds=seconds, refusals=self._refusals)
         self.port = self._door.port
-        further = (terms.streams * terms.most_workers - 1) * len(self._parties)
+        further = (terms.most_workers - 1) * len(self._parties)
         streams = _STREAMS_PER_PARTY * (len(self._parties) + 1) + further
         self._pool = ThreadPoolExecutor(streams, thread_name_prefix="tpsl stream")
         options = [*stream_options(terms.limits, terms.dtype), *server_options(_STREAMS_PER_PARTY, seconds)]
@@ -153,10 +141,6 @@ class LabelServer(Endpoint):
         if not context.add_callback(lambda: self._ended(stream, visit)):
             self._ended(stream, visit)
             return
-        further = number_and_ticket(context.invocation_metadata())
-        if further is not None:
-            yield from self._serve_further(requests, context, (stream, visit), *further)
-            return
         handshake = LabelHandshake(self._agreement, self._parties)
         who = visit.address
         try:
@@ -170,7 +154,7 @@ class LabelServer(Endpoint):
                 self._begun(who, stream, visit)
             yield challenge
             position = self._unless_ending(handshake.proven, next(requests))
-            link, opening = self._attach(who, position, stream)
+            link, connection = self._attach(who, position, stream)
         except (StopIteration, grpc.RpcError):
             if stream.given_up_because is not None:
                 self._refused(who, stream.given_up_because)
@@ -183,41 +167,11 @@ class LabelServer(Endpoint):
             context.set_code(grpc.StatusCode.UNAVAILABLE)
             context.set_details(str(later))
             return
-        streams, place = 1 + len(opening.numbers), self._terms.worker
-        yield handshake.welcome(LinkPosition(link.identity, link.received, streams, opening.ticket, place))
-        yield from _ride(requests, opening.connection, 0)
+        yield handshake.welcome(LinkPosition(link.identity, link.received, self._terms.worker))
+        yield from _ride(requests, connection)
         if isinstance(link.failure, PeerRestarted):
             context.set_code(grpc.StatusCode.ABORTED)
             context.set_details(_taken_over(who))
-
-    def _serve_further(
-        self,
-        requests: Iterator[bytes],
-        context: grpc.ServicerContext,
-        seen: tuple[Stream, Visit],
-        number: int,
-        ticket: bytes,
-    ) -> Iterator[bytes]:
-        """Serve a further stream of a connection, if there is one that it belongs to."""
-        stream, visit = seen
-        connection = self._joined(number, ticket, peer_name(context) if self._certified else None)
-        if connection is None:
-            context.set_code(grpc.StatusCode.PERMISSION_DENIED)
-            context.set_details("no connection waits for this stream")
-            return
-        visit.admit()
-        stream.connection = connection
-        yield from _ride(requests, connection, number)
-
-    def _joined(self, number: int, ticket: bytes, certified: str | None) -> Connection | None:
-        """Return the connection of the party with this certificate that has this ticket, each number once."""
-        with self._changed:
-            for link, opening in self._openings.items():
-                is_open = number in opening.numbers and secrets.compare_digest(opening.ticket, ticket)
-                if is_open and link.peer == (certified if self._certified else link.peer):
-                    opening.numbers.remove(number)
-                    return opening.connection
-        return None
 
     def _unless_ending(self, step: Callable[..., _Result], *arguments: object) -> _Result:
         """Take a step of a handshake; who fails it while a job ends has come for the next one, and may try again."""
@@ -249,7 +203,7 @@ class LabelServer(Endpoint):
         if before is not None and before.connection is None:
             before.cancel()
 
-    def _attach(self, party: str, position: LinkPosition, stream: Stream) -> tuple[Link, _Opening]:
+    def _attach(self, party: str, position: LinkPosition, stream: Stream) -> tuple[Link, Connection]:
         """Resume the link to a worker of the party, or begin a new one for its new process."""
         with self._changed:
             links, worker = self._links[party], position.worker
@@ -267,14 +221,12 @@ class LabelServer(Endpoint):
             else:
                 link, received = Link(secrets.token_bytes(_LINK_BYTES), party, self._terms, worker, links), 0
                 replaced = {*replaced, *([old] if old is not None else [])}
-            streams = max(1, min(position.streams, self._terms.streams))
-            stream.connection = link.attach(received, streams)
+            stream.connection = connection = link.attach(received)
             for gone in replaced:
                 self._retire(gone)
-            self._openings[link] = opening = _Opening(stream.connection, set(range(1, streams)))
             links[worker.number] = link
             self._changed.notify_all()
-            return link, opening
+            return link, connection
 
     def _replaced_by(self, worker: WorkerPlace, party: str) -> set[Link]:
         """Return the links of workers that were started earlier than this one, which must be one that is due here."""
@@ -293,7 +245,6 @@ class LabelServer(Endpoint):
     def _retire(self, link: Link) -> None:
         """End the link to a process in whose place another one is."""
         self._retired.add(link.identity)
-        self._openings.pop(link, None)
         del self._links[link.peer][link.worker.number]
         link.fail(PeerRestarted(link.peer))
         link.detach("it was restarted")
@@ -313,19 +264,19 @@ class LabelServer(Endpoint):
             stream.connection.lose("the connection ended")
 
 
-def _ride(requests: Iterator[bytes], connection: Connection, number: int) -> Iterator[bytes]:
-    """Drive one stream of a connection until it is lost; what comes from the peer is read in a thread of its own."""
-    reader = threading.Thread(target=_read, args=(requests, connection, number), name="tpsl reader", daemon=True)
+def _ride(requests: Iterator[bytes], connection: Connection) -> Iterator[bytes]:
+    """Drive a connection until it is lost; what comes from the peer is read in a thread of its own."""
+    reader = threading.Thread(target=_read, args=(requests, connection), name="tpsl reader", daemon=True)
     reader.start()
-    yield from connection.outgoing(number)
+    yield from connection.outgoing()
 
 
-def _read(requests: Iterator[bytes], connection: Connection, number: int) -> None:
+def _read(requests: Iterator[bytes], connection: Connection) -> None:
     with contextlib.suppress(grpc.RpcError):
         for data in requests:
-            if not connection.incoming(data, number):
+            if not connection.incoming(data):
                 return
-        connection.end(number)
+        connection.end()
 
 
 def _taken_over(party: str) -> str:

@@ -80,8 +80,6 @@ class Terms:
     watch: Watch
     device: torch.device = CPU
     """Where received tensors are put."""
-    streams: int = 1
-    """The most streams side by side that a connection may have; the other side may want fewer."""
     worker: WorkerPlace = field(default_factory=WorkerPlace)
     """Which worker of its party this process is."""
     most_workers: int = 1
@@ -181,8 +179,8 @@ class Link:
             is_late = self._connection is None and time.monotonic() >= self._lost_at + self.terms.patience.wait
             return bool(self._inbox) or self.failure is not None or is_late
 
-    def attach(self, peer_received: int, streams: int = 1, piece_bytes: int = PIECE_BYTES) -> Connection:
-        """Ride on a new connection of so many streams from now on; one that is still attached is lost.
+    def attach(self, peer_received: int, piece_bytes: int = PIECE_BYTES) -> Connection:
+        """Ride on a new connection from now on; one that is still attached is lost.
 
         `peer_received` is the number of the last message that the peer has received. Afterwards `received` stands
         still until the new connection's reader begins. Frames cross in pieces of so many bytes.
@@ -198,7 +196,7 @@ class Link:
                     f"{self._sent} were sent and {acknowledged} acknowledged"
                 )
             self._acknowledge(peer_received)
-            self._connection = Connection(self, streams, piece_bytes)
+            self._connection = Connection(self, piece_bytes)
             self.terms.watch(self.peer, "connected again" if self._was_connected else "connected")
             self._was_connected = True
             return self._connection
@@ -219,8 +217,6 @@ class Link:
             self.failure = self.failure or error
             self._inbox_changed.notify_all()
             self._outbox_shrank.notify_all()
-            if self._connection is not None:
-                self._connection.wake_readers()
 
     def fail_beside(self, error: Exception) -> None:
         """End the links to the other workers of the peer: the role may be waiting at one of them. No lock is held."""
@@ -293,15 +289,10 @@ class Link:
 
 
 class Connection:
-    """One connection that a link rides on, made by `Link.attach`: one or several streams side by side.
+    """One connection that a link rides on, made by `Link.attach`: a writer and a reader drive it, a thread each."""
 
-    A writer and a reader drive each stream, a thread each. Streams take turns, so that no number has to say in which
-    order their pieces belong: piece k goes over stream k modulo the number of streams. If one stream ends, all do.
-    """
-
-    def __init__(self, link: Link, streams: int, piece_bytes: int) -> None:
+    def __init__(self, link: Link, piece_bytes: int) -> None:
         self._link, self._piece_bytes = link, piece_bytes
-        self._to_write, self._to_read = (_Turns(streams, link._lock) for _ in range(2))
         self._rest: Iterator[Callable[[], bytes]] = iter(())  # of the frame whose first pieces are written
         terms = link.terms
         self._reader = FrameReader(terms.limits, terms.dtype, link.described, terms.device, piece_bytes)
@@ -315,19 +306,18 @@ class Connection:
         self.lost_at: float | None = None
         self.lost_because = ""
 
-    def outgoing(self, stream: int = 0) -> Iterator[bytes]:
-        """Yield what to write to a stream as it comes, heartbeats between it, until the connection is lost."""
-        while (piece := self._next_piece(stream)) is not None:
+    def outgoing(self) -> Iterator[bytes]:
+        """Yield what to write as it comes, heartbeats between it, until the connection is lost."""
+        while (piece := self._next_piece()) is not None:
             yield piece()
 
-    def incoming(self, data: bytes, stream: int = 0) -> bool:
-        """Take a piece that was read from a stream, when it is its turn; waits while the inbox is full.
+    def incoming(self, data: bytes) -> bool:
+        """Take a piece that was read; waits while the inbox is full.
 
         False: the connection is lost. A piece that no honest peer sends fails the links to all workers of the peer;
         what comes after it is not looked at.
         """
         link = self._link
-        self._wait_for_turn(stream)
         if self.lost_at is not None or link.failure is not None:
             return self.lost_at is None
         try:
@@ -338,7 +328,6 @@ class Connection:
                 self._heard_at = time.monotonic()
                 if frame is not None and not self._taken(frame):
                     return False
-                self._to_read.pass_on()
         except BadMessage as error:
             link.fail(error)
             link.fail_beside(error)
@@ -358,26 +347,13 @@ class Connection:
             self.lost_at = link._lost_at = time.monotonic()
             for condition in (link._inbox_changed, link._outbox_grew, link._outbox_shrank):
                 condition.notify_all()
-            for turns in (self._to_write, self._to_read):
-                turns.wake_all()
             if link.failure is None and not link._finishing:
                 lost = f"lost: {why}; waiting up to {link.terms.patience.wait:g} s for its return"
                 link.terms.watch(link.peer, "left: it has said goodbye" if link._said_goodbye else lost)
 
-    def end(self, stream: int = 0) -> None:
-        """A stream has ended by itself: the connection is lost when all that was sent before has been taken."""
-        self._wait_for_turn(stream)
+    def end(self) -> None:
+        """The stream has ended by itself."""
         self.lose("the connection ended")
-
-    def _wait_for_turn(self, stream: int) -> None:
-        link = self._link
-        with link._lock:
-            while self._to_read.whose != stream and self._attached() and link.failure is None:
-                self._to_read.wait(stream)
-
-    def wake_readers(self) -> None:
-        """Let readers that wait for their turn see that the link has failed; the lock is held."""
-        self._to_read.wake_all()
 
     def silent_since(self) -> float | None:
         """Return when the peer was last heard; None while nobody listens, because the inbox is full."""
@@ -388,13 +364,10 @@ class Connection:
     def _attached(self) -> bool:
         return self._link._connection is self
 
-    def _next_piece(self, stream: int) -> Callable[[], bytes] | None:
+    def _next_piece(self) -> Callable[[], bytes] | None:
         link = self._link
         with link._lock:
             while self._attached():
-                if self._to_write.whose != stream:
-                    self._to_write.wait(stream)
-                    continue
                 if (piece := next(self._rest, None)) is not None:
                     return self._written(piece)
                 position = self._next_to_write - link._first_unacknowledged()
@@ -422,7 +395,6 @@ class Connection:
 
     def _written(self, piece: Callable[[], bytes]) -> Callable[[], bytes]:
         self._wrote_at = time.monotonic()
-        self._to_write.pass_on()
         return piece
 
     def _heartbeat_due(self) -> float:
@@ -481,28 +453,6 @@ class Connection:
         else:
             return
         self._link._outbox_grew.notify_all()
-
-
-class _Turns:
-    """Whose turn it is among the streams of a connection, in one direction; used with the link's lock held."""
-
-    def __init__(self, streams: int, lock: threading.Lock) -> None:
-        self.whose = 0
-        self._waiting = [threading.Condition(lock) for _ in range(streams)]
-
-    def wait(self, stream: int) -> None:
-        """Wait until it may be this stream's turn."""
-        self._waiting[stream].wait()
-
-    def pass_on(self) -> None:
-        """It is the next stream's turn."""
-        self.whose = (self.whose + 1) % len(self._waiting)
-        self._waiting[self.whose].notify()
-
-    def wake_all(self) -> None:
-        """Nobody has to wait any more."""
-        for waiting in self._waiting:
-            waiting.notify()
 
 
 def _heartbeat(acknowledged: int) -> Frame:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from typing import Self
 
 from tpsl.transport.frames import PIECE_BYTES, Limits, largest_frame
@@ -14,9 +13,6 @@ from tpsl.transport.link import Terms
 from tpsl.transport.messages import WireType
 
 SERVICE, METHOD = "tpsl.wire.Split", "Connect"
-
-_FURTHER_STREAM = "tpsl-stream"
-"""Metadata of a further stream of a connection: its number and the connection's ticket."""
 
 SHORT_GRACE = 2.0
 """How many seconds last words may take where something went wrong."""
@@ -61,20 +57,6 @@ def stream_options(limits: Limits, dtype: WireType) -> Options:
         ("grpc.http2.max_frame_size", (1 << 24) - 1),  # the most that HTTP/2 allows: messages are megabytes
         ("grpc.optimization_target", "throughput"),
     ]
-
-
-def further_stream(number: int, ticket: bytes) -> tuple[tuple[str, str], ...]:
-    """Return the metadata by which a further stream of a connection is known."""
-    return ((_FURTHER_STREAM, f"{number}-{ticket.hex()}"),)
-
-
-def number_and_ticket(metadata: Iterable[tuple[str, str | bytes]]) -> tuple[int, bytes] | None:
-    """Return what the metadata of a further stream say; None for a stream that begins a connection."""
-    for key, value in metadata:
-        if key == _FURTHER_STREAM:
-            found = re.fullmatch(r"([1-9]\d?)-((?:[0-9a-f]{2})+)", str(value), re.ASCII)
-            return (int(found[1]), bytes.fromhex(found[2])) if found else (0, b"")
-    return None
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -87,18 +87,16 @@ class Challenge(_message.Message):
     def __init__(self, nonce: _Optional[bytes] = ..., fields: _Optional[_Iterable[_Union[Field, _Mapping]]] = ...) -> None: ...
 
 class Proof(_message.Message):
-    __slots__ = ("proof", "link", "received", "streams", "worker")
+    __slots__ = ("proof", "link", "received", "worker")
     PROOF_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
-    STREAMS_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     proof: bytes
     link: bytes
     received: int
-    streams: int
     worker: Worker
-    def __init__(self, proof: _Optional[bytes] = ..., link: _Optional[bytes] = ..., received: _Optional[int] = ..., streams: _Optional[int] = ..., worker: _Optional[_Union[Worker, _Mapping]] = ...) -> None: ...
+    def __init__(self, proof: _Optional[bytes] = ..., link: _Optional[bytes] = ..., received: _Optional[int] = ..., worker: _Optional[_Union[Worker, _Mapping]] = ...) -> None: ...
 
 class Worker(_message.Message):
     __slots__ = ("number", "count", "crew")
@@ -111,20 +109,16 @@ class Worker(_message.Message):
     def __init__(self, number: _Optional[int] = ..., count: _Optional[int] = ..., crew: _Optional[bytes] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("proof", "link", "received", "streams", "ticket", "worker")
+    __slots__ = ("proof", "link", "received", "worker")
     PROOF_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
-    STREAMS_FIELD_NUMBER: _ClassVar[int]
-    TICKET_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     proof: bytes
     link: bytes
     received: int
-    streams: int
-    ticket: bytes
     worker: Worker
-    def __init__(self, proof: _Optional[bytes] = ..., link: _Optional[bytes] = ..., received: _Optional[int] = ..., streams: _Optional[int] = ..., ticket: _Optional[bytes] = ..., worker: _Optional[_Union[Worker, _Mapping]] = ...) -> None: ...
+    def __init__(self, proof: _Optional[bytes] = ..., link: _Optional[bytes] = ..., received: _Optional[int] = ..., worker: _Optional[_Union[Worker, _Mapping]] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("reason",)

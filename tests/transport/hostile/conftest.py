@@ -30,9 +30,7 @@ AGREED = Agreement({"protocol version": "1", "digest of the job": "abc"}, b"dige
 PATIENCE = Patience(silence=1, wait=20)
 METHOD = "/tpsl.wire.Split/Connect"
 WINDOW = 4 << 20
-STREAMS = 4
 
-Metadata = tuple[tuple[str, str], ...]
 SOON = 15.0
 
 
@@ -65,9 +63,7 @@ class Ended(Exception):
 class Raw:
     """A stream to the server on which anything can be written."""
 
-    def __init__(
-        self, port: int, credentials: grpc.ChannelCredentials | None, metadata: Metadata | None = None
-    ) -> None:
+    def __init__(self, port: int, credentials: grpc.ChannelCredentials | None) -> None:
         options = [
             ("grpc.ssl_target_name_override", LABEL_SERVER_NAME),
             ("grpc.use_local_subchannel_pool", 1),
@@ -82,7 +78,7 @@ class Raw:
         )
         self.queue: SimpleQueue[bytes | None] = SimpleQueue()
         self.written = 0
-        self.call: Any = self.channel.stream_stream(METHOD, None, None)(self._writing(), metadata=metadata)
+        self.call: Any = self.channel.stream_stream(METHOD, None, None)(self._writing())
 
     def _writing(self) -> Iterator[bytes]:
         while (frame := self.queue.get()) is not None:
@@ -119,19 +115,18 @@ class Raw:
     def shake_hands(
         self,
         party: str = "airport",
-        streams: int = 1,
         worker: WorkerPlace = ONLY_WORKER,
         link: bytes = b"",
         received: int = 0,
     ) -> tuple[bytes, bytes]:
-        """Do the handshake as an honest party; return what was sent, and keep the link and the ticket it was given."""
+        """Do the handshake as an honest party; return what was sent, and keep the link it was given."""
         handshake = FeatureHandshake(party, AGREED)
         hello = handshake.hello()
         self.write(hello)
-        proof = handshake.proof(next(self.call), LinkPosition(link, received, streams, worker=worker))
+        proof = handshake.proof(next(self.call), LinkPosition(link, received, worker))
         self.write(proof)
         welcome = handshake.welcomed(next(self.call))
-        self.link, self.ticket = welcome.link, welcome.ticket
+        self.link = welcome.link
         return hello, proof
 
     def close(self) -> None:
@@ -180,19 +175,18 @@ class Scene:
                     "float32",
                     patience,
                     watch,
-                    streams=STREAMS,
                     most_workers=most_workers,
                 ),
                 credentials=credentials,
             )
         )
 
-    def raw(self, party: str = "airport", metadata: Metadata | None = None) -> Raw:
+    def raw(self, party: str = "airport") -> Raw:
         """Open a stream with the certificate of this party."""
-        return self.raw_with(Certificates.load(self.folder / party).channel(), metadata)
+        return self.raw_with(Certificates.load(self.folder / party).channel())
 
-    def raw_with(self, credentials: grpc.ChannelCredentials | None, metadata: Metadata | None = None) -> Raw:
-        raw = Raw(self.server.port, credentials, metadata)
+    def raw_with(self, credentials: grpc.ChannelCredentials | None) -> Raw:
+        raw = Raw(self.server.port, credentials)
         self.open.callback(raw.close)
         return raw
 

@@ -1,8 +1,8 @@
 """Samples per second of two processes over mutual TLS on one machine, for several ways to cross, on CPUs or a GPU.
 
-    python benchmarks/streams.py --device cuda --batch 65536 --way int8:4:2:4 --way bfloat16:1:0:1
+    python benchmarks/crossing.py --device cuda --batch 65536 --way int8:2:4 --way bfloat16:0:1
 
-A way is `wire:streams:staleness:micro_batches`. All are started at once and then take turns, timed in full flight: the
+A way is `wire:staleness:micro_batches`. All are started at once and then take turns, timed in full flight: the
 batches that are under way when a turn begins are as many as when it ends. Reported are the median over rounds, the
 share of the last turn in which the feature party waited, and CPU milliseconds of a step in the busiest threads of both.
 """
@@ -31,7 +31,6 @@ class Way(NamedTuple):
     """How a contender crosses the border."""
 
     wire: WireDtype
-    streams: int
     staleness: int
     micro_batches: int
 
@@ -43,7 +42,7 @@ class Way(NamedTuple):
         return cls(wire, *map(int, numbers))  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        return f"{self.wire}, {self.streams} streams, staleness {self.staleness}, {self.micro_batches} parts"
+        return f"{self.wire}, staleness {self.staleness}, {self.micro_batches} parts"
 
 
 def started(way: Way, options: argparse.Namespace, folder: Path) -> TwoParties:
@@ -52,7 +51,7 @@ def started(way: Way, options: argparse.Namespace, folder: Path) -> TwoParties:
     shape = (options.batch, steps, options.fields, options.largest_vocabulary, way.wire)
     job = criteo_shape(*shape, staleness=way.staleness, micro_batches=way.micro_batches)
     threads = (options.threads, options.threads)
-    return TwoParties(job, folder / str(way), threads=threads, device=options.device, streams=way.streams)
+    return TwoParties(job, folder / str(way), threads=threads, device=options.device)
 
 
 def milliseconds_by_thread(before: Mapping[str, float], child: Child, steps: int) -> dict[str, float]:
@@ -80,7 +79,7 @@ def measured(parties: TwoParties, way: Way, batch: int, rounds: int, steps: int)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--way", type=Way.parse, action="append", help="may be repeated; int8:4:2:4 and bfloat16:1:0:1")
+    parser.add_argument("--way", type=Way.parse, action="append", help="may be repeated; int8:2:4 and bfloat16:0:1")
     parser.add_argument("--batch", type=int, help="65,536 on a GPU, 8,192 on CPUs")
     parser.add_argument("--fields", type=int, default=39)
     parser.add_argument("--largest-vocabulary", type=int, default=2_540_000, help="of 39 fields: a table of 8.6 M rows")
@@ -90,7 +89,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    options.way = options.way or [Way.parse(text) for text in ("int8:4:2:4", "bfloat16:1:0:1")]
+    options.way = options.way or [Way.parse(text) for text in ("int8:2:4", "bfloat16:0:1")]
     options.batch = options.batch or (65_536 if options.device == "cuda" else 8192)
     found = {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running, ThreadPoolExecutor() as starting:
