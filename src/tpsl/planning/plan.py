@@ -13,7 +13,7 @@ from tpsl.planning.counts import Counts
 from tpsl.planning.network import ROUND_TRIPS_OF_A_RUN, Network
 from tpsl.planning.traffic import Exchange, exchanges, total
 from tpsl.progress import Progress, no_progress
-from tpsl.report.memory import runs_in
+from tpsl.report.known_vaults import runs_in
 from tpsl.tables import DataError
 from tpsl.tables.locations import Location, is_there
 from tpsl.tables.reading import dialect_of, read_blocks, rows_in_parquet
