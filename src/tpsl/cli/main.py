@@ -35,7 +35,7 @@ from tpsl.cli import (
     tune,
     two_parties,
     ui,
-    vault,
+    vault_commands,
 )
 from tpsl.cli.console import Report, answer, complain, warn
 from tpsl.registry import Registry, use
@@ -107,7 +107,7 @@ app.command("predict", cls=predict.COMMAND)(predict.predict)
 app.command("export")(export.export)
 app.command("report")(report.report)
 app.command("ui")(ui.ui)
-app.add_typer(vault.app, name="vault")
+app.add_typer(vault_commands.app, name="vault")
 app.command("attack")(attack.attack)
 app.command("audit", cls=audit.COMMAND)(audit.audit)
 app.command("certs")(certs.certs)
