@@ -97,7 +97,7 @@ def test_auto_is_a_committee_of_networks_and_learners_that_predicts(
 
 def test_what_noise_hides_is_said(tpsl: Any, office: Path) -> None:
     tpsl("vault", "create", "other", "label.parquet", "--json").json()
-    tpsl("vault", "hand-over", "other", "--epsilon", 0.05, "--out", "noise", "--json").json()
+    tpsl("vault", "hand-over", "other", "--epsilon", 0.05, "--compose", "--out", "noise", "--json").json()
     learning = ("learn", "job.yaml", "--epsilon", 0.05, "--labels", "noise", "--learner", "lightgbm", "--out", "run")
     shown = tpsl(*learning)
     assert re.search(
