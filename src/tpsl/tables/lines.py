@@ -17,7 +17,7 @@ _CODECS = {".gz": "gzip", ".zst": "zstd"}
 COMPRESSIONS = ("", *_CODECS)
 _NOT_READ = (".tar.gz", ".tgz", ".tar", ".zip", ".bz2")
 _FAULT = re.compile(rb"\r(?!\n)|(?:\A|(?<=\n))\r?\n")
-_MOMENT = 0.2
+_MOMENT = 0.6
 """Seconds; if so much was read ahead that nobody reads at the moment, they are waited for in vain."""
 
 
