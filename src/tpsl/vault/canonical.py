@@ -8,19 +8,21 @@ not. What cannot be read is a `VaultError` that names source, row and value.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.tables import DataError
+from tpsl.tables import ArrowArray, DataError
 from tpsl.tables.columns import Place, class_numbers, first_true, record_ids
 from tpsl.vault.errors import VaultError
 from tpsl.vault.texts import Texts
 
 INPUT = "the input"
+Given: TypeAlias = Any
+"""A column as a caller has it: a list, a NumPy array, a pandas or an Arrow column, which have no type in common."""
 _ROWS = 1 << 16
 
 
@@ -33,7 +35,7 @@ def as_vault_error() -> Iterator[None]:
         raise VaultError(str(error)) from error
 
 
-def ids_as_text(ids: Any, *, what: str = "id", place: Place | None = None) -> Texts:
+def ids_as_text(ids: Given, *, what: str = "id", place: Place | None = None) -> Texts:
     """The canonical texts of ids or units (array, list, pandas or Arrow column), in order.
 
     Raises a `VaultError` for a missing, empty or long one, one that has a zero character or is no valid Unicode, and
@@ -57,7 +59,7 @@ def ids_as_text(ids: Any, *, what: str = "id", place: Place | None = None) -> Te
         return found
 
 
-def labels_as_integers(labels: Any, class_values: tuple[str, ...], *, place: Place | None = None) -> npt.NDArray[Any]:
+def labels_as_integers(labels: Given, class_values: tuple[str, ...], *, place: Place | None = None) -> npt.NDArray[Any]:
     """The class of each label, its position in `class_values` (`tpsl.tables.columns.class_numbers`)."""
     column = _arrow(labels)
     if isinstance(column, list):
@@ -75,7 +77,7 @@ def names_of_classes(classes: int) -> tuple[str, ...]:
 class GivenIds:
     """Ids or units as they were given (array, list, pandas or Arrow column), which become texts part by part."""
 
-    def __init__(self, ids: Any, what: str = "id", source: str = "the ids asked for") -> None:
+    def __init__(self, ids: Given, what: str = "id", source: str = "the ids asked for") -> None:
         self._ids, self._what, self._source = ids, what, source
 
     def __len__(self) -> int:
@@ -92,7 +94,7 @@ class GivenIds:
         return Texts.joined(self.part(start, start + _ROWS).take(mask[start : start + _ROWS]) for start in starts)
 
 
-def _arrow(values: Any) -> Any:
+def _arrow(values: Given) -> ArrowArray:
     """`values` as one Arrow array, or as a list where its elements have no common type."""
     if isinstance(values, str):
         raise VaultError(f"a column of values is needed, not the single text {values!r}")
@@ -118,7 +120,7 @@ def _has_zero_inside(texts: npt.NDArray[np.str_]) -> bool:
     return bool(((characters[:, :-1] == 0) & (characters[:, 1:] != 0)).any())
 
 
-def _spelled(values: list[Any], what: str, place: Place) -> Any:
+def _spelled(values: list[Any], what: str, place: Place) -> ArrowArray:
     """Texts and integers of one column, as text."""
     for at, value in enumerate(values):
         if isinstance(value, (int, np.integer)) and not isinstance(value, bool):

@@ -122,7 +122,7 @@ def check_delta(delta: float, records: int, max_delta: float | None = None) -> N
         )
 
 
-def canonical(data: Any) -> str:
+def canonical(data: object) -> str:
     """One line of JSON, the same for equal data."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
 

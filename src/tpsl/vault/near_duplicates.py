@@ -11,11 +11,11 @@ found beside a stored `7`, and a new `7` beside a stored `007` is not: stored id
 
 import warnings
 from contextlib import AbstractContextManager
-from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
+from tpsl.tables import ArrowArray
 from tpsl.vault import id_index
 from tpsl.vault.blocks import id_at
 from tpsl.vault.store import Store
@@ -80,7 +80,7 @@ def common_forms(ids: Texts) -> Texts:
     """
     if not _may_differ(np.frombuffer(ids.to_bytes(), np.uint8)):
         return ids
-    texts: Any = pc.utf8_lower(pc.utf8_normalize(ids.to_arrow(), "NFKC"))
+    texts: ArrowArray = pc.utf8_lower(pc.utf8_normalize(ids.to_arrow(), "NFKC"))
     for _ in range(2):  # twice, since a digit can stand between two spaces
         texts = pc.replace_substring_regex(texts, rf"(\d){_SPACE}(\d)", "\\1\0\\2")
     texts = pc.replace_substring(pc.replace_substring_regex(texts, _SPACE, ""), "\0", " ")
@@ -88,7 +88,7 @@ def common_forms(ids: Texts) -> Texts:
     return Texts.of(pc.replace_substring_regex(texts, r"^(\D*)0+(\d+)$", r"\1\2"))
 
 
-def _may_differ(text: Any) -> bool:
+def _may_differ(text: ArrowArray) -> bool:
     """Whether ids, each ending with a zero byte, have any character that their common forms may not have.
 
     Upper case, spaces, what is not ASCII, a point before a zero, or a zero that begins a number of several digits.

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from tpsl.vault import coverage
 from tpsl.vault.blocks import CHUNK, labels_at
-from tpsl.vault.canonical import ids_as_text
+from tpsl.vault.canonical import Given, ids_as_text
 from tpsl.vault.errors import VaultError
 from tpsl.vault.id_index import Found, find_positions
 from tpsl.vault.store import Store
@@ -184,7 +184,7 @@ def values_of(store: Store, counts_people: bool, ids: Texts) -> _Labels:
     return values
 
 
-def keep_file_records(store: Store, ids: Any, labels: _Labels) -> None:
+def keep_file_records(store: Store, ids: Given, labels: _Labels) -> None:
     """Keep those of a file's records that are not there yet, inside the running transaction."""
     given = ids_as_text(ids)
     new = np.flatnonzero(_file_records(store, given)[0] < 0)
@@ -209,7 +209,7 @@ def _file_records(store: Store, ids: Texts) -> tuple[_Labels, _Labels]:
     return at.astype(np.int64), kept_labels
 
 
-def compare(store: Store, ids: Any, found: Iterable[Found], labels: _Labels) -> Overlap:
+def compare(store: Store, ids: Given, found: Iterable[Found], labels: _Labels) -> Overlap:
     """Compare values with those of the records that were found in a label; a negative one differs from none."""
     known = differing = released = 0
     first, pairs = len(labels), Counter[tuple[int, int]]()
@@ -225,7 +225,7 @@ def compare(store: Store, ids: Any, found: Iterable[Found], labels: _Labels) -> 
     return Overlap(known, differing, released, example, tells(pairs))
 
 
-def compare_file_records(store: Store, ids: Any, labels: _Labels) -> Overlap:
+def compare_file_records(store: Store, ids: Given, labels: _Labels) -> Overlap:
     """Compare values with those of the file; each record that is there may have been released."""
     given = ids_as_text(ids)
     stored = values_of(store, True, given)

@@ -85,7 +85,7 @@ def require_statement(content: Mapping[str, Any]) -> None:
             _require_fields(part, fields)
 
 
-def _require_fields(part: Any, fields: Mapping[str, tuple[type, ...]]) -> None:
+def _require_fields(part: object, fields: Mapping[str, tuple[type, ...]]) -> None:
     for name, kinds in fields.items():
         value = part.get(name) if isinstance(part, Mapping) else None
         number = float not in kinds or isinstance(value, float) or value == "inf"

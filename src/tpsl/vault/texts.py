@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tpsl.tables import ArrowArray
 from tpsl.vault.errors import VaultError
 
 Hashes = npt.NDArray[np.uint64]
@@ -32,11 +33,11 @@ _MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 class Texts:
     """A column of texts, each ending with a zero byte, as an Arrow array of bytes."""
 
-    def __init__(self, terminated: Any) -> None:
+    def __init__(self, terminated: ArrowArray) -> None:
         self._terminated = terminated
 
     @classmethod
-    def of(cls, texts: Any) -> Self:
+    def of(cls, texts: Iterable[str] | ArrowArray) -> Self:
         """Take texts without a zero character: a list, or an Arrow column of any type of text."""
         column = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.large_string())
         plain = pc.cast(column, pa.large_string())
@@ -81,11 +82,11 @@ class Texts:
         return bytes(self.to_bytes()).decode().split("\0")[:-1]
 
     @property
-    def terminated(self) -> Any:
+    def terminated(self) -> ArrowArray:
         """The texts with their ends, as an Arrow array of bytes, of which `Texts` can be made again."""
         return self._terminated
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self) -> ArrowArray:
         """The texts without their ends, as an Arrow column."""
         return pc.binary_slice(self._terminated, 0, -1).cast(pa.large_string())
 

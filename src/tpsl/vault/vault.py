@@ -25,6 +25,7 @@ from tpsl.vault import (
 )
 from tpsl.vault.accounting import Account
 from tpsl.vault.blocks import CHUNK, count_records, ids_in_order, labels_at
+from tpsl.vault.canonical import Given as Column
 from tpsl.vault.canonical import GivenIds, ids_as_text
 from tpsl.vault.cost import (
     NO_LIMITS,
@@ -208,7 +209,7 @@ class Vault:
             self._entries_known = ledger.require_known(self._store, self._entries_known)
             yield
 
-    def require_units(self, ids: AnyIds, units: Any) -> None:
+    def require_units(self, ids: AnyIds, units: Column) -> None:
         """Raise a `VaultError` unless the vault has these records with these units."""
         texts = GivenIds(units, "unit", "the units").where(np.ones(len(units), np.bool_))
         with self._reading():
@@ -223,12 +224,12 @@ class Vault:
         with self._reading():
             return same_labels.compare(self._store, ids, self._find(ids), labels)
 
-    def keep_file_records(self, ids: Any, labels: npt.NDArray[np.int64]) -> None:
+    def keep_file_records(self, ids: Column, labels: npt.NDArray[np.int64]) -> None:
         """Keep the records of the label party's file that alignments make new ones of, to recognise them later."""
         with self._writing():
             same_labels.keep_file_records(self._store, ids, labels)
 
-    def compare_file_records(self, ids: Any, labels: npt.NDArray[np.int64]) -> Overlap:
+    def compare_file_records(self, ids: Column, labels: npt.NDArray[np.int64]) -> Overlap:
         """Count which of these records are of a file that was aligned, and with another label; as `compare`."""
         with self._reading():
             return same_labels.compare_file_records(self._store, ids, labels)
@@ -424,7 +425,7 @@ class Vault:
         with self._reading():
             self._check(self._planned(mechanism, draws, seed), ids, policy)
 
-    def _check(self, planned: Charge, ids: Any, policy: ReleasePolicy) -> None:
+    def _check(self, planned: Charge, ids: Column, policy: ReleasePolicy) -> None:
         """Raise what the release of these records would raise, some of which the vault does not know yet."""
         is_new, known = np.ones(len(ids), np.bool_), PositionSet()
         for rows, positions in self._find(ids):
