@@ -202,7 +202,7 @@ def append(store: Store, classes: int, records: Block) -> None:
         )
 
 
-def _stored(store: Store, columns: LiteralString, chunk: int) -> Any:
+def _stored(store: Store, columns: LiteralString, chunk: int) -> tuple[Any, ...]:  # what SQLite has in them
     """Columns of a block as they are stored; a block that is missing is a `VaultError`."""
     row = store.execute(f"SELECT {columns} FROM blocks WHERE label = ? AND chunk = ?", (store.label, chunk)).fetchone()  # noqa: S608
     if row is None:

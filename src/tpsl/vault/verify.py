@@ -142,7 +142,7 @@ class _Release:
     entry: Entry
     planned: Planned | PlannedStatistic
     ids: TextDigest = field(default_factory=TextDigest)
-    outcomes: Any = field(default_factory=hashlib.sha256)
+    outcomes: Any = field(default_factory=hashlib.sha256)  # hashlib gives its objects no public type
     records: int = 0
 
     @property
