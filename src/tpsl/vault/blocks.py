@@ -204,9 +204,8 @@ def append(store: Store, classes: int, records: Block) -> None:
 
 def _stored(store: Store, columns: LiteralString, chunk: int) -> tuple[Any, ...]:  # what SQLite has in them
     """Columns of a block as they are stored; a block that is missing is a `VaultError`."""
-    row: tuple[Any, ...] | None = store.execute(
-        f"SELECT {columns} FROM blocks WHERE label = ? AND chunk = ?", (store.label, chunk)
-    ).fetchone()  # noqa: S608
+    query = f"SELECT {columns} FROM blocks WHERE label = ? AND chunk = ?"  # noqa: S608
+    row: tuple[Any, ...] | None = store.execute(query, (store.label, chunk)).fetchone()
     if row is None:
         raise VaultError(f"records are missing between positions {chunk * CHUNK} and {(chunk + 1) * CHUNK}")
     return row
