@@ -73,9 +73,9 @@ def create(
 ) -> None:
     """Store a label from files, in a new vault if there is none; a fault in any file leaves nothing behind."""
     from tpsl.vault import Vault
-    from tpsl.vault.place import label_called
+    from tpsl.vault.place import label_meant
 
-    vault = vault if apart else label_called(vault)
+    vault = vault if apart else label_meant(vault)
     classes = classes or len(context.meta[_META]["class_value"] or ()) or 2
     with progress_bar("storing labels") as progress:
         made = Vault.create(

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def named_vault(path: Path | None) -> Path | None:
-    """Return the label that was named on the command line; see `tpsl.vault.place.label_called`."""
-    from tpsl.vault.place import label_called
+    """Return the label that was named on the command line; see `tpsl.vault.place.label_meant`."""
+    from tpsl.vault.place import label_meant
 
-    return None if path is None else label_called(path)
+    return None if path is None else label_meant(path)
 
 
 def called(vault: Path) -> str:

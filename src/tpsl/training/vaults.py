@@ -142,10 +142,6 @@ class RunVault:
         mechanism = self.job.privacy.build(self.records.classes)
         return Planned(mechanism, self.job.privacy.draws, self.job.privacy.noise_seed)
 
-    def compared_with(self, vault: Vault) -> Overlap:
-        """Return what another vault has in common with the run's training records."""
-        return compared(vault, self.side)
-
     def noisy(self) -> NoisyLabels:
         """Return the noisy labels that training begins with: released when they are asked for the first time.
 

@@ -4,8 +4,8 @@ Each entry is one line of canonical JSON that contains the hash of the entry bef
 that line. What the chain can do: an entry that was changed, dropped or moved, by accident or by hand, does not fit its
 neighbours, and `verify` says so. What it cannot do: stop someone who can write the file. They can cut off the newest
 entries together with their releases, recompute all hashes over a false history, go back to an old copy, or keep a
-second vault. Only someone who noted `Ledger.head` before and compares (`entries_since`) notices the first three;
-nothing shows a second vault.
+second vault in another home folder (`tpsl.vault.place`). Only someone who noted `Ledger.head` before and compares
+(`entries_since`) notices the first three; nothing shows the last.
 
 No entry contains a label or a digest of labels, and a random number in each makes its hash say nothing about the rest.
 The ledger stays at the label party all the same. Times are what the machine's clock said. Nothing depends on them: the

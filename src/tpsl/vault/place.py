@@ -62,7 +62,7 @@ def address_of(path: Path) -> Address:
     return Address(path, None)
 
 
-def label_called(path: Path) -> Path:
+def label_meant(path: Path) -> Path:
     """What a user means by a bare name: a label of the one vault, unless a vault here has that name."""
     is_name = path.parts == (path.name,) and not is_vault(path)
     return the_vault() / path if is_name else path
@@ -79,9 +79,8 @@ def require_counted(folder: Path, apart: str | None) -> None:
         noted = the_vault()
         if noted.exists() and is_vault(noted) and not (folder.exists() and noted.samefile(folder)):
             raise VaultError(
-                f"the label party has its vault at {noted}, and only one vault can add up what its labels spend: store "
-                f"and release labels there, not at {folder}; `tpsl vault move` moves it; a further vault is for labels "
-                "of people who are not in the first one, and --apart SENTENCE (in Python apart=...) says why not"
+                f"the label party has its vault at {noted}, and only one vault can add up what its labels spend: use "
+                f"that one, not {folder}, or say with --apart SENTENCE (in Python apart=...) why nobody is in both"
             )
         if not (home() / _NOTE).exists() or noted != folder.resolve():
             _note(folder)

@@ -1,6 +1,7 @@
 """What a label party can state about its vault to the other side: what was released and what it cost.
 
-A statement never contains a label, an outcome, a count that depends on labels, or the seed of noise. Its digest of ids
+A statement never contains a label, an outcome, a count of labels, or the seed of noise. What it does tell of labels:
+its totals are larger if another label of the vault is the same one (`tpsl.vault.same_labels`). Its digest of ids
 lets someone who knows all ids of the vault check that these are the records; someone who knows all but a few could
 try candidates for those. What a unit has spent is not stated where alignments have made the records and these have
 units: those are of the people whom the label party knows, and whom it knows may be the label. Every `add` is an entry

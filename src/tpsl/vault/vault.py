@@ -113,7 +113,7 @@ class Vault:
             raise VaultError(f"a label needs at least 2 and at most 65536 classes, not {classes!r}")
         if not re.fullmatch(r"[\w][\w.+-]{0,99}", name):
             raise VaultError(f"a label is called by letters, digits, '.', '+', '_' and '-', not {name!r}")
-        there = _created(folder)
+        there, _ = _at(folder)
         if apart and there:
             raise VaultError(f"{folder} is a vault already: that a vault is apart is said when it is made")
         if not (scratch or there.get("scratch")):
@@ -156,11 +156,7 @@ class Vault:
     @staticmethod
     def labels(folder: str | PathLike[str]) -> list[str]:
         """The names of the labels of the vault in a folder, oldest first; none where there is no vault."""
-        folder = Path(folder)
-        if not _created(folder):
-            return []
-        with contextlib.closing(storage.connect(folder)) as connection, storage.reading(connection, folder):
-            return list(same_labels.labels_of(Store(connection, folder)))
+        return _at(Path(folder))[1]
 
     @classmethod
     def exists(cls, path: str | PathLike[str]) -> bool:
@@ -169,7 +165,8 @@ class Vault:
         Raises a `VaultError` for a file that is no vault, rather than taking its place for free.
         """
         folder, label = place.address_of(Path(path))
-        return bool(_created(folder)) and (label is None or label in cls.labels(folder))
+        labels = cls.labels(folder)
+        return bool(labels) if label is None else label in labels
 
     @property
     def address(self) -> Path:
@@ -492,7 +489,7 @@ class Vault:
             return ledger.entries_since(self._store, head)
 
     def statement(self) -> dict[str, Any]:
-        """What can be stated about this vault to others, as JSON-able data: nothing in it depends on a label."""
+        """What can be stated to others about this label, as JSON-able data (`tpsl.vault.statement`)."""
         self.refuse_scratch()
         with self._reading():
             return facts(self._store)
@@ -558,12 +555,13 @@ class Vault:
         return wanted
 
 
-def _created(folder: Path) -> Mapping[str, Any]:
-    """What the ledger says of the creation of the vault in a folder; nothing where there is none."""
+def _at(folder: Path) -> tuple[Mapping[str, Any], list[str]]:
+    """What the ledger says of the creation of the vault in a folder, and its labels; nothing where there is none."""
     if not place.is_vault(folder):
-        return {}
+        return {}, []
     with contextlib.closing(storage.connect(folder)) as connection, storage.reading(connection, folder):
         if storage.is_blank(connection):
-            return {}
+            return {}, []
         storage.require_format(connection, folder)
-        return ledger.read_first(Store(connection, folder)).details
+        store = Store(connection, folder)
+        return ledger.read_first(store).details, list(same_labels.labels_of(store))
