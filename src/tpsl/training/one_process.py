@@ -159,9 +159,7 @@ def attend_together(label: LabelRole, features: Sequence[FeatureRole], couple: C
     ends = {role.name: couple((LABEL_PARTY, role.name), job.wire_type, accepted) for role in features}
     meeting = InProcessMeeting({name: end for name, (end, _) in ends.items()})
     others = (attend_as_feature(role, InProcessMeeting({LABEL_PARTY: ends[role.name][1]})) for role in features)
-    on_gpu = label.setup.device is not None and label.setup.device.type == "cuda"
-    taking_steps_at_once = joint_steps(label, features) if on_gpu and couple is in_memory else nullcontext()
-    with taking_steps_at_once:
+    with joint_steps(label, features) if couple in (in_memory, in_step) else nullcontext():
         run_together(attend_as_label(label, meeting), *others)
 
 

@@ -53,8 +53,8 @@ class Speed:
 class TakesSteps(Protocol):
     """What takes steps for several roles at once (`tpsl.training.joint_steps`)."""
 
-    async def stretch(self, role: Role, stretch: range) -> float | None:
-        """Have steps taken; return the seconds that this role waited, None if its steps are still to do."""
+    async def stretch(self, role: Role, stretch: range) -> float:
+        """Have steps taken; return the seconds that this role waited."""
 
 
 class Role(ABC):
@@ -62,7 +62,7 @@ class Role(ABC):
 
     recorder: TranscriptWriter | TrajectoryWriter | None = None
     joint: TakesSteps | None = None
-    """What takes this role's steps together with those of all others, if they are in one process on a GPU."""
+    """What takes this role's steps together with those of all others, if they are in one process."""
 
     def __init__(self, setup: RunSetup, name: str, train: Rows, test: Rows) -> None:
         self.setup, self.name, self.own = setup, name, setup.own_parts(name)

@@ -25,10 +25,15 @@ def checked_bytes(message: TensorMessage, sender: str, step: int, part: int, sha
 def checked_tensor(message: TensorMessage, sender: str, step: int, part: int, shape: tuple[int, int]) -> Tensor:
     """Return the tensor of a message if it is of this step and part, float32 of this shape and finite."""
     tensor = _checked(message, sender, (step, part), torch.float32, shape)
+    require_finite(tensor, step, f"{message.topic} from {sender}")
+    return tensor
+
+
+def require_finite(tensor: Tensor, step: int, what: str) -> None:
+    """Raise a BadMessage that says what these numbers are unless all of them are finite."""
     # A NaN or an infinity anywhere makes the sum not finite: one pass. Only a suspicious sum needs the second.
     if not math.isfinite(float(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
-        raise BadMessage(f"step {step}: the {message.topic} from {sender} {NOT_FINITE}")
-    return tensor
+        raise BadMessage(f"step {step}: the {what} {NOT_FINITE}")
 
 
 def _checked(

@@ -60,9 +60,7 @@ async def _train(
         if ended:
             break
         begun = time.perf_counter()
-        waited = None if role.joint is None else await role.joint.stretch(role, stretch)
-        if waited is None:
-            waited = await stretch_of_steps(role, stretch)
+        waited = await (stretch_of_steps if role.joint is None else role.joint.stretch)(role, stretch)
         role.speed.seconds += time.perf_counter() - begun - waited
         role.done = stretch.stop
         if role.schedule.epoch_ends(role.done):
