@@ -8,8 +8,8 @@ import torch
 
 from tpsl.data.features import Features
 from tpsl.export.wide_graph import WideScore
-from tpsl.party.additive import AdditiveModel
-from tpsl.party.backfitting import fit_additive
+from tpsl.heads.additive import AdditiveModel
+from tpsl.heads.backfitting import fit_additive
 
 
 def drawn(rows: int, seed: int, categories: int = 4) -> Features:

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from tpsl.party.local_head import LocalHead
+from tpsl.heads.local_head import LocalHead
 from tpsl.prediction.exchange import EMBEDDINGS, SCORES
 from tpsl.prediction.halves import PredictionError
 from tpsl.prediction.model import TrainedModel

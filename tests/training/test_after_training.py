@@ -23,7 +23,7 @@ import pytest
 from tpsl import metrics
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import TrueLabels
-from tpsl.party import local_head
+from tpsl.heads import local_head
 from tpsl.prediction.halves import PredictionError
 from tpsl.prediction.local_head import load_predictor
 from tpsl.training.after_training import evaluate_run, is_complete

@@ -161,7 +161,7 @@ def test_pre_trained_weights_are_those_of_the_network_without_it(tmp_path: Path)
     for name, weight in pretrained_weights(without, side).items():
         np.testing.assert_array_equal(weights[name], weight)
     from tpsl.data.features import Features
-    from tpsl.party.wide import unscored_features
+    from tpsl.heads.wide import unscored_features
     from tpsl.training.build import build_feature_party
 
     scored: Features = unscored_features(side.features)

@@ -27,8 +27,8 @@ from tpsl.attacks.auc_prediction import statistic_ceiling
 from tpsl.attacks.scoring import AttackResult, Ceiling, Evaluation, Scores
 from tpsl.data.features import Features, Inputs
 from tpsl.data.sides import LabelRecords
+from tpsl.heads.feature_map import FeatureMap
 from tpsl.mechanisms import DiscreteGaussian, RandomWords, clip_rows, seeded_words
-from tpsl.party.feature_map import FeatureMap
 from tpsl.prediction.halves import TrainedHalves
 from tpsl.prediction.one_process import load_halves
 from tpsl.prediction.statistic_head import TrainedStatisticHead

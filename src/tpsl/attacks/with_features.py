@@ -83,7 +83,7 @@ class RowScores:
 def noisy_label_with_features(read: ReadTranscript, features: Features, mechanism: Mechanism) -> RowScores:
     """The strongest attack of the suite: the noisy label, and a model of the label learned from all noisy labels.
 
-    Uses no true label. The model is additive in the fields and some pairs of them (`tpsl.party.additive`), fitted on
+    Uses no true label. The model is additive in the fields and some pairs of them (`tpsl.heads.additive`), fitted on
     unbiased estimates of the labels, out of fold. How far to trust it is one more number for all records, the one under
     which the noisy labels are most likely.
     """
@@ -122,7 +122,7 @@ def out_of_fold(features: Features, rows: Rows, estimates: Floats, usable: npt.N
     `estimates` are unbiased for 1 in the column of the true class and 0 in the others. Models are fitted on `usable`
     rows. Of two classes the second column says all.
     """
-    from tpsl.party.backfitting import fit_additive  # loads Numba
+    from tpsl.heads.backfitting import fit_additive  # loads Numba
 
     learned = np.zeros(estimates.shape)
     place = permutation(len(rows), FOLD_STREAM, 0)

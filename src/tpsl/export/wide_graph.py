@@ -1,4 +1,4 @@
-"""The wide part of a network (`tpsl.party.wide`) as a module that PyTorch can export."""
+"""The wide part of a network (`tpsl.heads.wide`) as a module that PyTorch can export."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tpsl.party.additive import FAR, AdditiveModel, Axis
+from tpsl.heads.additive import FAR, AdditiveModel, Axis
 
 
 class WideScore(nn.Module):

@@ -1,4 +1,4 @@
-"""Loops of backfitting (`tpsl.party.backfitting`): sums over the records of each category, and what is taken off them.
+"""Loops of backfitting (`tpsl.heads.backfitting`): sums over the records of each category, and what is taken off them.
 
 Records are added up one after the other in float64, so the results do not depend on the number of threads. A fit on
 400,000 records of 39 fields takes 1.0 s of a core so, and 2.6 s with `np.bincount`, which copies codes and products.

@@ -13,10 +13,10 @@ from scipy.sparse import csr_matrix, hstack
 
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
+from tpsl.heads.additive import FAR
 from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
 from tpsl.learners.noisy_targets import Floats
 from tpsl.learners.objective import NoisyLabelObjective
-from tpsl.party.additive import FAR
 
 _WEIGHTS = "weights.safetensors"
 _PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0)

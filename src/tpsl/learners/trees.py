@@ -1,6 +1,6 @@
 """Boosted trees on noisy labels.
 
-For two classes an additive model of the fields comes first (`tpsl.party.wide`), and trees learn what it leaves over,
+For two classes an additive model of the fields comes first (`tpsl.heads.wide`), and trees learn what it leaves over,
 from the numbers and from its score. Categories are its business: trees that group the categories of a field by their
 noisy labels find mostly noise. As in the wide part of a network, a record that is fitted is scored by a model that has
 not seen its noisy label. With more classes, and in the `plain` form, trees get the categories themselves and start from
@@ -22,14 +22,14 @@ from safetensors.torch import load, save
 
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
+from tpsl.heads.additive import AdditiveModel
+from tpsl.heads.wide import cross_fit
 from tpsl.learners.boosting import CLEAR_GAIN, Booster, BoostingInputs, BoostingTask
 from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
 from tpsl.learners.lightgbm_trees import LightGBM
 from tpsl.learners.noisy_targets import Floats
 from tpsl.learners.objective import NoisyLabelObjective
 from tpsl.learners.xgboost_trees import XGBoost
-from tpsl.party.additive import AdditiveModel
-from tpsl.party.wide import cross_fit
 
 BOOSTERS: dict[str, type[Booster]] = {"lightgbm": LightGBM, "xgboost": XGBoost}
 

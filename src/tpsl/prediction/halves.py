@@ -21,11 +21,11 @@ from tpsl.data.dataset import class_names, feature_party_names
 from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
 from tpsl.data.own import source_inputs
+from tpsl.heads.additive import AdditiveModel
+from tpsl.heads.wide import newly_scored_features, unscored_features
 from tpsl.models.halves import Bottom
 from tpsl.models.members import Bottoms, Tops
-from tpsl.party.additive import AdditiveModel
 from tpsl.party.batches import Batches
-from tpsl.party.wide import newly_scored_features, unscored_features
 from tpsl.perturb import Loss
 from tpsl.training.build import build_bottoms, build_top
 from tpsl.training.checkpoint import load_weights

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.features import Features, Inputs
-from tpsl.party.local_head import LocalHead
+from tpsl.heads.local_head import LocalHead
 from tpsl.prediction.halves import (
     Embedder,
     PredictionError,

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from tpsl.data.features import Features, Inputs, table_features
 from tpsl.data.order import Rows
-from tpsl.party.codes import CodeBook
-from tpsl.party.statistic_head import StatisticHead
+from tpsl.heads.codes import CodeBook
+from tpsl.heads.statistic_head import StatisticHead
 from tpsl.prediction.halves import PredictionError, Probabilities, TrainedTop, require_finished
 from tpsl.training.checkpoint import read_weights
 from tpsl.training.run_folder import RunFolder

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tpsl.data.features import Features, Inputs, table_features
 from tpsl.data.sides import FeatureSide
+from tpsl.heads.pretraining import pretrain
 from tpsl.kernels.rows import has_loops
 from tpsl.models.halves import Bottom, Top
 from tpsl.models.making import make_members
@@ -21,7 +22,6 @@ from tpsl.models.placement import HERE, Placement
 from tpsl.models.seeds import seed_of
 from tpsl.party.feature_party import FeatureParty
 from tpsl.party.label_party import LabelParty
-from tpsl.party.pretraining import pretrain
 from tpsl.perturb import LogitGradient
 from tpsl.progress import Progress, no_progress
 from tpsl.registry import ExtensionError

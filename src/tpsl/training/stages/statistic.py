@@ -21,12 +21,12 @@ from tpsl.data.features import Features, Inputs, table_features
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import RowStack, taken
 from tpsl.files import write_atomically
+from tpsl.heads.codes import LARGEST, CodeBook
+from tpsl.heads.expansion import InputColumns
+from tpsl.heads.feature_map import FeatureMap, Purpose, blocks
+from tpsl.heads.second_map import second_map
+from tpsl.heads.statistic_head import FirstHead, StatisticHead, fit_head
 from tpsl.mechanisms import DEFAULT_BOUND
-from tpsl.party.codes import LARGEST, CodeBook
-from tpsl.party.expansion import InputColumns
-from tpsl.party.feature_map import FeatureMap, Purpose, blocks
-from tpsl.party.second_map import second_map
-from tpsl.party.statistic_head import FirstHead, StatisticHead, fit_head
 from tpsl.training.receiving import receive
 from tpsl.training.releases import statistic_plan
 from tpsl.training.role import FeatureRole, LabelRole, Role

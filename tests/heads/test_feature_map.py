@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from tpsl.heads.expansion import InputColumns
+from tpsl.heads.feature_map import FeatureMap, Purpose, water_filled
 from tpsl.mechanisms import DEFAULT_BOUND, clip_rows
-from tpsl.party.expansion import InputColumns
-from tpsl.party.feature_map import FeatureMap, Purpose, water_filled
 
 COLUMNS = InputColumns(np.arange(3), np.arange(3, 6))
 

@@ -9,10 +9,10 @@ import pytest
 from tpsl import metrics
 from tpsl.data import out_of_core
 from tpsl.data.features import Features
-from tpsl.party import wide
-from tpsl.party.additive import AdditiveModel
-from tpsl.party.backfitting import fit_additive
-from tpsl.party.wide import SCORE_FIELD, cross_fit, with_scores
+from tpsl.heads.additive import AdditiveModel
+from tpsl.heads.backfitting import fit_additive
+from tpsl.heads.wide import SCORE_FIELD, cross_fit, with_scores
+from tpsl.heads import wide
 
 LEVELS = (4, 6, 300)
 
@@ -206,7 +206,7 @@ def test_each_fold_is_fitted_without_its_own_records(rows: int, folds: int, monk
         read.append(len(fitted))
         return fit_additive(features, np.resize(fitted, max(2, len(fitted))), np.zeros(max(2, len(fitted))))
 
-    monkeypatch.setattr("tpsl.party.backfitting.fit_additive", fit)
+    monkeypatch.setattr("tpsl.heads.backfitting.fit_additive", fit)
     features = table(rows)
     cross_fit(features, every(features), labels(log_odds(features)), 0)
     assert len(read) == 1 + folds and read[0] == min(rows, 2000)

@@ -1,4 +1,4 @@
-"""Fits an additive model (`tpsl.party.additive`) on noisy labels.
+"""Fits an additive model (`tpsl.heads.additive`) on noisy labels.
 
 Backfitting: field after field, the effects that explain what the others leave over. Within a field the categories
 share no record, so their posterior means are a division each, and a sweep over all fields costs no more than reading
@@ -22,6 +22,7 @@ import numpy.typing as npt
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import empty
+from tpsl.heads.additive import FAR, AdditiveModel, Axis, Floats, Pair, bins_of, cells_of, width_of
 from tpsl.kernels.group_sums import (
     add_cells,
     add_products,
@@ -30,7 +31,6 @@ from tpsl.kernels.group_sums import (
     take_off_multiple,
     weighted_product,
 )
-from tpsl.party.additive import FAR, AdditiveModel, Axis, Floats, Pair, bins_of, cells_of, width_of
 
 _SWEEPS_BEFORE_PAIRS, _SWEEPS = 4, 8
 _SWEEPS_ON_A_LINE = 2

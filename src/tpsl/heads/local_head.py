@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tpsl.heads.feature_map import Inputs, blocks
 from tpsl.models.halves import draw_weights
 from tpsl.models.layers import ReluLayers
 from tpsl.models.model_config import OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.models.seeds import seed_of
-from tpsl.party.feature_map import Inputs, blocks
 from tpsl.progress import Progress, no_progress
 
 Labels = npt.NDArray[np.int64]

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tpsl.data.features import Features
-from tpsl.party.codes import LARGEST, CodeBook
+from tpsl.heads.codes import LARGEST, CodeBook
 
 
 def features(rows: int = 1000, embedding_rows: int = 50) -> Features:

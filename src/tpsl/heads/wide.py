@@ -1,7 +1,7 @@
 """The wide part of the network: an additive model of one party's own fields, fitted on noisy labels.
 
 A deep network learns what the labels say of a field only while it learns everything else, and at small ε the noise is
-learned faster. The additive model (`tpsl.party.additive`) has few effects for each field, each shrunk by how much the
+learned faster. The additive model (`tpsl.heads.additive`) has few effects for each field, each shrunk by how much the
 field's effects vary, and nothing has to be tuned. All of it is post-processing of the noisy labels.
 """
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tpsl.data.features import Features
 from tpsl.data.order import FOLD_STREAM, Rows, permutation, subset_rows
 from tpsl.data.out_of_core import RowStack, others
-from tpsl.party.additive import AdditiveModel
+from tpsl.heads.additive import AdditiveModel
 from tpsl.progress import Progress, no_progress
 
 SCORE_FIELD = "wide score"
@@ -46,7 +46,7 @@ def cross_fit(
     by the seed.
     """
     progress(0, 0, _FITTING)
-    from tpsl.party.backfitting import STEPS, fit_additive  # loads Numba
+    from tpsl.heads.backfitting import STEPS, fit_additive  # loads Numba
 
     if len(rows) > MOST_RECORDS:
         drawn = subset_rows(len(rows), MOST_RECORDS, seed)

@@ -10,9 +10,9 @@ import torch
 from pydantic import ValidationError
 
 from tpsl.data.features import Features
+from tpsl.heads.pretraining import PretrainReport, SampledCrossEntropy, pretrain
 from tpsl.models.halves import Bottom
 from tpsl.models.model_config import ModelConfig, PretrainConfig
-from tpsl.party.pretraining import PretrainReport, SampledCrossEntropy, pretrain
 
 CLASSES, FIELDS, VALUES, NUMBERS = 4, 6, 60, 2
 UNUSED = FIELDS * VALUES  # a row of the embedding table that no record has

@@ -31,9 +31,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from tpsl.heads.expansion import Expansion, InputColumns
 from tpsl.mechanisms import Norm, to_integers
 from tpsl.models.seeds import seed_of
-from tpsl.party.expansion import Expansion, InputColumns
 
 Inputs = npt.NDArray[np.float32]
 AnyNumber = TypeVar("AnyNumber", bound=np.number)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from tpsl.party.expansion import InputColumns
-from tpsl.party.feature_map import FeatureMap, Purpose
-from tpsl.party.second_map import second_map
-from tpsl.party.statistic_head import FirstHead, StatisticHead
+from tpsl.heads.expansion import InputColumns
+from tpsl.heads.feature_map import FeatureMap, Purpose
+from tpsl.heads.second_map import second_map
+from tpsl.heads.statistic_head import FirstHead, StatisticHead
 
 RECORDS, FIELDS, VALUES = 3000, 6, 8
 PURPOSE = Purpose(noise=10.0, random_features=64)

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from tpsl.data.out_of_core import RowStack
-from tpsl.party.feature_map import ROWS_AT_ONCE, FeatureMap, Inputs, blocks
+from tpsl.heads.feature_map import ROWS_AT_ONCE, FeatureMap, Inputs, blocks
 from tpsl.vault import NoisyStatistic
 
 Integers = npt.NDArray[np.integer]

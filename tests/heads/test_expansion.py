@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tpsl.party.expansion import Expansion, InputColumns
+from tpsl.heads.expansion import Expansion, InputColumns
 
 NUMBERS, CODES = np.arange(2), np.arange(2, 5)
 COLUMNS = InputColumns(NUMBERS, CODES)

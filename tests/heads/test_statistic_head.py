@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from tpsl.heads.expansion import InputColumns
+from tpsl.heads.feature_map import FeatureMap, Purpose
+from tpsl.heads.statistic_head import FitReport, StatisticHead, fit_head, variance_components
 from tpsl.mechanisms import DEFAULT_BOUND, NoNoise, StatisticNoise, fit_noise
 from tpsl.metrics import auc
-from tpsl.party.expansion import InputColumns
-from tpsl.party.feature_map import FeatureMap, Purpose
-from tpsl.party.statistic_head import FitReport, StatisticHead, fit_head, variance_components
 from tpsl.vault import StatisticPlan, Vault
 
 Fitted = tuple[StatisticHead, FitReport]
