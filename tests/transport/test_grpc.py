@@ -172,15 +172,15 @@ def test_a_label_party_that_does_not_listen_is_missing(net: Net) -> None:
 
 
 def test_a_connection_that_is_reset_says_nothing_about_the_certificate(net: Net) -> None:
-    """So ends what the label party's door has no room for; it is tried again, as often as it takes."""
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        client = net.client(door.getsockname()[1], patience=Patience(silence=2, wait=3))
+    """A network that breaks looks like this; it is tried again, as often as it takes."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = net.client(listener.getsockname()[1], patience=Patience(silence=2, wait=3))
         for begin in (b"", *[b"\x16"] * 4):
-            visitor, _ = door.accept()
-            with visitor:
-                assert visitor.recv(len(begin)) == begin
-                visitor.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        port = door.getsockname()[1]
+            connection, _ = listener.accept()
+            with connection:
+                assert connection.recv(len(begin)) == begin
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        port = listener.getsockname()[1]
     server = net.server(address=f"127.0.0.1:{port}")
     send(gathered(client)["label"], Bye())
     assert receive(gathered(server)["airport"]) == Bye()

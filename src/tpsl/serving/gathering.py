@@ -65,10 +65,6 @@ class Gathering:
         self._closed = False
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
 
-    def serves(self, party: str | None) -> bool:
-        """Whether this is a feature party of a model that is held."""
-        return any(party in model.versions for model in self._versions.held)
-
     def model(self, party: str, version: str) -> LabelModel:
         """Return the model that goes with this version of a feature party's half."""
         known = {model.versions[party]: model for model in self._versions.held if party in model.versions}

@@ -25,10 +25,8 @@ from tpsl.serving.refusals import Reason, Refusal
 from tpsl.serving.running import PortTaken
 from tpsl.serving.service_metrics import ServiceMetrics
 from tpsl.transport.credentials import CertificateError, peer_name
-from tpsl.transport.door import ADMISSION_SECONDS, Door
 from tpsl.transport.frames import as_sentence
-from tpsl.transport.network import message_options, require_loopback, server_options
-from tpsl.transport.refusal_log import RefusalLog
+from tpsl.transport.network import bind, message_options, require_loopback, server_options
 from tpsl.transport.scoring_pb2 import (
     HealthCheckRequest,
     HealthCheckResponse,
@@ -65,10 +63,7 @@ class ScorePort:
         self._gathering, self._credentials = gathering, credentials
         self._metrics, self._notice = metrics, notice
         self._calls: Counter[str] = Counter()
-        options = [
-            *message_options(MOST_MESSAGE_BYTES),
-            *server_options(_STREAMS_PER_CONNECTION, ADMISSION_SECONDS),
-        ]
+        options = [*message_options(MOST_MESSAGE_BYTES), *server_options(_STREAMS_PER_CONNECTION)]
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=_MOST_CALLS)
         self._server.add_generic_rpc_handlers(
             (
@@ -84,35 +79,27 @@ class ScorePort:
         """
         if self._credentials is None:
             require_loopback(address)
-        refusals = RefusalLog(lambda who, what: self._notice(f"{who}: {what}"))
-        tls = self._credentials is not None
         try:
-            self._door = Door(address, tls=tls, seconds=ADMISSION_SECONDS, refusals=refusals)
+            port = bind(self._server, address, self._credentials)
         except ValueError as error:
             raise PortTaken(str(error)) from error
-        local = grpc.local_server_credentials(grpc.LocalConnectionType.UDS)
-        self._server.add_secure_port(self._door.inner_address, self._credentials or local)
         await self._server.start()
-        self._door.open()
-        return self._door.port
+        return port
 
     async def close(self, grace: float) -> None:
         """Take no more calls, and end those under way after `grace` seconds at the latest."""
-        await asyncio.to_thread(self._door.close_port)
         await self._server.stop(grace)
-        await asyncio.to_thread(self._door.close)
 
     async def _score(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter()
         try:
-            with self._admitted(context) as caller:
-                request = self._request(data, caller)
-                model = self._gathering.model(request.party, request.version)
-                with self._under_way(request.party):
-                    # All of them before any is waited for: then they are computed together.
-                    taken = [self._taken(request.party, model, share) for share in request.shares]
-                    outcomes = [await self._outcome(model, scores) for scores in taken]
-                return ScoreAnswer(outcomes=outcomes, waits=model.waits).SerializeToString()
+            request = self._request(data, self._caller(context))
+            model = self._gathering.model(request.party, request.version)
+            with self._under_way(request.party):
+                # All of them before any is waited for: then they are computed together.
+                taken = [self._taken(request.party, model, share) for share in request.shares]
+                outcomes = [await self._outcome(model, scores) for scores in taken]
+            return ScoreAnswer(outcomes=outcomes, waits=model.waits).SerializeToString()
         except Refusal as refusal:
             self._metrics.refused(refusal.reason)
             await context.abort(refusal.reason.grpc, as_sentence(str(refusal)))
@@ -146,19 +133,12 @@ class ScorePort:
         self._metrics.refused(refusal.reason)
         return Outcome(code=refusal.reason.grpc.value[0], sentence=as_sentence(str(refusal)))
 
-    @contextmanager
-    def _admitted(self, context: Context) -> Iterator[str | None]:
-        """Yield who calls, by its certificate; while a feature party calls, its connection is no visitor's."""
-        visit = self._door.visit(str(context.peer()))
+    def _caller(self, context: Context) -> str | None:
+        """Return who calls, by its certificate."""
         try:
-            caller = peer_name(context) if self._credentials is not None else None
-            if self._credentials is None or self._gathering.serves(caller):
-                visit.admit()
-            yield caller
+            return peer_name(context) if self._credentials is not None else None
         except CertificateError as error:
             raise Refusal(Reason.FORBIDDEN, str(error)) from None
-        finally:
-            visit.end()
 
     @contextmanager
     def _under_way(self, party: str) -> Iterator[None]:
@@ -184,8 +164,8 @@ class ScorePort:
 
     async def _check(self, data: bytes, context: Context) -> bytes:
         try:
-            with self._admitted(context):
-                service = HealthCheckRequest.FromString(data).service
+            self._caller(context)
+            service = HealthCheckRequest.FromString(data).service
         except (DecodeError, Refusal):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no health check")
         if service not in ("", SERVICE):

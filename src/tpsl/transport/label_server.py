@@ -21,7 +21,6 @@ import grpc
 
 from tpsl.transport.channel import Channel, PeerMissing, PeerRestarted, Refused
 from tpsl.transport.credentials import peer_name
-from tpsl.transport.door import ADMISSION_SECONDS, Door, Visit
 from tpsl.transport.handshake import Agreement, LabelHandshake, LinkPosition, NotYet, refusal
 from tpsl.transport.link import Connection, Link, Terms
 from tpsl.transport.network import (
@@ -29,12 +28,12 @@ from tpsl.transport.network import (
     SERVICE,
     SHORT_GRACE,
     Endpoint,
+    bind,
     server_options,
     stream_options,
 )
 from tpsl.transport.peer_workers import one_channel
 from tpsl.transport.peers import WorkerPlace, described
-from tpsl.transport.refusal_log import RefusalLog
 from tpsl.transport.watchdog import Stream, Watchdog
 
 _LINK_BYTES = 16
@@ -71,22 +70,18 @@ class LabelServer(Endpoint):
         self._handshakes: dict[str, deque[Stream]] = {}
         self._absent_because = dict.fromkeys(self._parties, "not connected yet")
 
-        self._refusals = RefusalLog(terms.watch)
-        seconds = min(ADMISSION_SECONDS, terms.patience.silence)
-        self._door = Door(address, tls=self._certified, seconds=seconds, refusals=self._refusals)
-        self.port = self._door.port
+        self._strangers: set[str] = set()
+        """Who was refused and is no party of the job: the log names each once."""
         further = (terms.most_workers - 1) * len(self._parties)
         streams = _STREAMS_PER_PARTY * (len(self._parties) + 1) + further
         self._pool = ThreadPoolExecutor(streams, thread_name_prefix="tpsl stream")
-        options = [*stream_options(terms.limits, terms.dtype), *server_options(_STREAMS_PER_PARTY, seconds)]
+        options = [*stream_options(terms.limits, terms.dtype), *server_options(_STREAMS_PER_PARTY)]
         self._server = grpc.server(self._pool, options=options, maximum_concurrent_rpcs=streams)
         handler = grpc.stream_stream_rpc_method_handler(self._serve)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
-        local = grpc.local_server_credentials(grpc.LocalConnectionType.UDS)
-        self._server.add_secure_port(self._door.inner_address, credentials or local)
+        self.port = bind(self._server, address, credentials)
         self._watchdog = Watchdog(terms.patience.silence)
         self._server.start()
-        self._door.open()
 
     async def gather(self, without: Collection[str] = ()) -> dict[str, Channel]:
         """Wait until every feature party but those in `without` is there; return channels in the job's order.
@@ -128,30 +123,28 @@ class LabelServer(Endpoint):
             end.start()
         for end in ends:
             end.join()
-        self._door.close_port()
         self._server.stop(SHORT_GRACE / 2).wait()
-        self._door.close()
         self._watchdog.close()
         self._pool.shutdown(wait=False)
 
     # One call of what follows is one stream, in a thread of its own.
 
     def _serve(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        stream, visit = self._watchdog.watch(context.cancel), self._door.visit(str(context.peer()))
-        if not context.add_callback(lambda: self._ended(stream, visit)):
-            self._ended(stream, visit)
+        stream = self._watchdog.watch(context.cancel)
+        if not context.add_callback(lambda: self._ended(stream)):
+            self._ended(stream)
             return
         handshake = LabelHandshake(self._agreement, self._parties)
-        who = visit.address
+        who = "a client without a name"
         try:
             certified = self._certificate(context)
             if certified is not None:
                 who = certified
-                self._begun(who, stream, visit)
+                self._begun(who, stream)
             challenge = self._unless_ending(handshake.challenge, next(requests), certified)
             if certified is None:
                 who = handshake.party
-                self._begun(who, stream, visit)
+                self._begun(who, stream)
             yield challenge
             position = self._unless_ending(handshake.proven, next(requests))
             link, connection = self._attach(who, position, stream)
@@ -192,10 +185,8 @@ class LabelServer(Endpoint):
             raise Refused("the certificate does not name exactly one party")
         return name
 
-    def _begun(self, party: str, stream: Stream, visit: Visit) -> None:
+    def _begun(self, party: str, stream: Stream) -> None:
         """Of a party's handshakes the newest count, as many as it may have workers: it cannot use up all streams."""
-        if party in self._parties:
-            visit.admit()
         with self._changed:
             begun = self._handshakes.setdefault(party, deque())
             begun.append(stream)
@@ -250,16 +241,17 @@ class LabelServer(Endpoint):
         link.detach("it was restarted")
 
     def _refused(self, who: str, why: str) -> None:
-        if who not in self._parties:
-            self._refusals.note(who, why)
-            return
         with self._changed:
-            self._absent_because[who] = f"refused: {why}"
+            if who in self._strangers:
+                return
+            if who in self._parties:
+                self._absent_because[who] = f"refused: {why}"
+            else:
+                self._strangers.add(who)
             self._terms.watch(who, f"refused: {why}")
 
-    def _ended(self, stream: Stream, visit: Visit) -> None:
+    def _ended(self, stream: Stream) -> None:
         self._watchdog.forget(stream)
-        visit.end()
         if stream.connection is not None:
             stream.connection.lose("the connection ended")
 

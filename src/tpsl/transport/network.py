@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
 from abc import ABC, abstractmethod
 from typing import Self
+
+import grpc
 
 from tpsl.transport.frames import PIECE_BYTES, Limits, largest_frame
 from tpsl.transport.handshake import Agreement
@@ -17,6 +20,9 @@ SERVICE, METHOD = "tpsl.wire.Split", "Connect"
 SHORT_GRACE = 2.0
 """How many seconds last words may take where something went wrong."""
 
+_HANDSHAKE_MS = 3_000
+# A connection that carries no call for so long is closed.
+_IDLE_MS = 5_000
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 
 Options = list[tuple[str, int | str]]
@@ -37,14 +43,41 @@ def message_options(most_bytes: int) -> Options:
     ]
 
 
-def server_options(streams_of_a_connection: int, handshake_seconds: float) -> Options:
-    """Return the gRPC options of a server beside those of its messages."""
+def server_options(streams_of_a_connection: int) -> Options:
+    """Return the gRPC options of a server beside those of its messages.
+
+    A connection that has not finished TLS within three seconds is closed, so clients without a certificate hold a
+    bounded number of file descriptors. A port belongs to one process.
+    """
     return [
         ("grpc.max_concurrent_streams", streams_of_a_connection),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
         ("grpc.http2.max_ping_strikes", 0),
-        ("grpc.server_handshake_timeout_ms", int(handshake_seconds * 1000)),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+        ("grpc.max_connection_idle_ms", _IDLE_MS),
+        ("grpc.so_reuseport", 0),
     ]
+
+
+def bind(server: grpc.Server | grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
+    """Have a server listen at an address and return the port; without credentials it speaks with this machine only."""
+    local = grpc.local_server_credentials(grpc.LocalConnectionType.LOCAL_TCP)
+    try:
+        return server.add_secure_port(address, credentials or local)
+    except RuntimeError:
+        raise ValueError(f"cannot listen at {address}: {_why_not(address)}") from None
+
+
+def _why_not(address: str) -> str:
+    """Return why nobody can listen at an address: gRPC does not say it, a plain socket does."""
+    host, port = split_address(address)
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, _, _, _, target in found:
+            socket.create_server(target[:2], family=family).close()
+    except (OSError, UnicodeError) as error:
+        return str(getattr(error, "strerror", None) or error).partition(" (while attempting")[0].lower()
+    return "gRPC cannot use it"
 
 
 def stream_options(limits: Limits, dtype: WireType) -> Options:

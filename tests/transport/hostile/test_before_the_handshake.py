@@ -1,7 +1,5 @@
 """What no honest feature party says before the handshake is done is refused, and nobody else notices."""
 
-import contextlib
-import socket
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -77,7 +75,7 @@ def test_what_is_not_a_proof_is_refused(scene: Any, frames: Any, frame: Recipe, 
     assert scene.serves("airport")
 
 
-def test_a_recorded_handshake_does_not_open_the_door(scene: Any) -> None:
+def test_a_recorded_handshake_is_refused(scene: Any) -> None:
     recorded = scene.raw().shake_hands()
     raw = scene.raw()
     raw.write(recorded[0])
@@ -126,10 +124,3 @@ def test_many_streams_of_one_party_do_not_keep_another_out(scene: Any) -> None:
         raw.close()
     assert scene.eventually(lambda: threading.active_count() < before + 25)
     assert scene.serves("airport")
-
-
-def test_connections_that_never_speak_do_not_keep_a_party_out(scene: Any) -> None:
-    with contextlib.ExitStack() as sockets:
-        for _ in range(50):
-            sockets.enter_context(socket.create_connection(("127.0.0.1", scene.server.port)))
-        assert scene.serves("airport")

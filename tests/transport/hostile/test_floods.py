@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from tpsl.transport.channel import run_alone
@@ -110,7 +109,6 @@ resource.setrlimit(resource.RLIMIT_NOFILE, [resource.getrlimit(resource.RLIMIT_N
 
 def connection():
     stranger = socket.socket()
-    stranger.bind((sys.argv[2], 0))
     stranger.setblocking(False)
     stranger.connect_ex(("127.0.0.1", int(sys.argv[1])))
     return stranger
@@ -128,29 +126,32 @@ while True:
 """
 
 
-@pytest.mark.parametrize("source", ["127.0.0.2", "127.0.0.1"], ids=["another address", "the party's own address"])
-def test_a_thousand_silent_and_many_half_open_connections_keep_nobody_out(scene: Any, source: str) -> None:
-    seen: list[tuple[str, str]] = []
-    label = Certificates.load(scene.folder / "label").server()
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_a_thousand_silent_and_many_half_open_connections_keep_nobody_out_and_are_closed(scene: Any) -> None:
     # With the usual patience: what is given up after `silence` must not matter here.
-    server = scene.serving(label, watch=lambda *news: seen.append(news), patience=Patience())
-    strangers = subprocess.Popen(
-        [sys.executable, "-c", STRANGERS, str(server.port), source], stdout=subprocess.PIPE, text=True
-    )
+    server = scene.serving(Certificates.load(scene.folder / "label").server(), patience=Patience())
+    before = open_files()
+    strangers = subprocess.Popen([sys.executable, "-c", STRANGERS, str(server.port)], stdout=subprocess.PIPE, text=True)
     try:
         assert strangers.stdout
         strangers.stdout.readline()
+        assert scene.eventually(lambda: open_files() - before > 900), "they are connected"
         for _ in range(3):
             begun = time.monotonic()
             airport = scene.client(server.port)
             run_alone(run_alone(airport.gather())["label"].send(Finished(1)))
             assert run_alone(run_alone(server.gather())["airport"].receive()) == Finished(1)
-            assert time.monotonic() - begun < Patience().silence
+            assert time.monotonic() - begun < 1
             airport.stop(None)
-            time.sleep(0.3)
+        # What remains are the half-open ones of about three seconds.
+        assert scene.eventually(lambda: open_files() - before < 500)
         assert strangers.poll() is None
+        time.sleep(3)
+        assert open_files() - before < 500
     finally:
         strangers.kill()
         strangers.communicate()
-    of_strangers = [what for who, what in seen if who == source]
-    assert of_strangers == ["refused: 16 connections at once without a certificate"], "one line, not a thousand"
+    assert scene.eventually(lambda: open_files() - before < 20)
