@@ -53,8 +53,7 @@ FLAGS = (
 LONGEST = (
     "test_docs.py",
     "cli/test_two_parties.py",
-    "on_ray/test_commands.py",
-    "on_ray/test_train_job.py",
+    "cli/test_on_ray.py",
     "test_benchmarks.py",
     "cli/test_examples.py",
     "cli/test_life_cycle.py",
@@ -65,7 +64,6 @@ LONGEST = (
     "deploy/test_pods.py",
     "test_wheel.py",
     "test_workers.py",
-    "on_ray/test_cluster.py",
     "cli/test_plan.py",
     "training/test_workers.py",
     "models/test_sharded_table.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -25,8 +25,6 @@ from tpsl.transport.messages import TensorMessage
 from tpsl.transport.peers import described
 
 _PLAIN_DOMAIN = b"tpsl alignment: plain\0"
-Mapped = Callable[[Callable[[Bytes32], RowBytes], Iterable[Bytes32]], Iterable[RowBytes]]
-"""Yields what a function makes of each batch, in their order: `map`, or computed on several machines."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +49,8 @@ class AligningParty(ABC):
         table: KeyTable,
         working: WorkingFolder,
         watching: Watching,
-        mapped: Mapped = map,
     ) -> None:
         self.name, self.terms, self.table, self.working, self.watching = name, terms, table, working, watching
-        self._mapped = mapped
         self.traffics: list[Traffic] = []
 
     @property
@@ -80,7 +76,7 @@ class AligningParty(ABC):
         starts = range(made.done, made.rows, self.terms.batch)
         parts = [slice(start, min(start + self.terms.batch, made.rows)) for start in starts]
         batches = (np.array(source[part] if order is None else source[order[part]]) for part in parts)
-        for rows in self._mapped(self._blinding(round_), batches):
+        for rows in map(self._blinding(round_), batches):
             made.append(rows)
             self.watching.progress(made.done, made.rows, f"round {round_ + 1} of {self.terms.rounds}: computing")
         if round_:

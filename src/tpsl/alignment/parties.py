@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tpsl.alignment.aligning_party import Mapped
 from tpsl.alignment.alignment_errors import AlignmentError
 from tpsl.alignment.key_table import KeyTable
 from tpsl.alignment.keys import PartyKeys, read_keys
@@ -62,12 +61,8 @@ def align(
     *,
     watching: Watching = UNWATCHED,
     insecure_loopback: bool = False,
-    mapped: Mapped = map,
 ) -> Aligned:
-    """Be one party of a job's alignment, over a network; one that was interrupted goes on where it stopped.
-
-    `mapped` says where lists are blinded; the party's secret goes there.
-    """
+    """Be one party of a job's alignment, over a network; one that was interrupted goes on where it stopped."""
     data, config = _aligned_data(job)
     terms, mine = AlignmentTerms.of(data), _read(data, party, watching)
     role = align_as_label if party == LABEL_PARTY else partial(align_as_feature, party=party)
@@ -78,18 +73,17 @@ def align(
         folder=mine.folder,
         watching=watching,
         insecure_loopback=insecure_loopback,
-        mapped=mapped,
     )
     return Aligned(mine.folder, result, mine.keys, tuple(_learned(config, party)))
 
 
-def align_all(job: Job, watching: Watching = UNWATCHED, mapped: Mapped = map) -> dict[str, Aligned]:
+def align_all(job: Job, watching: Watching = UNWATCHED) -> dict[str, Aligned]:
     """Be all parties of a job's alignment, in one process."""
     data, config = _aligned_data(job)
     terms = AlignmentTerms.of(data)
     read = {party: _read(data, party, watching) for party in terms.circle}
     tables = {party: each.table for party, each in read.items()}
-    results = align_together(terms, tables, {party: each.folder for party, each in read.items()}, watching, mapped)
+    results = align_together(terms, tables, {party: each.folder for party, each in read.items()}, watching)
     return {
         party: Aligned(each.folder, results[party], each.keys, tuple(_learned(config, party)))
         for party, each in read.items()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tpsl.alignment.aligning_feature_party import AligningFeatureParty
 from tpsl.alignment.aligning_label_party import AligningLabelParty
-from tpsl.alignment.aligning_party import AligningParty, Mapped, Outcome
+from tpsl.alignment.aligning_party import AligningParty, Outcome
 from tpsl.alignment.alignment_errors import AlignmentError
 from tpsl.alignment.key_table import KeyTable
 from tpsl.alignment.terms import AlignmentTerms
@@ -46,7 +46,6 @@ def align_as_label(
     *,
     watching: Watching = UNWATCHED,
     insecure_loopback: bool = False,
-    mapped: Mapped = map,
 ) -> AlignmentResult:
     """Be the label party of an alignment; one that was interrupted goes on where it stopped.
 
@@ -55,7 +54,7 @@ def align_as_label(
     """
     credentials = None if insecure_loopback else certificates_of(local, LABEL_PARTY).server()
     address, working = listen_address(local), WorkingFolder(folder, terms)
-    side = AligningLabelParty(LABEL_PARTY, terms, table, working, watching, mapped)
+    side = AligningLabelParty(LABEL_PARTY, terms, table, working, watching)
 
     def meet() -> None:
         agreed, wire = terms.agreement(), _wire(side, local)
@@ -81,7 +80,6 @@ def align_as_feature(
     *,
     watching: Watching = UNWATCHED,
     insecure_loopback: bool = False,
-    mapped: Mapped = map,
 ) -> AlignmentResult:
     """Be a feature party of an alignment; one that was interrupted goes on where it stopped.
 
@@ -91,7 +89,7 @@ def align_as_feature(
     """
     credentials = None if insecure_loopback else certificates_of(local, party).channel()
     address, working = connect_address(local), WorkingFolder(folder, terms)
-    side = AligningFeatureParty(party, terms, table, working, watching, mapped)
+    side = AligningFeatureParty(party, terms, table, working, watching)
 
     def meet() -> None:
         agreed, wire = terms.agreement(), _wire(side, local)
@@ -109,14 +107,11 @@ def align_together(
     tables: Mapping[str, KeyTable],
     folders: Mapping[str, Path],
     watching: Watching = UNWATCHED,
-    mapped: Mapped = map,
 ) -> dict[str, AlignmentResult]:
     """Be all parties of an alignment, in one process; each has its table and its folder, by its name."""
     workings = {name: WorkingFolder(folders[name], terms) for name in terms.circle}
-    label = AligningLabelParty(LABEL_PARTY, terms, tables[LABEL_PARTY], workings[LABEL_PARTY], watching, mapped)
-    features = [
-        AligningFeatureParty(name, terms, tables[name], workings[name], watching, mapped) for name in terms.parties
-    ]
+    label = AligningLabelParty(LABEL_PARTY, terms, tables[LABEL_PARTY], workings[LABEL_PARTY], watching)
+    features = [AligningFeatureParty(name, terms, tables[name], workings[name], watching) for name in terms.parties]
     with ExitStack() as holding:
         for working in workings.values():
             holding.enter_context(working.held())

@@ -10,26 +10,22 @@ import typer
 from rich.console import RenderableType
 
 from tpsl.cli.console import Facts, JsonFlag, Report, answer, from_here, notice, progress_bar, warn
-from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.settings import JobArgument, LocalsOption, Settings, settings_command
 from tpsl.cli.termination import stoppable
 from tpsl.cli.two_parties import InsecureLoopbackFlag, LogJsonFlag, Side
 
 if TYPE_CHECKING:
-    from tpsl.alignment.aligning_party import Mapped
     from tpsl.alignment.parties import Aligned
     from tpsl.training.job import Job
     from tpsl.training.observer import Watching
 
-COMMAND = with_ray(
-    settings_command(
-        mode="data.alignment.mode",
-        listen="local.listen",
-        connect="local.connect",
-        party="local.party",
-        certs="local.certificates",
-        out="local.alignment",
-    )
+COMMAND = settings_command(
+    mode="data.alignment.mode",
+    listen="local.listen",
+    connect="local.connect",
+    party="local.party",
+    certs="local.certificates",
+    out="local.alignment",
 )
 
 _ADVICE = "the same command goes on where it stopped; the others wait for it"
@@ -54,7 +50,7 @@ def align(
 
     The job says how, in `data.alignment`. The label party listens and the feature parties connect; which party this is
     says the local file, the certificate or --party. An alignment that was interrupted goes on where it stopped when the
-    same command is given again. With --ray a cluster computes the points of the curve. Example:
+    same command is given again. Example:
 
     tpsl align job.yaml --party label --listen 0.0.0.0:7443 --certs certs/label
     """
@@ -65,22 +61,16 @@ def align(
 
     if together:
         agreed = _agreed(Settings.of(context).load_parties(job, local).job, plain)
-        with (
-            stoppable("the same command goes on where it stopped"),
-            progress_bar("aligning") as progress,
-            _mapped(context) as mapped,
-        ):
-            found = align_all(agreed, Watching(progress=progress, notice=notice), mapped)
+        with stoppable("the same command goes on where it stopped"), progress_bar("aligning") as progress:
+            found = align_all(agreed, Watching(progress=progress, notice=notice))
         answer(json, {"parties": {name: each.as_dict() for name, each in found.items()}}, _for_people(*found.values()))
         return
     if local is not None and len(local) > 1:
         raise typer.BadParameter("--local is given more than once; that is for --together")
     side = Side.of(context, job, local[0] if local else None)
     agreed = own_data(_agreed(side.job, plain), side.party, side.local.data, side.local.alignment)
-    with _watched(side, log_json) as watching, _mapped(context) as mapped:
-        mine = align_party(
-            agreed, side.party, side.local, watching=watching, insecure_loopback=insecure_loopback, mapped=mapped
-        )
+    with _watched(side, log_json) as watching:
+        mine = align_party(agreed, side.party, side.local, watching=watching, insecure_loopback=insecure_loopback)
     answer(json, mine.as_dict(), _for_people(mine))
 
 
@@ -97,20 +87,6 @@ def _agreed(job: Job, plain: bool) -> Job:
     for sentence in warnings(alignment):
         warn(sentence)
     return job.model_copy(update={"data": data.model_copy(update={"alignment": alignment})})
-
-
-@contextmanager
-def _mapped(context: typer.Context) -> Iterator[Mapped]:
-    """Yield what blinds lists of keys: this process, or those of a Ray cluster."""
-    share = ray_workers(context)
-    if share is None:
-        yield map
-        return
-    from tpsl.on_ray.cluster import connected
-    from tpsl.on_ray.ordered_map import map_on
-
-    with connected() as ray:
-        yield map_on(ray, share)
 
 
 @contextmanager

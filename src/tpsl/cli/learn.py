@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpsl.cli.console import Facts, JsonFlag, Report, answer, notice, warn
-from tpsl.cli.ray_options import trains_on_ray, with_ray
+from tpsl.cli.on_ray import trains_on_ray, with_ray
 from tpsl.cli.run_result import show_result
 from tpsl.cli.settings import JobArgument, LocalOption, LogOption, settings_command
 from tpsl.cli.termination import stoppable
@@ -66,7 +66,7 @@ def learn(
     """
     _require_known(learner)
     side = Side.of(context, job, local)
-    if trains_on_ray(context, side):
+    if trains_on_ray(context, side.out, side.local.device):
         return
 
     from tpsl.training.alone import parts_of_both

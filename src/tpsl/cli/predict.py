@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tpsl.cli.console import Facts, JsonFlag, ModelArgument, Report, answer, notice, progress_bar
-from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.settings import LOCAL, LocalOption, Settings, settings_command
 from tpsl.cli.termination import stoppable
 from tpsl.cli.two_parties import InsecureLoopbackFlag
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 _SHARED = {"certs": "local.certificates", "returns": "local.returns", "alignment": "local.alignment"}
 LABEL_COMMAND = settings_command(LOCAL, listen="local.listen", **_SHARED)
-COMMAND = with_ray()
 FEATURE_COMMAND = settings_command(LOCAL, connect="local.connect", party="local.party", **_SHARED)
 
 HeadOption = Annotated[
@@ -32,7 +30,6 @@ HeadOption = Annotated[
 
 
 def predict(
-    context: typer.Context,
     run: ModelArgument,
     records: Annotated[
         list[str], typer.Option(metavar="PARTY=FILE", help="A party's new records, CSV or Parquet; one for each party.")
@@ -46,8 +43,7 @@ def predict(
 ) -> None:
     """Score new records where one process has the halves and the records of all parties.
 
-    Scores are in the order of the first file. With --ray each file of a folder of records gets its own file of scores,
-    in the folder OUT; files of several parties go together by their names. Example:
+    Scores are in the order of the first file. Example:
 
     tpsl predict runs/job --records shop=new_customers.csv --out scores.parquet
     """
@@ -55,26 +51,9 @@ def predict(
 
     files = _by_party(records, "--records")
     aligned = {party: Path(found) for party, found in _by_party(alignment or (), "--alignment").items()}
-    share = ray_workers(context)
-    if share is not None and aligned:
-        raise typer.BadParameter("--ray scores file by file, and an alignment is of all files of a party")
     with progress_bar("predicting") as progress:
-        if share is not None:
-            from tpsl.on_ray.cluster import connected
-            from tpsl.on_ray.prediction import FilePrediction
-
-            with connected() as ray:
-                scored = FilePrediction(run, files, out, head == "local").run(ray, share, progress)
-        else:
-            place, first = RecordScorer(run, local_head=head == "local").score(files, out, aligned, progress)
-    if share is not None:
-        answer(
-            json,
-            {"scores": str(out), "files": scored, "head": head},
-            Report(f"Scored {scored:,} files", {"scores": out}),
-        )
-    else:
-        _show(json, place, first, head)
+        place, first = RecordScorer(run, local_head=head == "local").score(files, out, aligned, progress)
+    _show(json, place, first, head)
 
 
 def label_predict(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpsl.cli.console import JsonFlag, notice, progress_bar
+from tpsl.cli.on_ray import trains_on_ray, with_ray
 from tpsl.cli.run_result import show_result
 from tpsl.cli.settings import (
     JOB_FLAGS,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from tpsl.workers import Workers
 
 _SIDE_FLAGS = {"seed": "training.seed", "out": "local.out", "device": "local.device", "threads": "local.threads"}
-COMMAND = with_verbose(settings_command(**JOB_FLAGS, **START_FLAGS, **_SIDE_FLAGS, **RELEASE_FLAGS))
+COMMAND = with_ray(with_verbose(settings_command(**JOB_FLAGS, **START_FLAGS, **_SIDE_FLAGS, **RELEASE_FLAGS)))
 
 OPTIONS_ALONE = {"method": "auto"}
 """The job that options change where there is no job file: a file says itself what crosses, and this one is ours."""
@@ -76,6 +77,8 @@ def train(
     workers = Workers.of_this_process(at_label.device)
     name = f"{agreed.data.source}-{agreed.privacy.mechanism}-{time.strftime('%Y%m%d-%H%M%S')}"
     run = at_label.out or Path("runs") / workers.from_first(name)
+    if trains_on_ray(context, run, at_label.device):
+        return
     with (
         stoppable(f"the same command with --out {run} goes on where it stopped"),
         watched_by_first(workers, agreed, run, log, reasons(context, notice)) as watching,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpsl.cli.console import JsonFlag, Report, answer, notice, progress_bar, slim_table, warn
-from tpsl.cli.ray_options import ray_workers, with_ray
 from tpsl.cli.settings import RELEASE_FLAGS, LocalsOption, Settings, settings_command
 from tpsl.cli.verbosity import reasons, with_verbose
 
@@ -20,9 +18,8 @@ if TYPE_CHECKING:
 
     from tpsl.training.evaluation import TestMetrics
     from tpsl.tuning.candidates import Candidate, TuneResult
-    from tpsl.tuning.pool import TaskPool
 
-COMMAND = with_ray(with_verbose(settings_command(**RELEASE_FLAGS, device="local.device", threads="local.threads")))
+COMMAND = with_verbose(settings_command(**RELEASE_FLAGS, device="local.device", threads="local.threads"))
 
 SpaceOption = Annotated[
     Path | None,
@@ -64,25 +61,11 @@ def tune(
         notice(trusted)
     device = None if parties.label.device == "cpu" else torch.device(parties.label.device)
     configurations = load_space(space) if space else None
-    with progress_bar("tuning") as progress, _pool(context, processes) as pool:
+    with progress_bar("tuning") as progress:
         watching = Watching(progress=progress, notice=notice, reason=reasons(context, notice))
         setup = RunSetup(parties.job, RunFolder(out), parties.own, device, watching=watching)
-        result = run_tune(setup, configurations, vault=parties.label.vault_choice(), workers=pool)
+        result = run_tune(setup, configurations, vault=parties.label.vault_choice(), workers=processes)
     show_tuned(result, out, json)
-
-
-@contextmanager
-def _pool(context: typer.Context, processes: int) -> Iterator[int | TaskPool]:
-    """Yield what the runs are done by: this machine's processes, or those of a Ray cluster."""
-    share = ray_workers(context)
-    if share is None:
-        yield processes
-        return
-    from tpsl.on_ray.cluster import connected
-    from tpsl.on_ray.task_pool import RayTaskPool
-
-    with connected() as ray:
-        yield RayTaskPool(ray, share)
 
 
 def show_tuned(result: TuneResult, out: Path, json: bool, steps: Mapping[str, str] = MappingProxyType({})) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpsl.cli.console import JsonFlag, Report, answer
-from tpsl.cli.ray_options import trains_on_ray, with_ray
+from tpsl.cli.on_ray import trains_on_ray, with_ray
 from tpsl.cli.run_result import show_result
 from tpsl.cli.settings import (
     RELEASE_FLAGS,
@@ -145,7 +145,7 @@ def serve(
     Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m -- tpsl label serve …
     """
     side = Side.of(context, job, local, "label")
-    if trains_on_ray(context, side):
+    if trains_on_ray(context, side.out, side.local.device):
         return
 
     from tpsl.training.one_process import ALL_STEPS
@@ -186,7 +186,7 @@ def join(
     Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m -- tpsl feature join …
     """
     side = Side.of(context, job, local)
-    if trains_on_ray(context, side):
+    if trains_on_ray(context, side.out, side.local.device):
         return
 
     from tpsl.training.join import join as run

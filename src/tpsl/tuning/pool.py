@@ -5,10 +5,10 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -36,20 +36,10 @@ class Task:
     """Tasks that come first; a name that no task has is taken as done."""
 
 
-class TaskPool(Protocol):
-    """Processes that do tasks."""
-
-    workers: int
-    """How many tasks run at a time."""
-
-    def started(self, runs: Sequence[Callable[[], object]]) -> AbstractContextManager[Callable[[int], Future[object]]]:
-        """Yield what starts the task of a number, until the block ends; then those that run are finished."""
-
-
-def run_tasks(tasks: Sequence[Task], workers: int | TaskPool) -> Iterator[str]:
+def run_tasks(tasks: Sequence[Task], workers: int) -> Iterator[str]:
     """Run all tasks; yield the name of each when it is done.
 
-    `workers` are processes of this machine, or others'; one worker is this process. A task starts before those after it
+    `workers` are processes of this machine; one worker is this process. A task starts before those after it
     in the list, unless it has to wait for what it needs. The first error ends the rest: tasks that run are finished,
     none is started. Workers compute with one thread. Each is given all tasks when it starts, so an object that several
     tasks hold is one object there, and its arrays are in memory once.
@@ -61,12 +51,11 @@ def run_tasks(tasks: Sequence[Task], workers: int | TaskPool) -> Iterator[str]:
             task.run()
             yield task.name
         return
-    pool = ProcessesHere(workers) if isinstance(workers, int) else workers
     everything = list(pending)
     running: dict[Future[object], Task] = {}
-    with pool.started([task.run for task in everything]) as start:
+    with _started(workers, [task.run for task in everything]) as start:
         while pending or running:
-            while len(running) < pool.workers and (task := _take_ready(pending, [*pending, *running.values()])):
+            while len(running) < workers and (task := _take_ready(pending, [*pending, *running.values()])):
                 running[start(everything.index(task))] = task
             finished, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in finished:
@@ -75,26 +64,20 @@ def run_tasks(tasks: Sequence[Task], workers: int | TaskPool) -> Iterator[str]:
                 yield task.name
 
 
-@dataclass
-class ProcessesHere:
-    """Processes of this machine."""
-
-    workers: int
-
-    @contextmanager
-    def started(self, runs: Sequence[Callable[[], object]]) -> Iterator[Callable[[int], Future[object]]]:
-        """Yield what starts the task of a number; at the end of the block no process is left."""
-        # Not forked from here, because torch's threads do not survive a fork, but from one that has only imported.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(_IMPORTED_ONCE)
-        given = SharedObjects(list(runs))
-        pool = ProcessPoolExecutor(
-            self.workers, mp_context=context, initializer=_start_worker, initargs=(used(), given, computing())
-        )
-        try:
-            yield lambda number: pool.submit(_run, number)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+@contextmanager
+def _started(workers: int, runs: Sequence[Callable[[], object]]) -> Iterator[Callable[[int], Future[object]]]:
+    """Yield what starts the task of a number; at the end of the block no process is left."""
+    # Not forked from here, because torch's threads do not survive a fork, but from one that has only imported.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_IMPORTED_ONCE)
+    given = SharedObjects(list(runs))
+    pool = ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_start_worker, initargs=(used(), given, computing())
+    )
+    try:
+        yield lambda number: pool.submit(_run, number)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 _loaded: list[tuple[object, Dataset]] = []

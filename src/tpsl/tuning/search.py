@@ -33,7 +33,7 @@ from tpsl.transport.checks import BadMessage
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.after_search import with_test_metrics
 from tpsl.tuning.candidates import Trial, TuneResult, compare, trials_of
-from tpsl.tuning.pool import Task, TaskPool, load_once, run_tasks
+from tpsl.tuning.pool import Task, load_once, run_tasks
 from tpsl.tuning.search_folder import check_release, write_result
 from tpsl.tuning.shared_parts import (
     copy_pretrained,
@@ -52,7 +52,7 @@ def tune(
     *,
     vault: VaultChoice | HandedLabels | None = None,
     data: Dataset | None = None,
-    workers: int | TaskPool = 1,
+    workers: int = 1,
 ) -> TuneResult:
     """Train every configuration of the space (changes to the set-up's job; None: ours) on one release; compare them.
 

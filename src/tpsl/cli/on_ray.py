@@ -1,0 +1,150 @@
+"""`--ray N`: the workers of a party as a Ray Train job, on a Ray cluster that is the party's own.
+
+Ray starts N processes, gives each its number and connects them (`torch.distributed`), and starts all of them again if
+one dies. Each runs the command line, as those of `torchrun` do. Who reaches a cluster can run programs in it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from tpsl.cli.console import notice
+from tpsl.cli.shared_options import with_options
+from tpsl.cli.termination import stoppable
+from tpsl.files import make_private_folder, open_private
+from tpsl.registry import use, used
+
+_HELP = "Train in N processes of a Ray cluster: that at RAY_ADDRESS or on this machine, else one made for this."
+_RAY = Annotated[int | None, typer.Option(min=1, metavar="N", show_default=False, help=_HELP)]
+_VARIABLES = ("TPSL_", "AWS_", "AZURE_", "GOOGLE_")  # so begin those that workers have as the command has them
+_RESTARTS = 3  # of all workers, after one was lost or has ended with an error
+_PATIENCE = 30 * 24 * 3600  # seconds that a worker waits for another; one that has died is noticed at once
+
+
+class RayError(ValueError):
+    """A Ray cluster that cannot do what is asked; one sentence."""
+
+
+def with_ray(command: type[TyperCommand]) -> type[TyperCommand]:
+    """Return the class of a command that takes `--ray` too; its function asks `trains_on_ray`."""
+    return with_options({"ray": _RAY}, "tpsl.ray", command)
+
+
+def trains_on_ray(context: typer.Context, run: Path, device: str) -> bool:
+    """Run this command in workers on Ray if it was told to, and print its result; else, and in a worker, say False."""
+    import torch.distributed
+
+    count = context.meta["tpsl.ray"]["ray"]
+    if count is None or torch.distributed.is_initialized():  # a worker runs this command line too
+        return False
+    logs = run.absolute().with_name(f"{run.name}-ray")
+    goes_on = stoppable("the same command goes on where it stopped", log_json=bool(context.params.get("log_json")))
+    with goes_on, redirect_stdout(sys.stderr), _shown(logs / "worker-0.log"):
+        _connect(count)
+        printed = _result(_worker((*sys.argv[1:], "--out", str(run)), logs), count, logs, device)
+    typer.echo(printed, nl=False)
+    return True
+
+
+def _worker(arguments: tuple[str, ...], logs: Path) -> Callable[[], str]:
+    """Return what each worker does. Ray shows the configuration of a job, not what a function holds: here are keys."""
+    folder, modules = Path.cwd(), used()
+    variables = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
+
+    def work() -> str:
+        from ray.train import get_context
+
+        from tpsl.cli.main import app
+
+        os.chdir(folder)
+        os.environ.update(variables)
+        use(modules)
+        log, printed = logs / f"worker-{get_context().get_world_rank()}.log", io.StringIO()
+        with log.open("a", buffering=1, encoding="utf-8") as file, redirect_stderr(file), redirect_stdout(printed):
+            app(list(arguments), prog_name="tpsl", standalone_mode=False)
+        return printed.getvalue()
+
+    return work
+
+
+def _result(work: Callable[[], str], count: int, logs: Path, device: str) -> str:
+    """Return what the first worker has printed; raise what a worker has raised, not Ray's account of it."""
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.v2.api.exceptions import TrainingFailedError
+
+    on_gpu, restarts = device == "cuda", FailureConfig(max_failures=_RESTARTS)
+    trainer: Any = TorchTrainer  # its types are those of Ray Train's first version
+    job = trainer(
+        work,
+        scaling_config=ScalingConfig(num_workers=count, use_gpu=on_gpu, resources_per_worker={"CPU": 1, "GPU": on_gpu}),
+        torch_config=TorchConfig("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout_s=_PATIENCE),
+        run_config=RunConfig(name=logs.name, storage_path=str(logs.parent), failure_config=restarts),
+    )
+    try:
+        return str(job.fit().return_value)
+    except TrainingFailedError as error:
+        causes = list(getattr(error, "worker_failures", {}).values())
+        for cause in causes:  # the list grows: Ray's own errors have the cause as a part
+            causes += filter(None, [getattr(cause, "cause", None) or cause.__cause__])
+        said = [cause for cause in causes if isinstance(cause, ValueError | OSError)]  # the others may have lost a peer
+        raise (
+            said[0] if said else RayError(f"the Ray job has failed: {' '.join(str(error).split())[:300]}")
+        ) from error
+
+
+def _connect(count: int) -> None:
+    """Connect this process to a cluster; what one that is made here writes is for its owner only, and ends with it."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        ray: Any = importlib.import_module("ray")
+    except ImportError:
+        raise RayError("--ray needs Ray: `pip install 'tpsl[ray]'` gets it") from None
+    host, _, port = os.environ.get("RAY_ADDRESS", "").removeprefix("ray://").rpartition(":")
+    on_termination, umask = signal.getsignal(signal.SIGTERM), os.umask(0o077)
+    try:
+        if host and port.isdigit():  # Ray would try for minutes
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        ray.init(logging_level="error", log_to_driver=False, include_dashboard=False)
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
+        raise RayError(f"no Ray cluster can be reached: {' '.join(str(error).split())[:300]}") from error
+    finally:
+        os.umask(umask)
+        signal.signal(signal.SIGTERM, on_termination)  # Ray would have the process abort
+    if (room := int(ray.cluster_resources().get("CPU", 0))) < count:
+        notice(f"the Ray cluster has room for {room} of {count} workers: waiting until it has more machines")
+
+
+@contextmanager
+def _shown(log: Path) -> Iterator[None]:
+    """Show what is added to a log, on standard error, until the block ends."""
+    make_private_folder(log.parent)
+    ended, said = threading.Event(), sys.stderr
+    with open_private(log, "ab"), log.open(encoding="utf-8", errors="replace") as file:
+        file.seek(0, 2)
+
+        def show() -> None:
+            while not ended.wait(0.2):
+                said.write(file.read())
+            said.write(file.read())
+
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(show)
+            try:
+                yield
+            finally:
+                ended.set()
