@@ -9,10 +9,10 @@ import pytest
 from tpsl import metrics
 from tpsl.data import out_of_core
 from tpsl.data.features import Features
+from tpsl.heads import wide
 from tpsl.heads.additive import AdditiveModel
 from tpsl.heads.backfitting import fit_additive
 from tpsl.heads.wide import SCORE_FIELD, cross_fit, with_scores
-from tpsl.heads import wide
 
 LEVELS = (4, 6, 300)
 
