@@ -120,6 +120,7 @@ def test_both_parties_train_on_ray_and_survive_a_kill(
     assert_same_weights(office / "alone" / half, office / "feature-run" / half)
 
 
+@pytest.mark.long
 def test_workers_train_as_one_process_and_ray_writes_no_key_of_theirs(
     cluster: Path, office: Path, programs: Callable[..., Any]
 ) -> None:
