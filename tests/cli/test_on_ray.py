@@ -175,7 +175,7 @@ def test_what_is_not_installed_and_who_does_not_answer_is_one_sentence(
     assert tpsl(*command[:-1], 0).status == 2
 
 
-# In a process of its own: a cluster of this one is that of the other tests.
+# In a separate process, because a Ray cluster in this one would be shared with the other tests.
 ALONE = """
 import os
 from tpsl.cli.on_ray import _connect
