@@ -86,6 +86,10 @@ class Workers:
         """Whether the party has more workers than this one."""
         return self.count > 1
 
+    def own_rows(self, rows: int) -> slice:
+        """Return which of n rows are this worker's: with 3 workers, worker 1 has rows 3 to 5 of 10."""
+        return slice(self.number * rows // self.count, (self.number + 1) * rows // self.count)
+
     def add_up(self, tensors: Sequence[Tensor]) -> None:
         """Put into each tensor the sum of it over all workers; they have the same shapes everywhere."""
         if not self.are_several:

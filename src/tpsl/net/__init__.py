@@ -1,1 +1,1 @@
-"""How the parties ask and answer each other: one service of unary calls, over gRPC with mutual TLS or in one process."""
+"""How the parties ask and answer each other: unary calls over gRPC with mutual TLS, or in one process."""

@@ -1,16 +1,18 @@
 """Questions and answers, as the two sides of a job see them.
 
 The feature parties ask. `Label` is whom they ask: the label party in the same process (`AtHome`), or over a network
-(`tpsl.net.client`). The label party's side is a script: a generator that yields what is due next, gets the question when
-every feature party has asked it, and answers it. So the script reads from top to bottom, and the same one serves one
-process and a network.
+(`tpsl.net.client`). The label party's side is a script: a generator that yields what is due next, gets the question
+when every feature party has asked it, and answers it. So the script reads from top to bottom, and the same one serves
+one process and a network.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
 
 from tpsl.net.checks import require_finite
 from tpsl.net.messages import Message, WireType
@@ -24,8 +26,8 @@ class Due:
     method: str
     step: int = 0
     part: int = 0
-    party: str | None = None
-    """Whose question it is; None: every feature party asks it."""
+    one_of: tuple[str, ...] = ()
+    """The parties one of which asks it; none are named: every feature party asks it."""
     rows: int | None = None
     """How many rows the tensor in the question has; None: there is none."""
     widths: Mapping[str, int | range] = field(default_factory=dict)
@@ -37,22 +39,42 @@ class Due:
         return self.method, self.step, self.part
 
 
+NOTHING = Message()
 Answers = Mapping[str, Message]
 """What each feature party gets, by name."""
+
+
+class PassedOver(NamedTuple):
+    """Steps that the parties' own methods have taken: the one that comes next, and seconds that do not count."""
+
+    step: int
+    uncounted: float
 
 
 class Question:
     """What the feature parties have asked, by party in the job's order. It is answered once."""
 
-    def __init__(self, due: Due, asked: Mapping[str, Message], give: Callable[[Answers], None]) -> None:
+    def __init__(
+        self,
+        due: Due,
+        asked: Mapping[str, Message],
+        give: Callable[[Answers], None],
+        passed_over: PassedOver | None = None,
+    ) -> None:
         self.due, self.asked, self._give = due, asked, give
+        self.passed_over = passed_over
+        """In one process: no question, but that steps were taken without any."""
+
+    def tensors(self) -> list[Tensor]:
+        """Return what the parties have sent, in the job's order."""
+        return [message.tensor for message in self.asked.values() if message.tensor is not None]
 
     def answer(self, answers: Answers) -> None:
         """Give every party its answer."""
         step, part = self.due.step, self.due.part
         self._give({name: replace(answer, step=step, part=part) for name, answer in answers.items()})
 
-    def answer_all(self, answer: Message = Message()) -> None:
+    def answer_all(self, answer: Message = NOTHING) -> None:
         """Give every party the same answer."""
         self.answer(dict.fromkeys(self.asked, answer))
 
@@ -109,6 +131,14 @@ class AtHome:
         """Have the script answer at once."""
         answers = self.ask(method, step, part, said)
         return lambda: answers
+
+    def pass_over(self, steps: PassedOver) -> None:
+        """Have the script go on behind steps that were taken with the parties' own methods."""
+        assert self._script is not None and self._due is not None
+        try:
+            self._due = self._script.send(Question(self._due, {}, self._give, steps))
+        except StopIteration:
+            self._due = None
 
     def _give(self, answers: Answers) -> None:
         self._given = answers

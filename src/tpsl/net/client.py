@@ -244,10 +244,7 @@ class _Call:
         while True:
             try:
                 future, self._future = self._future, None
-                if future is not None:
-                    received = future.result()
-                else:
-                    received = self._call(data, timeout=self._deadline(data))
+                received = future.result() if future else self._call(data, timeout=self._deadline(data))
             except grpc.RpcError as error:
                 client._failed(self._method, error)
                 time.sleep(pause)

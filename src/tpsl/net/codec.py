@@ -14,8 +14,8 @@ from google.protobuf.message import Message as Protobuf
 from torch import Tensor
 
 from tpsl.net import wire_pb2
-from tpsl.net.checks import NOT_FINITE_NUMBERS
-from tpsl.net.failures import NOT_FINITE, BadMessage
+from tpsl.net.checks import require_finite
+from tpsl.net.failures import BadMessage
 from tpsl.net.messages import Limits, Message, WireType
 from tpsl.net.rounding import are_scales, as_received, as_sent, from_wire, in_memory, row_scales, wire_bytes
 
@@ -116,9 +116,8 @@ def _tensor(content: memoryview, shape: tuple[int, int], dtype: WireType, sender
     if dtype == "int8" and not are_scales(row_scales(sent)):
         raise BadMessage(f"{sender} sent a row with a scale that is negative or infinite")
     received = sent if sent.dtype == in_memory(dtype) else as_received(sent)
-    if received.dtype == torch.float32 and not bool(torch.isfinite(received.sum())):
-        if not bool(torch.isfinite(received).all()):
-            raise BadMessage(f"the numbers from {sender} {NOT_FINITE_NUMBERS}", NOT_FINITE)
+    if received.dtype == torch.float32:
+        require_finite(received, f"the numbers from {sender}")
     return received
 
 

@@ -87,10 +87,12 @@ class Ticket:
     answer: Future[bytes] = field(default_factory=Future)
 
     def give(self, answer: bytes) -> None:
+        """Answer it."""
         with suppress(InvalidStateError):  # the session has ended meanwhile
             self.answer.set_result(answer)
 
     def fail(self, error: Exception) -> None:
+        """Answer it with an error."""
         with suppress(InvalidStateError):
             self.answer.set_exception(error)
 
@@ -145,6 +147,8 @@ class Desk:
         self._told: set[str] = set()
         """Parties that know why the job has ended."""
         self.is_ending = False
+        self.waiting_for: Callable[[str | None], None] = lambda party: None
+        """Told whose question is awaited; None: that of nobody."""
         self._changed = threading.Condition()
 
     # Threads of the network.
@@ -259,7 +263,7 @@ class Desk:
     # The thread that trains.
 
     def gather(self, without: Collection[str] = ()) -> dict[str, Message]:
-        """Wait until every feature party but those in `without` has agreed; return what each said, in the job's order."""
+        """Wait until every feature party but those in `without` has agreed; return what each said."""
         until = time.monotonic() + self.terms.patience.wait
         told: set[str] = set()
         with self._changed:
@@ -299,18 +303,23 @@ class Desk:
             return {name: self._callers[name].peer for name in self._gathered}
 
     def take(self, due: Due) -> Question:
-        """Wait until every feature party, or the one that is meant, has asked what is due; return the question."""
+        """Wait until every feature party has asked what is due, or one of those that may; return the question."""
         with self._changed:
-            asked = [self._callers[name] for name in ((due.party,) if due.party else self._present)]
+            asked = [self._callers[name] for name in (due.one_of or self._present)]
             while True:
                 if self._failure is not None:
                     raise self._failure
                 if self._restarted is not None:
                     raise PeerRestarted(self._restarted)
                 missing = [caller for caller in asked if caller.due is None]
+                if due.one_of and len(missing) < len(asked):
+                    asked = [caller for caller in asked if caller.due is not None][:1]
+                    break
                 if not missing:
                     break
+                self.waiting_for(missing[0].name)
                 self._wait_for(missing)
+            self.waiting_for(None)
             tickets = {caller.name: self._taken(caller, due) for caller in asked}
             said = {name: ticket.message for name, ticket in tickets.items()}
             for ticket in tickets.values():
@@ -405,9 +414,7 @@ class Desk:
         if asked != due.key:
             what = "{} of step {}, part {}"
             raise self._fail(
-                BadMessage(
-                    f"{described(caller.name)} sent {what.format(*asked)}; expected was {what.format(*due.key)}"
-                )
+                BadMessage(f"{described(caller.name)} sent {what.format(*asked)}; expected was {what.format(*due.key)}")
             )
         if due.rows is not None:
             what = f"step {due.step}: the {due.method} numbers from {caller.name}"

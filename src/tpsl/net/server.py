@@ -1,7 +1,7 @@
 """Where feature parties connect: the label party's gRPC server, in one thread beside the one that trains.
 
-The common name of its certificate identifies a feature party. Each call is bounded before memory is taken: the size of a
-message, the calls of a connection, the open calls of a certificate, the time of a TLS handshake. A call that waits is
+The common name of its certificate identifies a feature party. Each call is bounded before memory is taken: the size of
+a message, the calls of a connection, the open calls of a certificate, the time of a TLS handshake. A call that waits is
 answered with `pending` after a while, so a client always knows that the label party is alive.
 """
 
@@ -77,7 +77,7 @@ class LabelServer:
         self.stop()
 
     def stop(self, error: NetError | None = None) -> None:
-        """Close the port when all answers are delivered, or soon; tell every party why the job ends, if for a reason."""
+        """Close the port when all answers are delivered, or soon; tell every party the reason, if there is one."""
         if self._thread.is_alive():
             self._desk.close(error, SHORT_GRACE)
             self._loop.call_soon_threadsafe(self._ended.set)
@@ -93,9 +93,7 @@ class LabelServer:
         finally:
             self._loop.close()
 
-    async def _listen(
-        self, address: str, credentials: grpc.ServerCredentials | None, started: Future[int]
-    ) -> None:
+    async def _listen(self, address: str, credentials: grpc.ServerCredentials | None, started: Future[int]) -> None:
         self._ended = asyncio.Event()
         options = [*frame_options(self._desk.terms), *server_options(self._most_open)]
         server = grpc.aio.server(options=options)

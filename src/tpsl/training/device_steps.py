@@ -22,10 +22,11 @@ import torch
 from torch import Tensor
 
 from tpsl.kernels.side_stream import early_stream, side_stream
+from tpsl.net.checks import NOT_FINITE_NUMBERS as NOT_FINITE
+from tpsl.net.failures import BadMessage
+from tpsl.net.rounding import rounded
 from tpsl.training.device_order import EpochOrders, Records
 from tpsl.training.role import FeatureRole, LabelRole
-from tpsl.transport.checks import NOT_FINITE, BadMessage
-from tpsl.transport.rounding import rounded
 
 STEPS_AT_ONCE = 16
 """Steps in the largest graph; from one graph to the next the device idles for some microseconds."""

@@ -9,26 +9,27 @@ from pathlib import Path
 from tpsl.data.dataset import load_feature_party
 from tpsl.data.sides import FeatureSide
 from tpsl.files import is_disk_full
+from tpsl.net.client import LabelClient
+from tpsl.net.desk import Patience, Terms
+from tpsl.net.failures import BadMessage, JobStopped, PeerMissing, Refused
+from tpsl.net.messages import Peer
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Notice
-from tpsl.training.agreement import agreement, limits, place_of
+from tpsl.training.agreement import agreement, limits
 from tpsl.training.alone import parts_of_both, require_alone, train_alone
 from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
-from tpsl.training.local import Local, certificates_of, connect_addresses, own_data
+from tpsl.training.local import Local, certificates_of, connect_address, own_data
 from tpsl.training.method import settled
 from tpsl.training.observer import Fact, NullObserver, Observer, Watching
+from tpsl.training.ranks import SharedLabel
 from tpsl.training.result import FeatureResult
-from tpsl.training.role import FeatureRole
+from tpsl.training.role import FeatureRole, FeatureRun
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages import attend_as_feature
+from tpsl.training.stages import attend_as_features
 from tpsl.training.stages.hand_over import handed_over
-from tpsl.transport.channel import Channel, JobStopped, PeerMissing, Refused, run_alone
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.label_workers import LabelWorkers
-from tpsl.transport.link import Patience, Terms
-from tpsl.transport.peers import LABEL_PARTY, MOST_WORKERS
 from tpsl.workers import PartyInterrupted, Workers
 
 
@@ -86,7 +87,7 @@ class _UntilTheEnd(NullObserver):
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
-    def gathered(self, channels: Mapping[str, Channel]) -> None:
+    def gathered(self, channels: Mapping[str, Peer]) -> None:
         self._observer.gathered(channels)
 
     def waiting_for(self, peer: str | None) -> None:
@@ -101,10 +102,9 @@ class _Exchange:
     """What a feature party does with the label party, over a network."""
 
     def __init__(self, job: Job, party: str, local: Local, insecure_loopback: bool) -> None:
-        self._credentials = None if insecure_loopback else certificates_of(local, party).channel()
+        self._certificates = None if insecure_loopback else certificates_of(local, party)
         self._job, self._party, self._local = job, party, local
-        # Labels are handed over by the first worker of the label party to the first one of this party.
-        self._addresses = connect_addresses(local)[: 1 if job.hands_over else None]
+        self._address = connect_address(local)
 
     def train(self, setup: RunSetup, side: FeatureSide) -> FeatureResult:
         """Do all that the job's parties do together."""
@@ -113,12 +113,14 @@ class _Exchange:
         has_finished = setup.run.party_result(self._party) is not None
         patience = Patience(local.silence, min(local.wait, local.silence) if has_finished else local.wait)
         role = FeatureRole(setup, side)
-        tensors, device = limits(job, role.schedule), role.workers.device(local.device)
-        watch, place = watching.connections, place_of(role.workers)
-        terms = Terms(tensors, job.wire_type, patience, watch, device, place, MOST_WORKERS)
+        if not role.workers.is_first:
+            return _result(FeatureRun([role], SharedLabel(role.workers, None)))
+        device = role.workers.device(local.device)
+        terms = Terms(limits(job, role.schedule), job.wire_type, patience, watching.connections, device)
         origin = setup.run.origin(self._party)
         agreed = agreement(job, side.ids, role.schedule, origin, setup.search).with_party(self._party)
-        with LabelWorkers(self._addresses, self._party, agreed, terms, credentials=self._credentials) as client:
+        with LabelClient(self._address, self._party, agreed, terms, certificates=self._certificates) as client:
+            role.observer.gathered({LABEL_PARTY: client.label})
             return _attend(role, client, watching.notice)
 
     def learn(self, setup: RunSetup, side: FeatureSide) -> FeatureResult:
@@ -142,22 +144,28 @@ class _Exchange:
         return result
 
 
-def _attend(role: FeatureRole, client: LabelWorkers, notice: Notice) -> FeatureResult:
+def _result(run: FeatureRun) -> FeatureResult:
+    (result,) = attend_as_features(run)
+    return result
+
+
+def _attend(role: FeatureRole, client: LabelClient, notice: Notice) -> FeatureResult:
     """Train with the label party until the run is finished."""
+    label = SharedLabel(role.workers, client) if role.workers.are_several else client
     try:
-        return run_alone(attend_as_feature(role, client))
-    except PeerMissing as missing:
+        return _result(FeatureRun([role], label))
+    except (PeerMissing, JobStopped) as error:
         result = role.run.party_result(role.name)
         if result is None:
             raise
-        notice(f"the run is finished, but the label party has not confirmed it: {missing}")
+        notice(f"the run is finished, but the label party has not confirmed it: {error}")
         return result
-    except (Refused, JobStopped, PartyInterrupted):  # in the last case the label party waits for the return of this one
+    except (Refused, PartyInterrupted):  # in the last case the label party waits for the return of this one
         raise
     except BadMessage as error:
-        client.stop(str(error))
+        client.stop(error)
         raise
     except Exception as error:
         if not is_disk_full(error):  # else the label party waits for the return of this one
-            client.stop(f"{role.name} has an error of its own")
+            client.stop(f"{role.name} has an error that is not the label party's")
         raise
