@@ -117,7 +117,7 @@ class _Caller:
         self.retired: set[bytes] = set()
         """Processes in whose place another one is."""
         self.heard_at, self.is_lost, self.was_here = time.monotonic(), False, False
-        self.absent_because = "not connected yet"
+        self.absent_because, self.lost_because = "not connected yet", ""
         self.begin()
 
     def begin(self) -> None:
@@ -375,7 +375,7 @@ class Desk:
 
     def _lose(self, caller: _Caller, why: str) -> None:
         if not caller.is_lost and caller.was_here:
-            caller.is_lost = True
+            caller.is_lost, caller.lost_because = True, why
             self.terms.watch(caller.name, f"lost: {why}; waiting up to {self.terms.patience.wait:g} s for its return")
 
     def _fail(self, error: NetError) -> NetError:
@@ -441,12 +441,13 @@ class Desk:
         silence, wait, now = self.terms.patience.silence, self.terms.patience.wait, time.monotonic()
         for caller in missing:
             away = now - caller.heard_at
-            if away >= max(wait, silence):
-                raise self._fail(
-                    PeerMissing(f"{described(caller.name)} was lost and did not come back within {wait:g} s")
-                )
             if away >= silence:
                 self._lose(caller, f"not heard for {silence:g} s")
+            if away >= max(wait, silence):
+                why = (
+                    f"{described(caller.name)} was lost ({caller.lost_because}) and did not come back within {wait:g} s"
+                )
+                raise self._fail(PeerMissing(why))
         at_most = min(silence / 2, 1.0)
         self._changed.wait(at_most)
         slept = time.monotonic() - now
