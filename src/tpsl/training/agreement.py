@@ -11,7 +11,7 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.data.rawtable import FIND_COMMON_RECORDS
 from tpsl.tables.columns import TextsDigest
 from tpsl.training.job import Job
-from tpsl.training.origin import Origin
+from tpsl.training.result import Origin
 from tpsl.training.schedule import Schedule
 from tpsl.training.search_step import CONFIGURATION, SPACE, SearchStep
 from tpsl.training.stages import TOPICS

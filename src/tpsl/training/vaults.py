@@ -23,7 +23,6 @@ from tpsl.data.order import Rows
 from tpsl.data.sides import LabelSide
 from tpsl.party.label_party import LabelParty
 from tpsl.training.job import Job
-from tpsl.training.origin import Ledgered
 from tpsl.training.releases import (
     check_first_releases,
     check_labels,
@@ -36,6 +35,7 @@ from tpsl.training.releases import (
     store_labels,
     tell_of_rare_labels,
 )
+from tpsl.training.result import LedgerNote, ReleasedBefore
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.transport.peers import LABEL_PARTY
@@ -49,7 +49,7 @@ from tpsl.vault import (
     Vault,
     VaultError,
 )
-from tpsl.vault.cost import Planned, PlannedStatistic, as_json
+from tpsl.vault.cost import Planned, PlannedStatistic
 from tpsl.vault.ledger import describe_release, now
 from tpsl.vault.place import address_of, is_vault, the_vault
 
@@ -85,9 +85,9 @@ class RunVault:
         self.records, self.path, self.policy = side.records, path, policy
         self.side, self._stored, self._continues = side, False, setup.run.origin(LABEL_PARTY) is not None
         self._noisy: NoisyLabels | None = None
-        noted = setup.run.noted_ledger() or {}
-        self._statistics: list[str] = list(noted.get("statistics", []))
-        self._statistics_before: int | None = noted.get("statistics_before")
+        note = setup.run.noted_ledger()
+        self._statistics = list(note.statistics) if note else []
+        self._statistics_before = note.statistics_before if note else None
         self._total: Spent | None = None
 
     def store(self) -> None:
@@ -202,20 +202,21 @@ class RunVault:
         planned = self._planned()
         with Vault.open(self.path) as vault:
             head, identity = vault.head(), vault.identity
-        content = {
-            "release": describe_release(str(planned.mechanism), planned.draws, planned.seed),
-            **({"statistics": self._statistics} if self._statistics else {}),
-            **({} if self._statistics_before is None else {"statistics_before": self._statistics_before}),
-            "identity": identity,
-            "head": head,
-            "epsilon": as_json(total.epsilon),
-            "delta": total.delta,
-            "private": total.private,
-            "records": total.records,
-            "time": now(),
-            **({"scratch": True} if self.scratch else {}),
-        }
-        self.run.note_ledger(self.path, content)
+        note = LedgerNote(
+            vault=self.path,
+            release=describe_release(str(planned.mechanism), planned.draws, planned.seed),
+            identity=identity,
+            head=head,
+            epsilon=total.epsilon,
+            delta=total.delta,
+            private=total.private,
+            records=total.records,
+            time=now(),
+            statistics=tuple(self._statistics),
+            statistics_before=self._statistics_before,
+            scratch=self.scratch,
+        )
+        self.run.note_ledger(note)
         self._total = total
         return total
 
@@ -233,8 +234,8 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
     begun, origin = begun_with(run, choice.named), run.origin(LABEL_PARTY)
     if begun is not None:
         path = begun
-    elif origin is not None and origin.ledgered is not None:
-        path = _continued(origin.ledgered, choice.named)
+    elif origin is not None and origin.released is not None:
+        path = _continued(origin.released, choice.named)
     else:
         path = choice.named or (own if scratch else the_vault())
         path = path if scratch else _label_in(path, setup.job, side, is_named=choice.named is not None)
@@ -259,8 +260,8 @@ def for_public_labels(setup: RunSetup, choice: VaultChoice) -> VaultChoice:
     if choice.named is not None or not isinstance(setup.job.data, FlightsData | SyntheticData):
         return choice
     origin = setup.run.origin(LABEL_PARTY)
-    ledgered = origin.ledgered if origin else None
-    before = begun_with(setup.run, None) or (Path(ledgered.vault) if ledgered else None)
+    released = origin.released if origin else None
+    before = begun_with(setup.run, None) or (released.vault if released else None)
     return replace(choice, scratch=before is None or not Vault.exists(before) or is_scratch(before))
 
 
@@ -273,7 +274,7 @@ def is_scratch(vault: Path) -> bool:
 def begun_with(run: RunFolder, named: Path | None) -> Path | None:
     """Return the vault of a run that has released labels already; None for a new run, or if its vault is not there."""
     noted = run.noted_ledger()
-    begun = _where_it_is(Path(noted["vault"])) if noted else run.label / "vault"
+    begun = _where_it_is(noted.vault) if noted else run.label / "vault"
     if not Vault.exists(begun):
         return None
     if named is not None and noted and address_of(begun).folder.resolve() != address_of(named).folder.resolve():
@@ -287,9 +288,9 @@ def _where_it_is(vault: Path) -> Path:
     return moved if not Vault.exists(vault) and Vault.exists(moved) else vault
 
 
-def _continued(earlier: Ledgered, named: Path | None) -> Path:
+def _continued(earlier: ReleasedBefore, named: Path | None) -> Path:
     """The vault of the run that training starts from: its ledger adds up what old and new records spend."""
-    path = _where_it_is(Path(earlier.vault)) if named is None else named
+    path = _where_it_is(earlier.vault) if named is None else named
     if not Vault.exists(path):
         raise VaultError(f"the run that training starts from has released from the vault {path}, which is not there")
     with Vault.open(path) as vault:
