@@ -76,9 +76,9 @@ def numbers_only(width: int, inputs: Any) -> nn.Module:
     return NumbersOnly(len(inputs.numeric_fields), width)
 
 
-def rows(result: TuneResult) -> list[dict[str, Any]]:
+def rows(result: TuneResult) -> Any:
     """The candidates, with null for NaN, which equals nothing."""
-    return [candidate.as_dict() for candidate in result.candidates]
+    return result.as_dict()["candidates"]
 
 
 def runs(out: Path) -> dict[str, RunFolder]:
