@@ -18,7 +18,7 @@ from typing import Annotated
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from tpsl.files import draft_of, open_private, read_plain
-from tpsl.training.observer import NullObserver
+from tpsl.training.observer import Observer
 
 PROGRESS = "progress.json"
 _EVERY = 1.0  # seconds between two writes
@@ -50,7 +50,7 @@ class RunProgress:
 _PARSER = TypeAdapter(RunProgress)
 
 
-class ProgressFile(NullObserver):
+class ProgressFile(Observer):
     """Keeps the file up to date.
 
     The file is replaced whole, and nobody waits for the disk: it is worth nothing after a power failure. Where it
