@@ -16,7 +16,7 @@ from tpsl.training.alone import require_alone, train_alone
 from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.job import Job
 from tpsl.training.local import Local, own_data
-from tpsl.training.one_process import LabelProgress, PreparationNotices
+from tpsl.training.observer import PreparationNotices, ProgressBar
 from tpsl.training.result import TrainResult
 from tpsl.training.setup import RunSetup
 
@@ -38,8 +38,9 @@ def learn(setup: RunSetup, party: str, local: Local, labels: Path, authority: Pa
         side = load_side(setup, party, local)
         handed = labels_for(setup.job, side, labels, authority)
         setup.watching.notice(f"{len(handed.labels):,} noisy labels, released with {handed.labels.mechanism}")
-        watched = setup.watched_by(PreparationNotices(setup, party))
-        return train_alone(watched, side, handed, at_top=LabelProgress(setup))
+        watched = setup.watched_by(PreparationNotices(party, setup.watching.notice))
+        shown = ProgressBar(setup.watching, setup.job.training.epochs, [party])
+        return train_alone(watched, side, handed, at_top=shown)
 
 
 def load_side(setup: RunSetup, party: str, local: Local) -> FeatureSide:

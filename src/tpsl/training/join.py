@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
 from tpsl.training.local import Local, certificates_of, connect_addresses, own_data
 from tpsl.training.method import settled
-from tpsl.training.observer import Fact, NullObserver, Observer, Watching
+from tpsl.training.observer import NullObserver, PartOf, Watching
 from tpsl.training.result import FeatureResult
 from tpsl.training.role import FeatureRole
 from tpsl.training.run_folder import RunFolder
@@ -24,7 +23,7 @@ from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature
 from tpsl.training.stages.hand_over import handed_over
-from tpsl.transport.channel import Channel, JobStopped, PeerMissing, Refused, run_alone
+from tpsl.transport.channel import JobStopped, PeerMissing, Refused, run_alone
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.label_workers import LabelWorkers
 from tpsl.transport.link import Patience, Terms
@@ -80,23 +79,6 @@ def join(
         return act(setup, side)
 
 
-class _UntilTheEnd(NullObserver):
-    """Tells an observer all of an exchange but that it has finished: the run goes on."""
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-
-    def gathered(self, channels: Mapping[str, Channel]) -> None:
-        self._observer.gathered(channels)
-
-    def waiting_for(self, peer: str | None) -> None:
-        self._observer.waiting_for(peer)
-
-    def event(self, name: str, **facts: Fact) -> None:
-        if name != "finished":
-            self._observer.event(name, **facts)
-
-
 class _Exchange:
     """What a feature party does with the label party, over a network."""
 
@@ -126,7 +108,7 @@ class _Exchange:
 
         Of several workers the first receives them; all train.
         """
-        watched = setup.watched_by(_UntilTheEnd(setup.watching.observer)).of_first()
+        watched = setup.watched_by(PartOf(setup.watching.observer, steps=False, without=["finished"])).of_first()
         received = replace(watched, run=RunFolder(setup.run.path / HAND_OVER))
         if setup.workers.is_first:
             with received.run.started(self._job, [self._party], moved=True):

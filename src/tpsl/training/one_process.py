@@ -23,7 +23,7 @@ from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
 from tpsl.training.joint_steps import joint_steps
 from tpsl.training.method import settled
-from tpsl.training.observer import UNWATCHED, Fact, NullObserver, Watching
+from tpsl.training.observer import UNWATCHED, NullObserver, PreparationNotices, ProgressBar, Watching
 from tpsl.training.own_parts import OwnParts, sources_of
 from tpsl.training.released import Released
 from tpsl.training.result import TrainResult
@@ -125,7 +125,7 @@ def train_together(
             data = load_records(job, setup.own, setup.watching.progress, encoders=encoders)
             setup.say_what_is_loaded(job.data, data)
         _require_encoders(data, encoders)
-        at_label, side = setup.watched_by(LabelProgress(setup)), data.label_side
+        at_label, side = setup.watched_by(ProgressBar(setup.watching, job.training.epochs, names)), data.label_side
         if isinstance(choice, VaultChoice) and setup.workers.is_first:
             choice = for_public_labels(setup, choice)
         vault = vault_for(at_label, side, choice, releases=finished is None) if setup.workers.is_first else None
@@ -139,7 +139,7 @@ def train_together(
             evaluate = (lambda: None) if after is None else after.evaluate
             role = LabelRole(at_label, side.records, labels, make_label_party, after_epoch=evaluate)
             features = [
-                FeatureRole(setup.watched_by(PreparationNotices(setup, name)), data.feature_sides[name])
+                FeatureRole(setup.watched_by(PreparationNotices(name, setup.watching.notice)), data.feature_sides[name])
                 for name in names
             ]
             attend_together(role, features, couple)
@@ -204,45 +204,3 @@ def _require_encoders(data: Dataset, encoders: Mapping[str, EncoderState]) -> No
         given = used[party]
         if given is None or given.digest() != encoder.digest():
             raise DataError(f"the records of {party!r} are encoded otherwise than in the run that training starts from")
-
-
-class LabelProgress(NullObserver):
-    """Shows how far the label party is, and tells the run's observer; all other parties are as far."""
-
-    def __init__(self, setup: RunSetup) -> None:
-        self._watching, self._epochs = setup.watching, setup.job.training.epochs
-        self._parties, self._done, self._has_waited = feature_party_names(setup.job.data), (0, 0), False
-
-    def waiting_for(self, peer: str | None) -> None:
-        """Say that labels or the vault are waited for; other parties are not, in one process."""
-        if peer is not None and peer not in self._parties:
-            self._watching.progress(*self._done, f"waiting for {peer}")
-            if not self._has_waited:  # where there is no progress bar
-                self._watching.notice(f"waiting for {peer}")
-                self._has_waited = True
-
-    def at_step(self, done: int, total: int, records: int) -> None:
-        """Show how many steps are done."""
-        self._done = (done, total)
-        self._watching.observer.at_step(done, total, records)
-        self._watching.progress(done, total, f"epoch {-(-done * self._epochs // total)}")
-
-    def event(self, name: str, **facts: Fact) -> None:
-        """Say where a run goes on, and where it stops early."""
-        self._watching.observer.event(name, **facts)
-        if name == "resumed":
-            self._watching.notice(f"resuming after step {facts['step']:,}")
-        elif name == "stopped early":
-            self._watching.notice(f"the noisy hold-out got no better: training stops after step {facts['step']:,}")
-
-
-class PreparationNotices(NullObserver):
-    """Says what a feature party does before the first step."""
-
-    def __init__(self, setup: RunSetup, party: str) -> None:
-        self._party, self._notice = party, setup.watching.notice
-
-    def event(self, name: str, **facts: Fact) -> None:
-        """Say what is prepared."""
-        if name in ("pretraining", "wide part"):
-            self._notice(f"{self._party}: {facts['text']}")
