@@ -18,8 +18,8 @@ from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import seeded_words
 from tpsl.metrics import auc, log_loss
-from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.job import Job, load_job, make_job
+from tpsl.training.label_source import ReleasedLabels
 from tpsl.training.one_process import train
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunError, RunFolder
@@ -386,7 +386,7 @@ def test_a_party_that_was_handed_labels_over_finds_the_same(
     with Vault.open(out / "vault") as vault:
         ids = data.ids.take(pa.array(data.train))
         noisy = vault.noisy_labels(base_job().mechanism, ids, seed=1)
-        handed = HandedLabels(noisy, vault.total(ids), tmp_path / "labels.parquet")
+        handed = ReleasedLabels(noisy, vault.total(ids), tmp_path / "labels.parquet")
     alone = Dataset.of_one(data.feature_sides["feature"], ("0", "1"))
     again = search.tune(RunSetup(base_job(), RunFolder(tmp_path / "alone")), SPACE, vault=handed, data=alone)
     assert [(c.configuration, c.epoch, c.weight) for c in again.candidates] == [

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from tpsl.data.dataset import Dataset, class_names
 from tpsl.data.sides import FeatureSide
-from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.job import Job, JobError
+from tpsl.training.label_source import ReleasedLabels
 from tpsl.training.observer import Observer, PartOf
 from tpsl.training.one_process import attend_together
 from tpsl.training.own_parts import OwnParts
@@ -38,7 +38,7 @@ def parts_of_both(party: str, parts: OwnParts) -> dict[str, OwnParts]:
     return {party: parts.model_copy(update={"top": None}), LABEL_PARTY: OwnParts(top=parts.top)}
 
 
-def train_alone(setup: RunSetup, side: FeatureSide, labels: HandedLabels, at_top: Observer) -> TrainResult:
+def train_alone(setup: RunSetup, side: FeatureSide, labels: ReleasedLabels, at_top: Observer) -> TrainResult:
     """Train the network of a job at its feature party; an interrupted run goes on, a finished one is only read.
 
     The job is one that `require_alone` lets through, and the process holds the run's folder, with a folder for both

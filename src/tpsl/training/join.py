@@ -11,8 +11,8 @@ from tpsl.files import is_disk_full
 from tpsl.progress import Notice
 from tpsl.training.agreement import agreement, limits, place_of
 from tpsl.training.alone import parts_of_both, require_alone, train_alone
-from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
+from tpsl.training.label_source import HAND_OVER, ReleasedLabels
 from tpsl.training.local import Local, certificates_of, connect_addresses, own_data
 from tpsl.training.method import settled
 from tpsl.training.observer import NullObserver, PartOf, Watching
@@ -116,7 +116,7 @@ class _Exchange:
                     self.train(received, side)
         setup.workers.wait_for_all()
         folder = received.run.party(self._party)
-        labels = HandedLabels.of(handed_over(self._job, folder), folder)
+        labels = ReleasedLabels.of(handed_over(self._job, folder), folder)
         setup.watching.notice(f"{len(labels.labels):,} noisy labels received; training goes on without the label party")
         train_alone(setup, side, labels, at_top=NullObserver())
         result = setup.run.party_result(self._party)

@@ -17,22 +17,20 @@ from tpsl.progress import Progress, no_progress
 from tpsl.tables import DataError
 from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.agreement import limits
-from tpsl.training.arrivals import vault_for
 from tpsl.training.build import LabelPartyBuilder, build_label_party
-from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
 from tpsl.training.joint_steps import joint_steps
+from tpsl.training.label_source import HAND_OVER, LabelSource, ReleasedLabels
 from tpsl.training.method import settled
 from tpsl.training.observer import UNWATCHED, NullObserver, PreparationNotices, ProgressBar, Watching
 from tpsl.training.own_parts import OwnParts, sources_of
-from tpsl.training.released import Released
 from tpsl.training.result import TrainResult
-from tpsl.training.role import FeatureRole, LabelRole, LabelSource
+from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature, attend_as_label
 from tpsl.training.stages.hand_over import handed_over
-from tpsl.training.vaults import RunVault, VaultChoice, for_public_labels
+from tpsl.training.vaults import RunVault, VaultChoice, for_public_labels, vault_for
 from tpsl.training.worker_labels import VaultOfFirst
 from tpsl.transport.channel import Channel
 from tpsl.transport.frames import Limits
@@ -92,7 +90,7 @@ def train(
 
 def train_together(
     setup: RunSetup,
-    choice: VaultChoice | Released,
+    choice: VaultChoice | ReleasedLabels,
     data: Dataset | None = None,
     make_label_party: LabelPartyBuilder = build_label_party,
     couple: Couple = in_memory,
@@ -163,7 +161,7 @@ def attend_together(label: LabelRole, features: Sequence[FeatureRole], couple: C
         run_together(attend_as_label(label, meeting), *others)
 
 
-def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault | None, couple: Couple) -> HandedLabels:
+def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault | None, couple: Couple) -> ReleasedLabels:
     """Have the noisy labels cross as they do over a network, and return what the feature party has received.
 
     Of several workers the first, which has the vault, does it for all.
@@ -178,7 +176,7 @@ def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault | None, couple: C
                 attend_together(*roles, couple)
     setup.workers.wait_for_all()
     labels = handed_over(setup.job, received)
-    return HandedLabels.of(labels, received) if vault is None else HandedLabels(labels, vault.total(), received)
+    return ReleasedLabels.of(labels, received) if vault is None else ReleasedLabels(labels, vault.total(), received)
 
 
 def load_records(

@@ -22,6 +22,7 @@ from tpsl.party.feature_party import FeatureParty
 from tpsl.party.label_party import LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.checkpoint import BEST, Halves, forget_after, load_checkpoint, save_checkpoint, write_weights
+from tpsl.training.label_source import LabelSource
 from tpsl.training.receiving import Kind, receive
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.schedule import Schedule
@@ -33,7 +34,7 @@ from tpsl.transport.checks import checked_tensor
 from tpsl.transport.messages import Message, Rewind, TensorMessage
 from tpsl.transport.peer_workers import sender_of, to_part
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import NoisyLabels, Spent
+from tpsl.vault import NoisyLabels
 from tpsl.workers import PartyInterrupted
 
 
@@ -199,19 +200,6 @@ class FeatureRole(Role):
     async def send_part(self, topic: str, step: int, part: int, tensor: Tensor) -> None:
         """Send one part to the worker of the label party that has it."""
         await to_part(self.channel, part).send(TensorMessage(topic, step, part, tensor))
-
-
-class LabelSource(Protocol):
-    """Where a run's noisy labels come from: the vault of the run, or what a feature party was handed over."""
-
-    def noisy(self) -> NoisyLabels:
-        """Return the noisy labels that training begins with, of the training records in their order."""
-
-    def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
-        """Have the noisy labels of a step's records in the label party."""
-
-    def total(self) -> Spent:
-        """Return what the training records have spent in all."""
 
 
 class LabelRole(Role):

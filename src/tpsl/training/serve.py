@@ -14,9 +14,9 @@ from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.files import is_disk_full
 from tpsl.progress import Notice
 from tpsl.training.agreement import agreement, limits, place_of
-from tpsl.training.arrivals import LabelsMissing, vault_for
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job
+from tpsl.training.late_labels import LabelsMissing
 from tpsl.training.local import Local, certificates_of, own_data, worker_address
 from tpsl.training.method import settled
 from tpsl.training.observer import Watching
@@ -26,6 +26,7 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_label
+from tpsl.training.vaults import vault_for
 from tpsl.training.worker_labels import VaultOfFirst
 from tpsl.transport.channel import JobStopped, PeerMissing, run_alone
 from tpsl.transport.checks import BadMessage
