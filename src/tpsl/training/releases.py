@@ -30,6 +30,7 @@ from tpsl.vault import (
 )
 from tpsl.vault.accounting import spent_under
 from tpsl.vault.cost import Charge, Planned, PlannedStatistic
+from tpsl.vault.errors import VaultChanged
 from tpsl.vault.place import address_of
 
 
@@ -130,7 +131,7 @@ def noisy_test_labels(
     """
     ids, trained = side.records.test_ids, side.records.training_ids
     with Vault.open(vault_path) as vault:
-        has_all = check_labels(vault, side)
+        has_all = check_labels(vault, side) == len(trained)
         if not (has_all or vault.counts_people or vault.knows(trained).any()):
             raise VaultError(
                 f"the vault {vault_path} does not know {len(trained):,} of the {len(trained):,} training records: it "
@@ -174,13 +175,13 @@ def overlap_with_file(vault: Vault, side: LabelSide) -> Overlap | None:
     return None if side.in_file is None else vault.compare(side.in_file.ids, reveal(side.in_file.labels))
 
 
-def check_labels(vault: Vault, side: LabelSide, notice: Notice = no_notice) -> bool:
-    """Raise a `VaultError` if the vault has another label of a record; say if it has all records.
+def check_labels(vault: Vault, side: LabelSide, notice: Notice = no_notice) -> int:
+    """Raise a `VaultError` if the vault has another label of a record; return how many of the records it has.
 
     Otherwise the vault's labels would be trained on and the data's evaluated, without a word. Records that an alignment
     has made keep the labels that the vault has, with a notice: a refusal would tell others that one of them is known.
     """
-    overlap, records = overlap_with_vault(vault, side), len(side.records.train)
+    overlap = overlap_with_vault(vault, side)
     if overlap.differing and not side.records.ids_are_new:
         raise VaultError(overlap.difference(vault.path))
     if overlap.differing:
@@ -194,7 +195,7 @@ def check_labels(vault: Vault, side: LabelSide, notice: Notice = no_notice) -> b
             f"the vault {vault.path} counts what {counted} spend, and these records are {these} of an alignment of "
             "mode label-only, which makes new records of the same people"
         )
-    return overlap.known == records
+    return overlap.known
 
 
 def tell_of_rare_labels(job: Job, side: LabelSide, notice: Notice) -> None:
@@ -235,6 +236,8 @@ def store_labels(
         )
     folder, label = address_of(vault_path)
     there = Vault.labels(folder)
+    if labels_before is not None and set(labels_before) != set(there):
+        raise VaultChanged(folder)
     if not there or label not in (None, *there):
         notice(f"storing {len(ids):,} training labels as {vault_path}")
         Vault.create(
@@ -245,12 +248,12 @@ def store_labels(
             counts_people=side.records.ids_are_new,
             scratch=scratch,
             notice=notice,
-            labels_before=there if labels_before is None else labels_before,
+            labels_before=there,
         ).close()
     else:
         with Vault.open(vault_path) as vault:
-            if not check_labels(vault, side, notice):
-                _add_new(vault, "training", ids, labels, units, notice)
+            if (known := check_labels(vault, side, notice)) < len(ids):
+                _add_new(vault, "training", known, (ids, labels, units), notice)
             if units is not None:
                 vault.require_units(ids, units)
     if side.in_file is not None:
@@ -276,17 +279,19 @@ def _store_test_labels(vault: Vault, side: LabelSide, notice: Notice) -> None:
             "the labels: add theirs to the vault first"
         )
     if overlap.known < len(ids):
-        _add_new(vault, "test", ids, labels, units, notice)
+        _add_new(vault, "test", overlap.known, (ids, labels, units), notice)
     if units is not None:
         vault.require_units(ids, units)
 
 
 def _add_new(
-    vault: Vault, what: str, ids: Any, labels: npt.NDArray[np.int64], units: Any | None, notice: Notice
+    vault: Vault, what: str, known: int, records: tuple[Any, npt.NDArray[np.int64], Any | None], notice: Notice
 ) -> None:
-    """Add those records that the vault does not know."""
-    new = ~vault.knows(ids)
+    """Add those records that the vault does not know: all but as many as it knew when they were compared."""
+    (ids, labels, units), new = records, ~vault.knows(records[0])
+    notice(f"adding {len(ids) - known:,} {what} labels to the vault {vault.path}")
+    if int(new.sum()) != len(ids) - known:
+        raise VaultChanged(vault.path)
     chosen = pa.array(new)
-    notice(f"adding {int(new.sum()):,} {what} labels to the vault {vault.path}")
     batch = ids.filter(chosen), labels[new], None if units is None else units.filter(chosen)
     vault.add([batch], notice=notice, only_new=True)

@@ -110,13 +110,15 @@ class RunVault(LabelSource):
         How long it takes may depend on them, so a label party that listens does it before it opens its port. If others
         have stored labels since this one was chosen, it is chosen again: two runs never store different labels as one.
         """
-        new = not Vault.exists(self.path)
-        name, before = vault_name(self.job), self._place.labels_before
+        new, name = not Vault.exists(self.path), vault_name(self.job)
+        before = self._place.labels_before
         try:
             store_labels(self.side, self.path, self._notice, name=name, scratch=self.scratch, labels_before=before)
-        except VaultChanged:
-            self._place = self._find()
-            self.path = self._place.path
+        except VaultError as error:
+            place = self._find()
+            if place == self._place and not isinstance(error, VaultChanged):
+                raise
+            self._place, self.path = place, place.path
             self.check()
             self.store()
             return
