@@ -137,7 +137,7 @@ class Office:
 
     def check(self) -> None:
         """All is as if one process had trained, and the vault has drawn once."""
-        vault = Path((RunFolder(self.run("label")).noted_ledger() or {})["vault"])
+        vault = RunFolder(self.run("label")).vault()
         with Vault.open(vault) as opened:
             assert [entry.kind for entry in opened.ledger().entries] == ["created", "added", "released"]
         one = self.folder / "one"
