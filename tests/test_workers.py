@@ -21,14 +21,11 @@ def _everything(workers: Workers) -> dict[str, Any]:
     tensors = [torch.full((2, 3), 1.0 + number), torch.tensor([number], dtype=torch.int64), torch.tensor(0.5)]
     workers.add_up(tensors)
     rows = torch.full((number, 2), number, dtype=torch.bfloat16)
-    given = [number + other for other in range(workers.count)]
-    parts = torch.cat([torch.full((size, 1), 10 * number + other) for other, size in enumerate(given)])
     labels = torch.arange(6, dtype=torch.int16).reshape(2, 3) if workers.is_first else None
     seen = {
         "sums": [tensor.tolist() for tensor in tensors],
         "rows": workers.gathered(rows).tolist(),
         "nothing": workers.gathered(torch.empty(0, 4)).shape,
-        "parts": workers.exchanged(parts, given, workers.numbers_for_this(given)).flatten().tolist(),
         "said": workers.from_first({"step": 3, "who": "worker"} if workers.is_first else None),
         "labels": workers.tensor_from_first(labels).tolist(),
         "type": str(workers.tensor_from_first(labels).dtype),
@@ -56,11 +53,6 @@ def test_rows_are_gathered_in_order_though_their_numbers_differ(three: list[dict
     for seen in three:
         assert seen["rows"] == [[1.0, 1.0], [2.0, 2.0], [2.0, 2.0]]
         assert seen["nothing"] == (0, 4)
-
-
-def test_parts_go_to_the_worker_that_they_are_for(three: list[dict[str, Any]]) -> None:
-    for number, seen in enumerate(three):
-        assert seen["parts"] == [10 * other + number for other in range(3) for _ in range(other + number)]
 
 
 def test_all_hear_the_first_worker(three: list[dict[str, Any]]) -> None:
@@ -126,7 +118,7 @@ def test_a_worker_alone_gets_back_what_it_gave() -> None:
     tensor = torch.ones(3)
     ALONE.add_up([tensor])
     assert tensor.tolist() == [1.0] * 3
-    assert ALONE.gathered(tensor) is tensor and ALONE.exchanged(tensor, [3], ALONE.numbers_for_this([3])) is tensor
+    assert ALONE.gathered(tensor) is tensor
     assert ALONE.from_first({"a": 1}) == {"a": 1} and ALONE.tensor_from_first(tensor) is tensor
     ALONE.wait_for_all()
 

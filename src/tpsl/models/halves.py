@@ -19,16 +19,13 @@ from torch import Tensor, nn
 
 from tpsl.models.layers import Output, ReluLayers
 from tpsl.models.model_config import ModelConfig
-from tpsl.models.sharded_table import ShardedTable
 from tpsl.models.table import Table
-from tpsl.workers import ALONE, Workers
 
 
 class Bottom(nn.Module):
     """`f`: categories and numbers of one party → its share of the cut.
 
-    With a wide part the last number is the score: it goes into the layers, and beside their output into the cut. The
-    rows of its table are divided over the `table_workers`, whose passes through it are then taken together.
+    With a wide part the last number is the score: it goes into the layers, and beside their output into the cut.
     """
 
     def __init__(
@@ -38,13 +35,10 @@ class Bottom(nn.Module):
         numeric_fields: int,
         config: ModelConfig,
         generator: torch.Generator,
-        table_workers: Workers = ALONE,
     ) -> None:
         super().__init__()
         self.embedding: Table | None = None
-        if categorical_fields and table_workers.are_several:
-            self.embedding = ShardedTable(embedding_rows, config.embedding_dim, table_workers)
-        elif categorical_fields:
+        if categorical_fields:
             self.embedding = Table(embedding_rows, config.embedding_dim, lazy=config.is_lazy(embedding_rows))
         width = categorical_fields * config.embedding_dim + numeric_fields
         self.layers = ReluLayers(width, config.bottom)
@@ -106,7 +100,5 @@ def draw_weights(module: nn.Module, generator: torch.Generator) -> None:
             if isinstance(part, nn.Linear):
                 part.weight.normal_(0.0, math.sqrt(2.0 / part.in_features), generator=generator)
                 part.bias.zero_()
-            elif isinstance(part, ShardedTable):
-                part.draw(math.sqrt(1.0 / part.embedding_dim), generator)
             elif isinstance(part, nn.Embedding):
                 part.weight.normal_(0.0, math.sqrt(1.0 / part.embedding_dim), generator=generator)

@@ -9,7 +9,7 @@ of batch normalisation: prediction uses the last ones.
 
 A party of several workers has the same half at each of them. A step begins with the sum of their gradients, and every
 worker applies it in the same way; of buffers, which each computes from its own share of the batch, all then have those
-of worker 0. Of a sharded table each worker has only its own rows.
+of worker 0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from tpsl.models.averaging import WeightAverage
 from tpsl.models.capture import can_be_captured, count_on_host, settle
 from tpsl.models.model_config import OptimizerConfig, ScheduleConfig
 from tpsl.models.plain_state import packed, unpacked
-from tpsl.models.shard import Shard
 from tpsl.models.table import RowOptimizer, Table, lazy_optimizer
 from tpsl.models.worker_sums import sum_dense, sum_sparse
 from tpsl.registry import Registry, UnknownName, called
@@ -161,14 +160,6 @@ class HalfOptimizer:
             settle(part)
         for schedule, state in zip(self._schedules, packed_state["schedules"], strict=True):
             schedule.load_state_dict(unpacked(state, tensors))
-
-    def shard_of(self, name: str) -> Shard | None:
-        """Return the rows of a table that a tensor of the state is about, if this worker has only a shard of it."""
-        number, _, path = name.partition("/")
-        part = self._parts[int(number)] if number.isdigit() and path.startswith("state/") else None
-        if not isinstance(part, RowOptimizer) or path.rpartition("/")[2] not in part.of_rows:
-            return None
-        return part.shard
 
     def _take_from_all(self) -> None:
         """Have the sums of all workers' gradients in `.grad`, and the buffers of worker 0."""

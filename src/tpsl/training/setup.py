@@ -44,13 +44,11 @@ class RunSetup:
     """What training begins with; None: weights from the job's seed."""
     workers: Workers = ALONE
     """The processes that are this party, if there are several."""
-    shards_tables: bool = False
-    """Whether the rows of embedding tables are divided over the workers."""
 
     @property
     def place(self) -> Placement:
         """Where the networks are."""
-        return Placement(self.device, self.workers, self.shards_tables)
+        return Placement(self.device, self.workers)
 
     @contextmanager
     def held(self, parties: Collection[str], *, moved: bool = False) -> Iterator[None]:
