@@ -11,7 +11,7 @@ from torch import nn
 from tpsl.data.features import Features
 from tpsl.mechanisms import randomized_response
 from tpsl.models.halves import Bottom, Top
-from tpsl.models.seeds import seed_of
+from tpsl.models.members import seed_of
 from tpsl.party.feature_party import FeatureParty
 from tpsl.party.label_party import LabelParty
 from tpsl.registry import ExtensionError

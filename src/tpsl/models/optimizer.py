@@ -16,22 +16,19 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer, lr_scheduler
+from torch.optim import SGD, Adagrad, Optimizer, lr_scheduler
 
 from tpsl.kernels.pieces import PlainSGD, pieces
 from tpsl.kernels.side_stream import side_stream
 from tpsl.models.averaging import WeightAverage
-from tpsl.models.capture import can_be_captured, count_on_host, settle
 from tpsl.models.model_config import OptimizerConfig, ScheduleConfig
-from tpsl.models.plain_state import packed, unpacked
 from tpsl.models.table import RowOptimizer, Table, lazy_optimizer
-from tpsl.models.worker_sums import sum_dense, sum_sparse
 from tpsl.registry import Registry, UnknownName, called
 from tpsl.workers import ALONE, Workers
 
@@ -252,3 +249,92 @@ def _made(what: str, make: Callable[..., Any], *given: Any, **arguments: Any) ->
             known = ", ".join(p for p in list(inspect.signature(make).parameters)[len(given) :])
             raise ValueError(f"{what} does not take {name!r}; it takes {known}")
     return called(what, make, *given, **arguments)
+
+
+@torch.no_grad()
+def sum_dense(parameters: Sequence[nn.Parameter], workers: Workers) -> None:
+    """Have in each `.grad` the sum over all workers: the same bits everywhere; None where nobody has a gradient."""
+    if not parameters:
+        return
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    found = torch.tensor([float(p.grad is not None) for p in parameters], device=parameters[0].device)
+    workers.add_up([found, *gradients])
+    for parameter, gradient, is_found in zip(parameters, gradients, found.tolist(), strict=True):
+        parameter.grad = gradient if is_found else None
+
+
+@torch.no_grad()
+def sum_sparse(parameters: Sequence[nn.Parameter], workers: Workers) -> None:
+    """Have in each `.grad` the sparse gradients of all workers, in order of their numbers, likewise."""
+    for parameter in parameters:
+        parameter.grad = _gathered(parameter, workers)
+
+
+def _gathered(parameter: nn.Parameter, workers: Workers) -> Tensor | None:
+    rows, values = parameter.new_empty(0, dtype=torch.int64), parameter.detach()[:0]
+    if parameter.grad is not None:
+        own = parameter.grad.coalesce()
+        rows, values = own.indices()[0], own.values()
+    rows, values = workers.gathered(rows), workers.gathered(values)
+    if not len(rows):
+        return None
+    return torch.sparse_coo_tensor(rows[None], values, parameter.shape, check_invariants=False)
+
+
+def settle(optimizer: Optimizer) -> None:
+    """Have an optimiser count its steps where its parameters are, if it can; its state may come from another device."""
+    for group in optimizer.param_groups:
+        if "capturable" not in group:
+            continue
+        group["capturable"] = all(parameter.is_cuda for parameter in group["params"])
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter, {})
+            if isinstance(state.get("step"), Tensor):
+                state["step"] = state["step"].to(parameter.device)
+    # PyTorch warns of a step outside of a graph, as the first one is, and that of a batch of another size.
+    optimizer._warned_capturable_if_run_uncaptured = True
+
+
+def can_be_captured(optimizer: Optimizer) -> bool:
+    """Whether a CUDA graph can hold a step of this optimiser, which has dense gradients or is a `RowOptimizer`."""
+    groups = optimizer.param_groups
+    if isinstance(optimizer, Adagrad) and not isinstance(optimizer, RowOptimizer):
+        return not any(group["lr_decay"] for group in groups)
+    return isinstance(optimizer, RowOptimizer | SGD) or all(group.get("capturable") for group in groups)
+
+
+def count_on_host(optimizer: Optimizer, steps: int) -> None:
+    """Count steps that were replayed at an optimiser that counts on the host; less than 0: that were only captured."""
+    if isinstance(optimizer, Adagrad) and not isinstance(optimizer, RowOptimizer):
+        for state in optimizer.state.values():
+            state["step"] += steps
+
+
+def packed(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """Return a state as JSON; its tensors are added to `tensors`, copied, under names that begin with `path`."""
+    if isinstance(value, Tensor):
+        tensors[path] = value.detach().clone()
+        return {"tensor": path}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list):
+        return [packed(part, f"{path}/{at}", tensors) for at, part in enumerate(value)]
+    if isinstance(value, tuple):
+        return {"tuple": packed(list(value), path, tensors)}
+    if isinstance(value, dict) and all(isinstance(key, int | str) for key in value):
+        return {"dict": [[key, packed(part, f"{path}/{key}", tensors)] for key, part in value.items()]}
+    raise ValueError(f"the state of the {path} is a {type(value).__name__}, which no checkpoint can hold")
+
+
+def unpacked(content: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Return the state that `packed` made this of."""
+    if isinstance(content, list):
+        return [unpacked(part, tensors) for part in content]
+    if not isinstance(content, dict):
+        return content
+    ((kind, value),) = content.items()
+    if kind == "tensor":
+        return tensors[value]
+    if kind == "tuple":
+        return tuple(unpacked(value, tensors))
+    return {key: unpacked(part, tensors) for key, part in value}

@@ -12,12 +12,10 @@ from torch import Tensor
 from tpsl.data.features import Features, Inputs, table_features
 from tpsl.data.sides import FeatureSide
 from tpsl.heads.pretraining import pretrain
+from tpsl.models.computing import HERE, Placement
 from tpsl.models.halves import Bottom, Top
-from tpsl.models.making import make_members
-from tpsl.models.members import Bottoms, Tops
+from tpsl.models.members import Bottoms, Tops, make_members, seed_of
 from tpsl.models.optimizer import HalfOptimizer
-from tpsl.models.placement import HERE, Placement
-from tpsl.models.seeds import seed_of
 from tpsl.party.feature_party import FeatureParty
 from tpsl.party.label_party import LabelParty
 from tpsl.perturb import LogitGradient

@@ -15,7 +15,7 @@ from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset, taken_on_trust
 from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import FeatureSide, LabelSide
-from tpsl.models.placement import Placement
+from tpsl.models.computing import Placement
 from tpsl.training.job import Job, JobError
 from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.own_parts import OwnParts
