@@ -37,7 +37,6 @@ class Touched(NamedTuple):
 
     rows: Tensor
     gradient: Tensor
-    begun: Any = None
 
 
 class Table(nn.Embedding):
@@ -103,7 +102,6 @@ class LookUp(torch.autograd.Function):
         if numeric is not None:
             joined[:, width:] = numeric
         ctx.touched, ctx.width = touched, width
-        ctx.begun = loops(weight.device.type).begin(rows)
         ctx.save_for_backward(rows)
         return joined
 
@@ -112,7 +110,7 @@ class LookUp(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Keep the gradient of the rows; that of the numbers goes on to where they come from."""
         (rows,) = ctx.saved_tensors
-        ctx.touched.append(Touched(rows, gradient, ctx.begun))
+        ctx.touched.append(Touched(rows, gradient))
         return None, None, None, gradient[:, ctx.width :].clone() if ctx.needs_input_grad[3] else None
 
 
@@ -151,7 +149,7 @@ class RowOptimizer(Optimizer):
             make = loops(weight.device.type).RowUpdate
             self._update = make(self.kind, weight, self.param_groups[0], self._row_state())
         batch = _joined(self._touched, self._table.embedding_dim)
-        self._update.apply(batch.rows, batch.gradient, batch.begun)
+        self._update.apply(batch.rows, batch.gradient)
         self._touched.clear()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
