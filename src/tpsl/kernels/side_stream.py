@@ -63,12 +63,3 @@ class SideStream:
 def side_stream(device: torch.device) -> SideStream:
     """Return the side stream of a device."""
     return SideStream(device)
-
-
-@cache
-def early_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream of a CUDA device for what needs neither weights nor gradients, and can be done before them.
-
-    Work on it has to wait for the current stream first, so that memory which that one has let go is free.
-    """
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

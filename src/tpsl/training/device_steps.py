@@ -16,12 +16,11 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import chain
 
 import torch
 from torch import Tensor
 
-from tpsl.kernels.side_stream import early_stream, side_stream
+from tpsl.kernels.side_stream import side_stream
 from tpsl.training.device_order import EpochOrders, Records
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.transport.checks import NOT_FINITE, BadMessage
@@ -153,32 +152,24 @@ class DeviceSteps:
 
     def _compute(self, batches: Sequence[Records]) -> None:
         """Take a step for each batch, as `tpsl.training.stages.steps` has it: part by part, then all updates."""
-        at_once, device = self._schedule.part_rows, self._label.party.device
-        by_step = [[batch[start : start + at_once] for start in range(0, len(batch), at_once)] for batch in batches]
-        following = iter([*chain.from_iterable(by_step), None][1:])
-        beside, early = side_stream(device), early_stream(device)
-        early.wait_stream(torch.cuda.current_stream())
-        for batch, parts in zip(batches, by_step, strict=True):
+        at_once, beside = self._schedule.part_rows, side_stream(self._label.party.device)
+        for batch in batches:
+            parts = [batch[start : start + at_once] for start in range(0, len(batch), at_once)]
             # Gradients of several parts are added up, and not beside.
             with beside.open() if len(parts) == 1 else nullcontext():
                 for part in parts:
-                    self._learn(part, next(following), len(batch), is_last=part is parts[-1])
+                    self._learn(part, len(batch), is_last=part is parts[-1])
                 for role in self._features:
                     role.party.update()
-        torch.cuda.current_stream().wait_stream(early)
 
-    def _learn(self, part: Records, following: Records | None, count: int, *, is_last: bool) -> None:
-        """Take all parties forwards and backwards on a part of a batch of n records; gather what the next one needs."""
+    def _learn(self, part: Records, count: int, *, is_last: bool) -> None:
+        """Take all parties forwards and backwards on a part of a batch of n records."""
         label, parties = self._label.party, [role.party for role in self._features]
         at_label, *at_features = part.rows
         cuts = [party.forward(rows) for party, rows in zip(parties, at_features, strict=True)]
         gradients = label.backward_from(part.evidence, at_label, [self._crossed(cut) for cut in cuts], count)
         if is_last:
             label.update()
-        if following is not None:
-            for party, rows in zip([label.own, *parties], following.rows, strict=True):
-                if party is not None:
-                    party.expect(rows)
         for party, gradient in zip(parties, gradients, strict=True):
             party.backward(self._crossed(gradient), count)
 
