@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Optimizer, lr_scheduler
 
+from tpsl.kernels.dense import side_stream
 from tpsl.kernels.pieces import PlainSGD, pieces
-from tpsl.kernels.side_stream import side_stream
 from tpsl.models.averaging import WeightAverage
 from tpsl.models.model_config import OptimizerConfig, ScheduleConfig
 from tpsl.models.table import RowOptimizer, Table, lazy_optimizer

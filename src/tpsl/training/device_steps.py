@@ -20,7 +20,7 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import Tensor
 
-from tpsl.kernels.side_stream import side_stream
+from tpsl.kernels.dense import side_stream
 from tpsl.training.device_order import EpochOrders, Records
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.transport.checks import NOT_FINITE, BadMessage
