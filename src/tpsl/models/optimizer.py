@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Optimizer, lr_scheduler
 
 from tpsl.kernels.dense import side_stream
-from tpsl.kernels.pieces import PlainSGD, pieces
 from tpsl.models.averaging import WeightAverage
 from tpsl.models.model_config import OptimizerConfig, ScheduleConfig
 from tpsl.models.table import RowOptimizer, Table, lazy_optimizer
@@ -44,6 +43,7 @@ for _name, _part in (*vars(torch.optim).items(), *vars(lr_scheduler).items()):
     elif issubclass(_part, lr_scheduler.LRScheduler):
         SCHEDULES.register(_name.lower(), _part)
 _AVERAGE = "average/"
+_AT_ONCE: dict[Callable[..., Optimizer], dict[str, bool]] = {SGD: {"foreach": True}, torch.optim.Adam: {"fused": True}}
 
 
 class HalfOptimizer:
@@ -168,7 +168,8 @@ class HalfOptimizer:
     def _step_by_gradient(self, gradients: Sequence[Tensor], records: int) -> None:
         """Step all parts that read `.grad`, and average what they have made."""
         if records != 1:
-            torch._foreach_div_(pieces([gradient for gradient in gradients if not gradient.is_sparse]), records)
+            if dense := [gradient for gradient in gradients if not gradient.is_sparse]:
+                torch._foreach_div_(dense, records)
             for gradient in gradients:
                 if gradient.is_sparse:
                     gradient /= records
@@ -211,11 +212,9 @@ def _optimizer(
     if sparse and make is torch.optim.Adam:
         make = torch.optim.SparseAdam
     decay = {"weight_decay": weight_decay} if weight_decay or _takes(make, "weight_decay") else {}
-    if make is torch.optim.SGD and not (sparse or weight_decay or config.arguments):
-        make = PlainSGD
-    # In one pass over the weights and their moments, where PyTorch has eight.
-    fused = {"fused": True} if make is torch.optim.Adam and not config.arguments else {}
-    arguments = {"lr": config.learning_rate, **decay, **fused, **config.arguments}
+    # In one pass over the weights and what is kept of them, where PyTorch's default has up to eight.
+    at_once = {} if sparse or config.arguments else _AT_ONCE.get(make, {})
+    arguments = {"lr": config.learning_rate, **decay, **at_once, **config.arguments}
     made: Optimizer = _made(f"the optimizer {config.name}", make, parameters, **arguments)
     return made
 
