@@ -100,9 +100,9 @@ class HalfOptimizer:
         beside.join()
 
     def obstacle_to_capture(self) -> str | None:
-        """Return why a CUDA graph cannot hold the steps, None if it can.
+        """Return why a CUDA graph cannot hold the steps, None if it can: to replay one does what the steps do.
 
-        To replay one changes weights and states as a step does, apart from what `count` has to put right.
+        Only Adagrad's number of steps, which it keeps on the host, stays behind; without a decay it decides nothing.
         """
         if self._workers.are_several:
             return "the workers of a party add up their gradients in every step"
@@ -115,11 +115,6 @@ class HalfOptimizer:
             if not can_be_captured(part):
                 return f"a CUDA graph cannot hold a step of the optimizer {name}"
         return None
-
-    def count(self, steps: int) -> None:
-        """Count steps that were replayed from a CUDA graph; less than 0: that were only captured."""
-        for part in self._parts:
-            count_on_host(part, steps)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Within this context the half has its averaged weights, to predict with or to save; a step is an error.
@@ -300,13 +295,6 @@ def can_be_captured(optimizer: Optimizer) -> bool:
     if isinstance(optimizer, Adagrad) and not isinstance(optimizer, RowOptimizer):
         return not any(group["lr_decay"] for group in groups)
     return isinstance(optimizer, RowOptimizer | SGD) or all(group.get("capturable") for group in groups)
-
-
-def count_on_host(optimizer: Optimizer, steps: int) -> None:
-    """Count steps that were replayed at an optimiser that counts on the host; less than 0: that were only captured."""
-    if isinstance(optimizer, Adagrad) and not isinstance(optimizer, RowOptimizer):
-        for state in optimizer.state.values():
-            state["step"] += steps
 
 
 def packed(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:

@@ -39,7 +39,6 @@ class DeviceSteps:
         self._label, self._features, self._schedule = label, features, label.schedule
         self._stream = torch.cuda.Stream(label.party.device)  # type: ignore[no-untyped-call]
         self._orders = EpochOrders(label, features)
-        self._optimizers = [optimizer for role in (label, *features) for _, optimizer in role.halves.values()]
         self._graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Records]] = {}
         """By the number of steps and that of records."""
         self._sizes: set[int] = set()
@@ -115,8 +114,6 @@ class DeviceSteps:
         graph, memory = self._graphs[kind]
         memory.copy_from(given)
         graph.replay()
-        for optimizer in self._optimizers:
-            optimizer.count(len(steps))
 
     def _try_out(self, given: Records) -> None:
         """Take a step without a graph, and find out whether any half waits for the device in it."""
@@ -146,8 +143,6 @@ class DeviceSteps:
                 self._compute([memory[start : start + size] for start in range(0, len(memory), size)])
         finally:
             gc.enable()
-        for optimizer in self._optimizers:
-            optimizer.count(-steps)
         return graph, memory
 
     def _compute(self, batches: Sequence[Records]) -> None:
