@@ -16,6 +16,14 @@ from tests.ports import free_port
 from tpsl.workers import ALONE, PartyInterrupted, WorkerLost, Workers
 
 
+def test_rows_are_divided_evenly_and_without_a_gap() -> None:
+    assert [Workers(number, 3).slice(10) for number in range(3)] == [slice(0, 3), slice(3, 6), slice(6, 10)]
+    assert ALONE.slice(5) == slice(0, 5)
+    for rows, count in ((0, 2), (1, 4), (100_003, 7)):
+        shares = [Workers(number, count).slice(rows) for number in range(count)]
+        assert [row for share in shares for row in range(rows)[share]] == list(range(rows))
+
+
 def _everything(workers: Workers) -> dict[str, Any]:
     number = workers.number
     tensors = [torch.full((2, 3), 1.0 + number), torch.tensor([number], dtype=torch.int64), torch.tensor(0.5)]

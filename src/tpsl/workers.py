@@ -86,6 +86,13 @@ class Workers:
         """Whether the party has more workers than this one."""
         return self.count > 1
 
+    def slice(self, rows: int) -> slice:
+        """Return which of n rows are this worker's: neighbours, as many as another worker's or one more.
+
+        For example 10 rows of 3 workers: 0 to 2, 3 to 5, 6 to 9.
+        """
+        return slice(rows * self.number // self.count, rows * (self.number + 1) // self.count)
+
     def add_up(self, tensors: Sequence[Tensor]) -> None:
         """Put into each tensor the sum of it over all workers; they have the same shapes everywhere."""
         if not self.are_several:

@@ -118,7 +118,7 @@ def layers(inputs: Tensor, *parameters: Tensor, has_output: bool = False) -> Ten
     The inputs may have columns of zeros behind those that the first layer reads. With `has_output` the last two
     parameters are those of a layer without a ReLU, in float32 whatever the precision of products is.
     """
-    outputs: Tensor = _Layers.apply(has_output, inputs, *parameters)
+    outputs: Tensor = _Layers.apply(has_output, inputs, *parameters)  # type: ignore[no-untyped-call]
     return outputs
 
 
