@@ -87,10 +87,8 @@ def learn(
         watched_by_first(workers, side.job, side.out, log, reasons(context, notice)) as watching,
     ):
         own, device = parts_of_both(side.party, side.local.own_parts()), workers.device(side.local.device)
-        start, run_folder, shards = side.local.starting_point(), RunFolder(side.out), side.local.shards_tables
-        setup = RunSetup(
-            side.job, run_folder, own, device, watching=watching, start=start, workers=workers, shards_tables=shards
-        )
+        start, run_folder = side.local.starting_point(), RunFolder(side.out)
+        setup = RunSetup(side.job, run_folder, own, device, watching=watching, start=start, workers=workers)
         show = _learned(learner, setup, side, labels, ca)
     if workers.is_first:
         show(json)

@@ -95,7 +95,6 @@ def train(
             watching,
             start=at_label.starting_point(),
             workers=workers,
-            shards_tables=at_label.shards_tables,
         )
         result = train_together(setup, at_label.vault_choice(scratch=scratch))
     if workers.is_first:

@@ -62,9 +62,7 @@ def join(
         own = parts_of_both(party, local.own_parts())
     run = RunFolder(run_path)
     run.refuse_scratch()
-    setup = RunSetup(
-        job, run, own, device, record_steps, watching, search, start, workers=workers, shards_tables=local.shards_tables
-    )
+    setup = RunSetup(job, run, own, device, record_steps, watching, search, start, workers=workers)
     with setup.held(list(own), moved=True):
         finished = setup.run.party_result(party)
         if finished is not None and LABEL_PARTY in setup.run.confirmed_to(party):

@@ -141,11 +141,6 @@ class Local(BaseModel):
     compile: bool = Field(
         False, description="Have PyTorch compile this party's own halves, which takes some seconds at the start."
     )
-    tables: Literal["replicated", "sharded"] = Field(
-        "replicated",
-        description="Several workers: 'sharded' divides the rows of this party's embedding table over them; "
-        "'replicated' gives all rows to each.",
-    )
     wait: Seconds = Field(
         3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back, or for a late label."
     )
@@ -172,11 +167,6 @@ class Local(BaseModel):
         if self.metrics_port is None or workers.number_on_machine:
             return None
         return self.metrics_host, self.metrics_port
-
-    @property
-    def shards_tables(self) -> bool:
-        """Whether the rows of this party's embedding table are divided over its workers."""
-        return self.tables == "sharded"
 
     def starting_point(self) -> StartingPoint | None:
         """Return what training begins with; None: weights from the job's seed."""

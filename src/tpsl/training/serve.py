@@ -63,9 +63,7 @@ def serve(
     job = settled(job, count, watching.reason)
     device, start, run = workers.device(local.device), local.starting_point(), RunFolder(run_path)
     run.refuse_scratch()
-    setup = RunSetup(
-        job, run, own, device, record_steps, watching, search, start, workers=workers, shards_tables=local.shards_tables
-    )
+    setup = RunSetup(job, run, own, device, record_steps, watching, search, start, workers=workers)
     if not job.hands_over:
         return _serve(setup, local, _Port(setup, local, insecure_loopback))
     if workers.is_first:  # it hands the labels over, and nothing is left to do for the others
