@@ -157,7 +157,8 @@ class RunVault(LabelSource):
                 raise VaultError(
                     f"the labels are those that the vault {folder} has as {label!r}, with other names or numbers of "
                     f"classes maybe, and {overlap.released:,} of them were released: a release of them as "
-                    f"{self.path.name!r} adds its ε to theirs; permit it with --compose (in Python compose=True)"
+                    f"{self.path.name!r} adds its ε to theirs; permit it with --set local.compose=true "
+                    "(in Python compose=True)"
                 )
 
     def noisy(self) -> NoisyLabels:

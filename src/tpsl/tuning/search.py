@@ -28,7 +28,7 @@ from tpsl.training.releases import noisy_labels_for
 from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice, choose_vault
-from tpsl.transport.checks import BadMessage
+from tpsl.net.failures import BadMessage
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.after_search import with_test_metrics
 from tpsl.tuning.candidates import Trial, TuneResult, compare, trials_of
