@@ -108,10 +108,10 @@ class Role(ABC):
         """Return those of some records that are this worker's."""
         return rows[self.workers.own_rows(len(rows))] if self.workers.are_several else rows
 
-    def count(self, steps: range) -> None:
-        """Note that some steps are done."""
-        self.speed.records += self.schedule.records(steps.stop) - self.schedule.records(steps.start)
-        self.observer.at_step(steps.stop, self.schedule.total_steps, self.speed.records)
+    def count(self, done: int, records: int) -> None:
+        """Note that so many steps are done; the latest of them, which were not counted yet, had so many records."""
+        self.speed.records += records
+        self.observer.at_step(done, self.schedule.total_steps, self.speed.records)
 
     def is_recorded(self, step: int) -> bool:
         """Whether a step goes into the recording."""
