@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from tpsl.data.out_of_core import COLUMNS, RowStack
 from tpsl.metrics import blocks
+from tpsl.training.noisy_metrics import noisy_validation
 from tpsl.training.role import FeatureRole, LabelRole, Role
 from tpsl.training.run_folder import epoch_folder
-from tpsl.training.validation import noisy_validation
 from tpsl.training.versions import note_received, note_sent
 from tpsl.transport.checks import NOT_FINITE, BadMessage
 
