@@ -2,45 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
-
-from tpsl.cli.live import Live
-from tpsl.training.observer import NullObserver
-
-
-class Told(NullObserver):
-    def __init__(self) -> None:
-        self.told: list[Any] = []
-
-    def at_step(self, done: int, total: int, records: int) -> None:
-        self.told.append((done, total, records))
-
-    def event(self, name: str, **facts: Any) -> None:
-        self.told.append((name, facts))
-
-
-def test_a_running_side_tells_its_loggers_of_steps_and_events() -> None:
-    logger = Told()
-    with Live("label", peers=["airport"], epochs=1, console=Console(file=io.StringIO())) as live:
-        live.loggers.append(logger)
-        live.at_step(1, 2, 50)
-        live.event("epoch", epoch=1, test_auc=0.75)
-    assert logger.told == [(1, 2, 50), ("epoch", {"epoch": 1, "test_auc": 0.75})]
-
-
-def test_a_logger_of_the_feature_side_hears_nothing_that_depends_on_labels() -> None:
-    logger = Told()
-    with Live("airport", peers=["label"], epochs=1, console=Console(file=io.StringIO())) as live:
-        live.loggers.append(logger)
-        with pytest.raises(RuntimeError, match="the feature side must not know test_auc"):
-            live.event("epoch", epoch=1, test_auc=0.75)
-    assert logger.told == []
 
 
 def test_a_training_leaves_curves_in_the_label_partys_folder_and_nowhere_else(

@@ -148,11 +148,11 @@ def test_two_servers_that_were_started_before_the_first_release(bank: Bank, prog
     """Both were permitted when they opened their ports; the vault decides when they release."""
     jobs = [bank.job(f"{classes}.yaml", classes=classes) for classes in (2, 3)]
     loopback = ("--set=local.insecure_loopback=true", "--set=local.log=json", "--json", "--out")
-    servers, addresses = [], []
-    for job in jobs:
-        serving = ("label", "serve", job, "--listen", "127.0.0.1:0", *LIMIT, *loopback, f"at-{job.stem}")
-        servers.append(programs(bank.folder, *serving))
-        addresses.append(servers[-1].wait_for("listening")["address"])
+    servers = [
+        programs(bank.folder, "label", "serve", job, "--listen", "127.0.0.1:0", *LIMIT, *loopback, f"at-{job.stem}")
+        for job in jobs
+    ]
+    addresses = [server.wait_for("listening")["address"] for server in servers]
     assert set(bank.totals().values()) == {0.0}
     clients = []
     for job, address in zip(jobs, addresses, strict=True):

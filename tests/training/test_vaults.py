@@ -31,9 +31,9 @@ from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import VaultChoice, vault_name
+from tpsl.training.vaults import RunVault, VaultChoice, choose_vault, vault_name
 from tpsl.tuning.search import tune
-from tpsl.vault import ReleasePolicy, Vault, VaultError, place, the_vault
+from tpsl.vault import Overlap, ReleasePolicy, Vault, VaultError, place, the_vault
 
 
 def job(epsilon: float = 1.0, rows: int = 100, **privacy: Any) -> Job:
@@ -173,6 +173,55 @@ def test_other_numbers_of_classes_are_no_way_round_the_total(party: Party, class
             party.train(records=of_classes(classes), policy=policy)
     assert party.released() == [80]
     assert [entry["kind"] for entry in ledger_of(party)].count("released") == 1
+
+
+def chosen(party: Party, name: str, records: Dataset, **choice: Any) -> RunVault:
+    setup = RunSetup(job(), RunFolder(party.folder / name), watching=Watching(notice=party.notices.append))
+    return choose_vault(setup, records.label_side, VaultChoice(**choice))
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["the vault", "a vault by its folder"])
+@pytest.mark.parametrize("stored", [False, True], ids=["no vault", "a vault with another label"])
+def test_labels_that_were_chosen_at_the_same_moment_are_stored_apart_or_as_one(
+    party: Party, named: bool, stored: bool
+) -> None:
+    """Each run has looked before any other has stored: what it found is looked for again inside the transaction."""
+    if stored:
+        Vault.create(party.vault, label="other", classes=9).close()
+    others = np.random.default_rng(0).integers(0, 2, len(data()))
+    several = [data(), of_classes(3, lambda labels: labels), data(), data().with_labels(others)]
+    choice = {"named": party.vault} if named else {}
+    vaults = [chosen(party, f"run {number}", records, **choice) for number, records in enumerate(several)]
+    for vault in vaults:
+        vault.store()
+    first, of_three, again, unlike = (vault.path.name for vault in vaults)
+    assert first == again and len({first, of_three, unlike}) == 3
+    for vault, records in zip(vaults, several, strict=True):
+        with Vault.open(vault.path) as opened:
+            overlap = opened.compare(records.label_side.records.training_ids, reveal(records.labels)[records.train])
+            assert (overlap.known, overlap.differing) == (80, 0)
+    assert len(party.labels()) == 3 + stored
+
+
+def test_records_that_were_added_at_the_same_moment_keep_their_labels(party: Party) -> None:
+    """Two runs find the label that knows none of their records; the second one stores its labels as another."""
+    Vault.create(party.vault, label="synthetic").close()
+    others = data().with_labels(np.random.default_rng(0).integers(0, 2, len(data())))
+    vaults = [chosen(party, f"run {number}", records) for number, records in enumerate([data(), others])]
+    assert {vault.path for vault in vaults} == {party.vault / "synthetic"}
+    compare = Vault.compare
+
+    def while_the_other_stores(vault: Vault, *asked: Any) -> Overlap:
+        overlap = compare(vault, *asked)
+        Vault.compare = compare  # type: ignore[method-assign]
+        vaults[0].store()
+        return overlap
+
+    Vault.compare = while_the_other_stores  # type: ignore[method-assign]
+    vaults[1].store()
+    assert [vault.path.name for vault in vaults] == ["synthetic", "synthetic-2"]
+    with Vault.open(vaults[0].path) as opened:
+        assert opened.compare(data().label_side.records.training_ids, reveal(data().labels)[data().train]).same
 
 
 def test_classes_that_are_reversed_are_no_way_round_the_total(party: Party) -> None:

@@ -145,7 +145,6 @@ def train(
             watching,
             start=at_label.starting_point(),
             workers=workers,
-            shards_tables=at_label.shards_tables,
         )
         result = train_together(setup, at_label.vault_choice(scratch=scratch))
     if workers.is_first:
@@ -199,7 +198,6 @@ def _train_on_labels(side: Side, labels: Path, learner: str, ray: int | None, js
             watching=watching,
             start=local.starting_point(),
             workers=workers,
-            shards_tables=local.shards_tables,
         )
         show = _learned(learner, setup, side, labels, ca)
     if workers.is_first:

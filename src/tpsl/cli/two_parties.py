@@ -121,14 +121,12 @@ class Side:
                 metrics=self.local.metrics_address(workers),
                 only_errors=not workers.is_first,
             ) as live,
-            run_logger(self.job, self.out, self.party, live.notice, self.local.loggers)
+            run_logger(self.job, self.out, self.party, live.notice, self.local.loggers, {"display": live})
             if workers.is_first
-            else nullcontext() as logger,
+            else nullcontext(live) as observer,
         ):
             live.state.may_end_early = self.job.training.patience > 0
-            if logger is not None:
-                live.loggers.append(logger)
-            yield Watching(live, live.progress, live.notice, live.watch, live.notice)
+            yield Watching(observer, live.progress, live.notice, live.watch, live.notice)
 
 
 def serve(

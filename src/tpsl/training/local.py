@@ -186,11 +186,6 @@ class Local(BaseModel):
         return host.strip("[]"), int(port)
 
     @property
-    def shards_tables(self) -> bool:
-        """Whether the rows of this party's embedding table are divided over its workers: never."""
-        return False
-
-    @property
     def logs_json(self) -> bool:
         """Whether standard error gets JSON lines."""
         return JSON_LOG in (self.log or ())

@@ -10,6 +10,7 @@ from collections.abc import Collection, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from tpsl.net.failures import JobStopped, PeerMissing, PeerRestarted, Refused  # noqa: F401
 from tpsl.transport.messages import Message
 
 T = TypeVar("T")
@@ -58,26 +59,6 @@ class Meeting(Protocol):
 
     async def gather(self, without: Collection[str] = ()) -> dict[str, Channel]:
         """Wait until every peer but those in `without` is there; return their channels by name, in the job's order."""
-
-
-class PeerRestarted(Exception):
-    """The peer has lost what it knew of this channel (its process is a new one): gather again and agree on a step."""
-
-    def __init__(self, peer: str) -> None:
-        super().__init__(f"{peer} was restarted")
-        self.peer = peer
-
-
-class PeerMissing(ValueError):
-    """A peer did not come, or did not come back, within the limit; the sentence names it and the reason."""
-
-
-class Refused(ValueError):
-    """The other side will not talk: another job, other records, another certificate; the sentence says which."""
-
-
-class JobStopped(ValueError):
-    """The other side broke the job off; the sentence says who and why."""
 
 
 def run_alone(role: Coroutine[Any, Any, T]) -> T:

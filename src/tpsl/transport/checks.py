@@ -7,14 +7,11 @@ import math
 import torch
 from torch import Tensor
 
+from tpsl.net.failures import BadMessage
 from tpsl.transport.messages import TensorMessage
 
 NOT_FINITE = "contain numbers that are not finite"
 """How the sentence ends, at either side, where training has diverged."""
-
-
-class BadMessage(ValueError):
-    """A message that no honest peer sends; the sentence says who sent what in which step."""
 
 
 def checked_bytes(message: TensorMessage, sender: str, step: int, part: int, shape: tuple[int, int]) -> Tensor:

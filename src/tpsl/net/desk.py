@@ -1,0 +1,456 @@
+"""What the label party has been asked: it puts the questions of all feature parties together and keeps its answers.
+
+The rules of the protocol, without a socket (`docs/state-machines.md` draws them):
+
+* Feature parties say `Hello` and `Agree`. When all of them have agreed, a session begins, and each gets a name for it
+  that nobody can guess. A party that agrees anew ends the session of all.
+* In a session a party numbers its questions from 0. It may have a few of them under way, and the label party takes them
+  in the order of their numbers.
+* The label party knows which question is due next. It waits until every feature party has asked it, answers all of them
+  together, and keeps the answers to the last few. The same question again gets the same bytes; another question under a
+  number that was used, or a question that is not due, is a BadMessage and ends the job.
+
+Threads of the network call `hello`, `agree`, `ask`, `left` and `stopped_by`; the thread that trains calls the rest.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from tpsl.net.agreement import Agreement, Introduction
+from tpsl.net.asking import Due, Question, Script
+from tpsl.net.checks import checked_tensor
+from tpsl.net.codec import CPU, decode, encode, tensor_bytes
+from tpsl.net.failures import BadMessage, JobStopped, NetError, NotYet, PeerMissing, PeerRestarted, Refused
+from tpsl.net.messages import Limits, Message, Peer, WireType
+from tpsl.net.peers import LABEL_PARTY, described
+
+Watch = Callable[[str, str], None]
+"""Told about a peer, from any thread: a sentence that begins with connected, lost, left, waiting or refused.
+
+Locks are held while it runs: it returns at once and calls nothing of this room.
+"""
+
+_SHORTEST_SILENCE = 0.5
+_SESSION_BYTES = 16
+_SESSIONS_REMEMBERED = 64
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to bear with a peer, in seconds. A message must get through the network within `silence`."""
+
+    silence: float = 15.0  # a peer not heard for so long is lost
+    wait: float = 3600.0  # how long to wait for a peer to come, or to come back
+
+    def __post_init__(self) -> None:
+        if not self.silence >= _SHORTEST_SILENCE:
+            raise ValueError(f"silence: {self.silence} s is too short, the least is {_SHORTEST_SILENCE} s")
+        if not self.wait >= 0:
+            raise ValueError(f"wait: {self.wait} is not a number of seconds")
+
+
+def _no_watch(peer: str, sentence: str) -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What both ends of one party's connections have in common."""
+
+    limits: Limits
+    """The messages that are accepted."""
+    dtype: WireType
+    """How numbers cross."""
+    patience: Patience = Patience()
+    watch: Watch = _no_watch
+    device: torch.device = CPU
+    """Where received tensors are put."""
+
+
+@dataclass
+class Ticket:
+    """A question that was asked, and its answer once there is one."""
+
+    method: str
+    message: Message
+    content: int = 0
+    """A hash of the question's bytes."""
+    answer: Future[bytes] = field(default_factory=Future)
+
+    def give(self, answer: bytes) -> None:
+        """Answer it."""
+        with suppress(InvalidStateError):  # the session has ended meanwhile
+            self.answer.set_result(answer)
+
+    def fail(self, error: Exception) -> None:
+        """Answer it with an error."""
+        with suppress(InvalidStateError):
+            self.answer.set_exception(error)
+
+
+@dataclass
+class _Arrival:
+    """A party that has agreed: which process of it, for which time, and what it said."""
+
+    process: bytes
+    attempt: int
+    ticket: Ticket
+    proof: bytes
+
+
+class _Caller:
+    """One feature party."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.peer = name, Peer(name)
+        self.introduction: Introduction | None = None
+        self.arrival: _Arrival | None = None
+        self.retired: set[bytes] = set()
+        """Processes in whose place another one is."""
+        self.heard_at, self.is_lost, self.was_here = time.monotonic(), False, False
+        self.absent_because, self.lost_because = "not connected yet", ""
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a session."""
+        self.tickets: dict[int, Ticket] = {}
+        self.next = 0
+        """The number of the question that the label party takes next."""
+
+    @property
+    def due(self) -> Ticket | None:
+        return self.tickets.get(self.next)
+
+
+class Desk:
+    """Where the feature parties of a job ask, and the label party finds what is due."""
+
+    def __init__(self, parties: Sequence[str], agreement: Agreement, terms: Terms) -> None:
+        self.terms, self._agreement = terms, agreement
+        self._callers = {party: _Caller(party) for party in parties}
+        self._sessions: dict[bytes, tuple[str, bytes]] = {}
+        """Of each session's name: the party, and its process; those of earlier sessions, too."""
+        self._current: set[bytes] = set()
+        self._present: tuple[str, ...] = ()
+        self._restarted: str | None = None
+        self._failure: NetError | None = None
+        self._strangers: set[str] = set()
+        self._told: set[str] = set()
+        """Parties that know why the job has ended."""
+        self.is_ending = False
+        self.waiting_for: Callable[[str | None], None] = lambda party: None
+        """Told whose question is awaited; None: that of nobody."""
+        self._changed = threading.Condition()
+
+    # Threads of the network.
+
+    def hello(self, certified: str | None, data: bytes) -> bytes:
+        """Compare what a feature party holds with the agreement; return the label party's fields and nonce."""
+        message = decode(data, Limits(), "float32", sender=described(certified) if certified else "a client")
+        try:
+            with self._changed:
+                caller = self._caller(certified, message.text)
+                self._require_going_on(caller)
+                introduction = Introduction(LABEL_PARTY, caller.name, self._agreement.with_party(caller.name))
+                introduction.compare(message)
+                caller.introduction = introduction
+                return encode(introduction.fields(), "float32")
+        except NetError as error:
+            raise self.refusal(certified or message.text, error) from None
+
+    def agree(self, certified: str | None, data: bytes) -> Ticket:
+        """Note that a feature party is ready to begin anew; the answer comes when all are."""
+        message = decode(data, Limits(), "float32", sender=described(certified) if certified else "a client")
+        try:
+            with self._changed:
+                caller = self._caller(certified, message.text)
+                self._require_going_on(caller)
+                if message.session in caller.retired:
+                    raise Refused(f"another process of {described(caller.name)} has taken its place", "taken-over")
+                known = caller.arrival
+                if known is not None and (known.process, known.attempt) == (message.session, message.number):
+                    return known.ticket
+                if caller.introduction is None or message.pending or not message.session:
+                    raise PeerRestarted(LABEL_PARTY)
+                caller.introduction.require_proof(message.secret)
+                if known is not None and known.process != message.session:
+                    caller.retired.add(known.process)
+                proof, caller.introduction = caller.introduction.proof(), None
+                caller.arrival = _Arrival(message.session, message.number, Ticket("Agree", message), proof)
+                self._end_session(caller.name)
+                self._watch(caller, "connected again" if caller.was_here else "connected")
+                caller.was_here = True
+                return caller.arrival.ticket
+        except NetError as error:
+            raise self.refusal(certified or message.text, error) from None
+
+    def ask(self, certified: str | None, method: str, data: bytes) -> Ticket:
+        """Take a question of a session. The same one again gets the same answer."""
+        terms, sender = self.terms, described(certified) if certified else "a feature party"
+        try:
+            message = decode(data, terms.limits, terms.dtype, sender=sender, device=terms.device)
+        except BadMessage as error:
+            with self._changed:
+                if certified in self._present:
+                    self._fail(error)
+            raise
+        with self._changed:
+            party, process = self._sessions.get(message.session, ("", b""))
+            if not party or (certified is not None and certified != party):
+                raise PeerRestarted(LABEL_PARTY)
+            caller = self._callers[party]
+            self._require_going_on(caller)
+            if process in caller.retired:
+                raise Refused(f"another process of {described(party)} has taken its place", "taken-over")
+            if message.session not in self._current:
+                raise PeerRestarted(LABEL_PARTY)
+            return self._ticket(caller, method, message, data)
+
+    def _ticket(self, caller: _Caller, method: str, message: Message, data: bytes) -> Ticket:
+        found, number = caller.tickets.get(message.number), message.number
+        if found is None and number < caller.next:
+            raise PeerRestarted(LABEL_PARTY)  # a call that has lain in the network: nobody waits for its answer
+        if found is None:
+            if message.pending or number >= caller.next + self.terms.limits.calls:
+                raise self._fail(BadMessage(f"{described(caller.name)} asked question {number} out of turn"))
+            found = caller.tickets[number] = Ticket(method, message, hash(data))
+            caller.peer.traffic.messages_received += 1
+            caller.peer.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
+            self._changed.notify_all()
+        elif found.method != method or (found.content != hash(data) and not message.pending):
+            raise self._fail(BadMessage(f"{described(caller.name)} asked another question under the number {number}"))
+        return found
+
+    def stopped_by(self, certified: str | None, data: bytes) -> None:
+        """End the job because a feature party says so."""
+        message = decode(data, Limits(), "float32", sender=described(certified) if certified else "a client")
+        with self._changed:
+            caller = self._caller(certified, message.text)
+            reason = message.fields[0] if message.fields else ("stopped", "")
+            if caller.arrival is not None and caller.arrival.process == message.session:
+                self._told.add(caller.name)
+                self._fail(JobStopped(f"{described(caller.name)} stopped the job: {reason[1]}", reason[0]))
+
+    def left(self, certified: str | None) -> None:
+        """Note that a call has ended before it was answered: the connection is lost."""
+        with self._changed:
+            caller = self._callers.get(certified or "")
+            if caller is not None and not self.is_ending:
+                self._lose(caller, "the connection ended")
+
+    def refusal(self, party: str, error: NetError) -> NetError:
+        """Note why somebody is not let in, once for each stranger; return what that one is told."""
+        with self._changed:
+            if self.is_ending and isinstance(error, Refused) and error.code == "refused":
+                return NotYet("the label party is ending the job")
+            caller = self._callers.get(party)
+            if caller is not None and not isinstance(error, NotYet):
+                caller.absent_because = f"refused: {error}"
+            if caller is not None or party not in self._strangers:
+                self._strangers.add(party)
+                self.terms.watch(party, f"{'waiting' if isinstance(error, NotYet) else 'refused'}: {error}")
+        return error
+
+    # The thread that trains.
+
+    def gather(self, without: Collection[str] = ()) -> dict[str, Message]:
+        """Wait until every feature party but those in `without` has agreed; return what each said."""
+        until = time.monotonic() + self.terms.patience.wait
+        told: set[str] = set()
+        with self._changed:
+            while True:
+                if self._failure is not None:
+                    raise self._failure
+                missing = [c for name, c in self._callers.items() if c.arrival is None and name not in without]
+                if not missing:
+                    break
+                for caller in missing:
+                    if caller.name not in told:
+                        told.add(caller.name)
+                        self.terms.watch(caller.name, f"waiting: {caller.absent_because}")
+                left = until - time.monotonic()
+                if left <= 0:
+                    names, why = " and ".join(described(c.name) for c in missing), missing[0].absent_because
+                    raise PeerMissing(f"{names} did not come within {self.terms.patience.wait:g} s ({why})")
+                self._changed.wait(left)
+            self._restarted = None
+            self._gathered = {name: c.arrival for name, c in self._callers.items() if c.arrival is not None}
+            return {name: arrival.ticket.message for name, arrival in self._gathered.items()}
+
+    def start(self, answers: Mapping[str, Message]) -> dict[str, Peer]:
+        """Begin a session with all that were gathered, each of which gets its answer; return them."""
+        with self._changed:
+            if self._restarted is None:
+                self._present = tuple(self._gathered)
+                for name, arrival in self._gathered.items():
+                    caller, session = self._callers[name], secrets.token_bytes(_SESSION_BYTES)
+                    self._sessions[session] = name, arrival.process
+                    self._current.add(session)
+                    caller.begin()
+                    answer = replace(answers[name], session=session, secret=arrival.proof)
+                    arrival.ticket.give(encode(answer, "float32"))
+                while len(self._sessions) > _SESSIONS_REMEMBERED:
+                    del self._sessions[next(iter(self._sessions))]
+            return {name: self._callers[name].peer for name in self._gathered}
+
+    def take(self, due: Due) -> Question:
+        """Wait until every feature party has asked what is due, or one of those that may; return the question."""
+        with self._changed:
+            asked = [self._callers[name] for name in (due.one_of or self._present)]
+            while True:
+                if self._failure is not None:
+                    raise self._failure
+                if self._restarted is not None:
+                    raise PeerRestarted(self._restarted)
+                missing = [caller for caller in asked if caller.due is None]
+                if due.one_of and len(missing) < len(asked):
+                    asked = [caller for caller in asked if caller.due is not None][:1]
+                    break
+                if not missing:
+                    break
+                self.waiting_for(missing[0].name)
+                self._wait_for(missing)
+            self.waiting_for(None)
+            tickets = {caller.name: self._taken(caller, due) for caller in asked}
+            said = {name: ticket.message for name, ticket in tickets.items()}
+            for ticket in tickets.values():
+                ticket.message = Message()  # only its answer is kept
+        return Question(due, said, self._giving(tickets))
+
+    def answer_all(self, script: Script) -> None:
+        """Answer what is due, question after question, until the script ends."""
+        with suppress(StopIteration):
+            due = next(script)
+            while True:
+                due = script.send(self.take(due))
+
+    def close(self, error: NetError | None = None, grace: float = 0.0) -> None:
+        """End the job; tell every party why, if there is a reason, and wait `grace` seconds for those that are away."""
+        with self._changed:
+            self.is_ending = True
+            if error is not None:
+                self._fail(error)
+                until = time.monotonic() + grace
+                while set(self._present) - self._told and (left := until - time.monotonic()) > 0:
+                    self._changed.wait(left)
+            self._failure = self._failure or NotYet("the label party is ending the job")
+            for caller in self._callers.values():
+                self._give_up(caller, self._failure)
+
+    # With the lock held.
+
+    def _caller(self, certified: str | None, said: str) -> _Caller:
+        if certified is not None and said != certified:
+            raise Refused(f"the certificate is that of {certified!r}, not of {said!r}")
+        if said not in self._callers:
+            raise Refused(f"{said!r} is not a feature party of this job; they are {', '.join(self._callers)}")
+        return self._callers[said]
+
+    def _require_going_on(self, caller: _Caller) -> None:
+        caller.heard_at = time.monotonic()
+        if caller.is_lost:
+            caller.is_lost = False
+            self.terms.watch(caller.name, "connected again")
+        if self._failure is not None:
+            self._told.add(caller.name)
+            self._changed.notify_all()
+            raise self._as_told(self._failure)
+
+    def _as_told(self, error: NetError) -> NetError:
+        """Return what the feature parties are told of an error."""
+        return error if isinstance(error, NotYet) else JobStopped(str(error), error.code)
+
+    def _watch(self, caller: _Caller, sentence: str) -> None:
+        caller.is_lost = False
+        self.terms.watch(caller.name, sentence)
+
+    def _lose(self, caller: _Caller, why: str) -> None:
+        if not caller.is_lost and caller.was_here:
+            caller.is_lost, caller.lost_because = True, why
+            self.terms.watch(caller.name, f"lost: {why}; waiting up to {self.terms.patience.wait:g} s for its return")
+
+    def _fail(self, error: NetError) -> NetError:
+        """End the job for all parties; return the error."""
+        if self._failure is None:
+            self._failure = error
+            for caller in self._callers.values():
+                self._give_up(caller, self._as_told(error))
+        self._changed.notify_all()
+        return error
+
+    def _give_up(self, caller: _Caller, error: Exception) -> None:
+        """Answer all that a party has asked with an error."""
+        open_ = [ticket for ticket in caller.tickets.values() if not ticket.answer.done()]
+        open_ += [caller.arrival.ticket] if caller.arrival and not caller.arrival.ticket.answer.done() else []
+        for ticket in open_:
+            ticket.fail(error)
+            self._told.add(caller.name)
+
+    def _end_session(self, because_of: str) -> None:
+        """End the session, because a party has agreed anew: the others have to do so, too."""
+        if self._current:
+            self._current.clear()
+            for caller in self._callers.values():
+                for ticket in caller.tickets.values():
+                    ticket.fail(PeerRestarted(because_of))
+                if caller.name != because_of:
+                    caller.arrival = None
+        self._restarted = because_of
+        self._changed.notify_all()
+
+    def _taken(self, caller: _Caller, due: Due) -> Ticket:
+        ticket = caller.due
+        assert ticket is not None
+        asked = (ticket.method, ticket.message.step, ticket.message.part)
+        if asked != due.key:
+            what = "{} of step {}, part {}"
+            raise self._fail(
+                BadMessage(f"{described(caller.name)} sent {what.format(*asked)}; expected was {what.format(*due.key)}")
+            )
+        if due.rows is not None:
+            what = f"step {due.step}: the {due.method} numbers from {caller.name}"
+            try:
+                checked_tensor(ticket.message, what, due.rows, due.widths[caller.name])
+            except BadMessage as error:
+                raise self._fail(error) from None
+        caller.next += 1
+        caller.tickets.pop(caller.next - 1 - self.terms.limits.calls, None)
+        return ticket
+
+    def _giving(self, tickets: Mapping[str, Ticket]) -> Callable[[Mapping[str, Message]], None]:
+        def give(answers: Mapping[str, Message]) -> None:
+            for name, ticket in tickets.items():
+                answer, traffic = answers[name], self._callers[name].peer.traffic
+                traffic.messages_sent += 1
+                traffic.bytes_sent += tensor_bytes(answer, self.terms.dtype)
+                ticket.give(encode(answer, self.terms.dtype))
+
+        return give
+
+    def _wait_for(self, missing: Sequence[_Caller]) -> None:
+        """Wait a moment; raise if a party has been away for too long."""
+        silence, wait, now = self.terms.patience.silence, self.terms.patience.wait, time.monotonic()
+        for caller in missing:
+            away = now - caller.heard_at
+            if away >= silence:
+                self._lose(caller, f"not heard for {silence:g} s")
+            if away >= max(wait, silence):
+                why = (
+                    f"{described(caller.name)} was lost ({caller.lost_because}) and did not come back within {wait:g} s"
+                )
+                raise self._fail(PeerMissing(why))
+        at_most = min(silence / 2, 1.0)
+        self._changed.wait(at_most)
+        slept = time.monotonic() - now
+        if slept > at_most + silence / 2:  # this very process was stopped, and could hear nobody
+            for caller in missing:
+                caller.heard_at += slept
