@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 from tpsl.data.dataset import load_feature_party
-from tpsl.models.seeds import seed_of
+from tpsl.models.members import seed_of
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local

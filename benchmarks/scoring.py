@@ -237,14 +237,12 @@ class Parties:
 
     def start_label(self, listen: str, http: object, *more: str) -> tuple[Process, dict[str, Any]]:
         certs = self.folder / "label"
-        made = Process("label", "score", self.link, "--listen", listen, "--certs", certs, "--http", http, *more)
+        made = Process("score", self.link, "--listen", listen, "--certs", certs, "--http", http, *more)
         return made, {} if more else made.told()
 
     def start_feature(self, http: object, *more: str) -> tuple[Process, dict[str, Any]]:
         certs = self.folder / "feature"
-        made = Process(
-            "feature", "embed", self.link, "--connect", self.address, "--certs", certs, "--http", http, *more
-        )
+        made = Process("score", self.link, "--connect", self.address, "--certs", certs, "--http", http, *more)
         return made, {} if more else made.told()
 
     def take_over_new_model(self) -> None:

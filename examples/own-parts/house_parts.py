@@ -13,9 +13,9 @@ from tpsl.attacks import ATTACKS, Attack, AttackedRun
 from tpsl.mechanisms import MECHANISMS, integer_weights
 from tpsl.models.optimizer import OPTIMIZERS
 from tpsl.perturb import LOSSES, Loss
+from tpsl.training.curves import LoggedRun
 from tpsl.training.loggers import LOGGERS, OBSERVERS
 from tpsl.training.observer import NullObserver
-from tpsl.training.sink import LoggedRun
 from tpsl.training.transcript import TranscriptStep
 
 

@@ -32,7 +32,7 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.setup import RunSetup
 from tpsl.training.validation import record_log_likelihoods
-from tpsl.transport.checks import BadMessage
+from tpsl.net.failures import BadMessage
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.candidates import TuneResult
 from tpsl.tuning.pool import load_once

@@ -34,7 +34,7 @@ from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.checks import BadMessage
+from tpsl.net.failures import BadMessage
 from tpsl.tuning.pool import Task, load_once, run_tasks
 from tpsl.tuning.shared_records import SharedRecords
 from tpsl_research.defences import Defence, defended

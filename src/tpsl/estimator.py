@@ -26,7 +26,7 @@ from tpsl.data.encoder import EncoderState, IndexedCategories, learn
 from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.true_labels import TrueLabels
-from tpsl.models.threads import one_thread
+from tpsl.models.computing import one_thread
 from tpsl.prediction.halves import TrainedHalves
 from tpsl.prediction.one_process import load_halves
 from tpsl.training.job import Job, make_job

@@ -209,11 +209,13 @@ def _refuse_what_grows(text: str) -> None:
 
 
 def for_json(content: Plain) -> Plain:
-    """Return the same data with null for the numbers that JSON does not have: infinity and NaN."""
+    """Return the same data as JSON can have it: null for infinity and NaN, paths as texts."""
     if isinstance(content, dict):
         return {key: for_json(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
         return [for_json(value) for value in content]
+    if isinstance(content, Path):
+        return str(content)
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 

@@ -198,7 +198,7 @@ class Run:
         result, noted = self.result, RunFolder(self.path).noted_ledger()
         return {
             "run": str(self.path),
-            **({"vault": noted["vault"]} if noted else {}),
+            **({"vault": str(noted.vault)} if noted else {}),
             "data": f"{result.data}, {result.train_records:,} training and {result.test_records:,} test records",
             "guarantee": self.guarantee,
             "mechanism": f"{result.mechanism}, estimator {result.estimator}",

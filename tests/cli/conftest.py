@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tpsl.cli.example_data import write_synthetic
 from tpsl.cli.main import main
 from tpsl.data.config import SyntheticData
+from tpsl_research.example_data import write_synthetic
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Script:
 
 
 class Program:
-    """One command, running or ended, in a process of its own; with --log-json its log is JSON lines on stderr."""
+    """One command, running or ended, in a process; with `local.log=json` its log is JSON lines on stderr."""
 
     def __init__(self, process: Any) -> None:
         self.process = process

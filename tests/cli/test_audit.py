@@ -115,5 +115,5 @@ def test_errors_name_the_culprit(tpsl: Any, small_job: Path, tmp_path: Path) -> 
 
 def test_an_audit_releases_no_more_than_is_permitted(tpsl: Any, tmp_path: Path) -> None:
     command = ("audit", "--data", "synthetic", "--rows", 200, "--epochs", 1, "--canaries", 50)
-    assert "--not-private" in tpsl(*command, "--mechanism", "none").error()
-    assert "--max-epsilon" in tpsl(*command, "--epsilon", 11).error()
+    assert "local.not_private=true" in tpsl(*command, "--set=privacy.mechanism=none").error()
+    assert "local.max_epsilon" in tpsl(*command, "--epsilon", 11).error()

@@ -15,7 +15,9 @@ from tpsl.transport.certificates import create_authority, issue
 @pytest.fixture
 def run(tpsl: Any, small_job: Path, tmp_path: Path) -> Path:
     vault = ("--vault", tmp_path / "vault")
-    assert tpsl("train", small_job, "--rows", 2000, *vault, "--out", tmp_path / "run", "--log", "none").status == 0
+    assert (
+        tpsl("train", small_job, "--rows", 2000, *vault, "--out", tmp_path / "run", "--set=local.log=none").status == 0
+    )
     return tmp_path / "run"
 
 
@@ -58,26 +60,31 @@ def test_what_the_local_file_forbids_is_refused(tpsl: Any, run: Path, tmp_path: 
     assert "bring the records to ε = 0.5 in all, more than the ε = 0.4 that the label party permits" in refused
     assert not (run / "shared_metrics.json").exists()
     assert tpsl("label", "evaluate", run, "--epsilon", 0.4, "--local", tmp_path / "local.yaml").status == 0
-    assert "--compose" in tpsl("label", "evaluate", run, "--epsilon", 1).error()
-    both = tpsl("label", "evaluate", run, "--epsilon", 1, "--compose", "--json").json()
+    assert "local.compose=true" in tpsl("label", "evaluate", run, "--epsilon", 1).error()
+    both = tpsl("label", "evaluate", run, "--epsilon", 1, "--set=local.compose=true", "--json").json()
     assert both["total_epsilon"] == pytest.approx(1.4)
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--epsilon", 1, "--mechanism", "none"), "mechanism 'none' does not take epsilon"),
-        (("--epsilon", 1, "--mechanism", "gaussian"), "mechanism 'gaussian' does not take epsilon"),
-        (("--epsilon", 1, "--mechanism", "laplacian"), "unknown mechanism 'laplacian'; known are auto, none, laplace"),
+        (("--epsilon", 1, "--set=privacy.mechanism=none"), "mechanism 'none' does not take epsilon"),
+        (("--epsilon", 1, "--set=privacy.mechanism=gaussian"), "mechanism 'gaussian' does not take epsilon"),
+        (
+            ("--epsilon", 1, "--set=privacy.mechanism=laplacian"),
+            "unknown mechanism 'laplacian'; known are auto, none, laplace",
+        ),
         (("--epsilon", 0), "epsilon must be a positive number"),
-        (("--epsilon", 1, "--set", "training.epochs=3"), "this command takes only keys of local"),
+        (("--epsilon", 1, "--set=training.epochs=3"), "this command takes only keys of local"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(tpsl: Any, run: Path, options: tuple[Any, ...], sentence: str) -> None:
     assert sentence in tpsl("label", "evaluate", run, *options).error()
 
 
-@pytest.mark.parametrize("option", [("--mechanism", "laplace"), ("--scores", "s.csv"), ("--out", "shared.json")])
+@pytest.mark.parametrize(
+    "option", [("--set=privacy.mechanism=laplace",), ("--scores", "s.csv"), ("--out", "shared.json")]
+)
 def test_true_labels_are_not_released(tpsl: Any, run: Path, option: tuple[str, str]) -> None:
     assert f"{option[0]} is for --epsilon" in tpsl("label", "evaluate", run, *option).error(2)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}

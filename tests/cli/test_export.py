@@ -17,7 +17,7 @@ from tpsl.prediction.local_head import load_predictor
 @pytest.fixture
 def run(tpsl: Any, small_job: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "run"
-    options = ("--rows", 1000, "--vault", tmp_path / "vault", "--set", "training.head=local", "--out", folder, "--json")
+    options = ("--rows", 1000, "--vault", tmp_path / "vault", "--set=training.head=local", "--out", folder, "--json")
     assert tpsl("train", small_job, *options).status == 0
     return folder
 

@@ -117,9 +117,11 @@ def test_two_files_nobody_prepared_become_a_page(tpsl: Any, folder: Path) -> Non
 def test_the_same_files_train_as_two_programs(tpsl: Any, programs: Any, folder: Path) -> None:
     next_steps = steps(tpsl("init", "customers.csv", "loans.csv").stdout)
     assert tpsl(*next_steps["two parties: first"]).status == 0
-    serve = programs(folder, *next_steps["label party: train"], "--listen", "127.0.0.1:0", "--log-json", "--json")
+    serve = programs(
+        folder, *next_steps["label party: train"], "--listen", "127.0.0.1:0", "--set=local.log=json", "--json"
+    )
     address = serve.wait_for("listening")["address"]
-    join = programs(folder, *next_steps["feature party: train"], "--connect", address, "--log-json", "--json")
+    join = programs(folder, *next_steps["feature party: train"], "--connect", address, "--set=local.log=json", "--json")
     assert serve.result()["test_auc"] is None  # computed by another command, whose end no peer sees
     assert tpsl(*next_steps["label party: test, afterwards"], "--json").json()["test_auc"] > 0.65
     assert join.result()["train_records"] == 0.8 * CUSTOMERS
@@ -225,14 +227,14 @@ def test_errors_are_told_also_where_ids_differ(tpsl: Any, folder: Path) -> None:
     assert made.status == 1
     (error,) = [line for line in made.stdout.splitlines() if line.startswith("error: ")]
     assert re.search(r"few\.csv: column 'Work', row \d: '\S+' is not a number", error)
-    assert steps(made.stdout) == {"mend them, then": ["data", "check", "job.yaml"]}
+    assert steps(made.stdout) == {"mend them, then": ["check", "job.yaml"]}
 
 
 def test_names_of_columns_are_shown_as_they_are(tpsl: Any, folder: Path) -> None:
     (folder / "a.csv").write_text("id,income [chf]\n" + "".join(f"{number},{number % 7}\n" for number in range(50)))
     (folder / "b.csv").write_text("id,paid\n" + "".join(f"{number},{number % 2}\n" for number in range(50)))
     assert re.search(r"income \[chf\] +number", tpsl("init", "a.csv", "b.csv").stdout)
-    assert re.search(r"income \[chf\] +number", tpsl("data", "check", "job.yaml").stdout)
+    assert re.search(r"income \[chf\] +number", tpsl("check", "job.yaml").stdout)
 
 
 def test_ids_of_which_none_is_common_are_refused(tpsl: Any, folder: Path) -> None:
@@ -326,9 +328,16 @@ def test_a_rare_label_is_told_before_anything_is_released(tpsl: Any, rare: Path)
         r"about (\d+) labels 'yes' drown in about (\d+) false ones at ε = 1, .*use ε ≥ (\d+), (\d+) times"
     )
     made = tpsl("init", "shop.csv", "bank.csv")
-    checked = tpsl("data", "check", "job.yaml")
+    checked = tpsl("check", "job.yaml")
     alone = tpsl("init", "--labels", "bank.csv", "--out", "alone")
-    waiting = ("--insecure-loopback", "--listen", "127.0.0.1:0", "--set", "local.wait=0", "--out", "waited")
+    waiting = (
+        "--set=local.insecure_loopback=true",
+        "--listen",
+        "127.0.0.1:0",
+        "--set=local.wait=0",
+        "--out",
+        "waited",
+    )
     served = tpsl("label", "serve", "job.yaml", *waiting)
     trained = tpsl("train", "job.yaml", "--out", "run")
     assert served.status == 1 and trained.status == 0, trained.stderr
@@ -350,7 +359,7 @@ def test_a_rare_label_is_told_before_anything_is_released(tpsl: Any, rare: Path)
 def test_a_label_that_is_not_rare_is_not_called_so(tpsl: Any, folder: Path) -> None:
     made = tpsl("init", "customers.csv", "loans.csv")
     assert "clean ones" not in made.stdout
-    assert "drown" not in tpsl("data", "check", "job.yaml").stdout
+    assert "drown" not in tpsl("check", "job.yaml").stdout
 
 
 def test_the_limit_that_init_writes_holds_in_its_own_command(tpsl: Any, rare: Path) -> None:
@@ -363,12 +372,17 @@ def test_the_limit_that_init_writes_holds_in_its_own_command(tpsl: Any, rare: Pa
     assert free.startswith(
         "error: 2,000 records were released before under something else (2,000 under discrete (ε = 1)"
     )
-    costs = [free.index(way) for way in ("cost nothing", "--scratch", "--compose", "to ε = 3 in all, for good")]
+    costs = [
+        free.index(way)
+        for way in ("cost nothing", "--scratch", "--set=local.compose=true", "to ε = 3 in all, for good")
+    ]
     assert costs == sorted(costs)
-    refused = tpsl(*other, "--compose").error()
+    refused = tpsl(*other, "--set=local.compose=true").error()
     assert "to ε = 3 in all, more than the ε = 1 that the label party permits" in refused
     (rare / "elsewhere.yaml").write_text("party: label\nmax_epsilon: 3.0\n")
-    assert tpsl(*other, "--compose", "--local", "elsewhere.yaml", "--json").json()["total_epsilon"] == 3.0
+    assert (
+        tpsl(*other, "--set=local.compose=true", "--local", "elsewhere.yaml", "--json").json()["total_epsilon"] == 3.0
+    )
 
 
 def test_other_files_beside_a_job_are_not_read(tpsl: Any, rare: Path) -> None:

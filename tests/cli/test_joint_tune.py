@@ -41,7 +41,7 @@ def test_two_programs_search_and_predict_with_the_committee(programs: Callable[.
     def both(command: str, given: dict[str, tuple[str, ...]]) -> list[Any]:
         doors = {"label": ("--listen", address), "feature": ("--connect", address)}
         running = [
-            programs(tmp_path, party, command, *own, *doors[party], "--insecure-loopback", "--json")
+            programs(tmp_path, party, command, *own, *doors[party], "--set=local.insecure_loopback=true", "--json")
             for party, own in given.items()
         ]
         return [program.result() for program in running]

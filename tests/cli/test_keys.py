@@ -54,18 +54,18 @@ def test_an_unknown_key_is_refused_with_the_nearest(name: str, near: str) -> Non
 
 
 def test_a_key_like_no_other() -> None:
-    with pytest.raises(UnknownKey, match="`tpsl keys` lists them"):
+    with pytest.raises(UnknownKey, match="`tpsl help keys` lists them"):
         key_above("zzz")
 
 
 def test_keys_are_listed_with_what_they_mean(tpsl: Any) -> None:
-    found = tpsl("keys", "--json").json()["keys"]
+    found = tpsl("help", "keys", "--json").json()["keys"]
     assert [(entry["name"], entry["source"]) for entry in found] == [(key.name, key.source) for key in all_keys()]
-    shown = tpsl("keys", "patience", "local.wa").stdout.splitlines()
+    shown = tpsl("help", "keys", "patience", "local.wa").stdout.splitlines()
     assert shown[0::2] == [
         "training.pretrain.patience: integer; default 3",
         "training.patience: integer; default 2",
         "local.wait: number; default 3600.0",
     ]
     assert all(line.startswith("    ") and line.endswith(".") for line in shown[1::2])
-    assert tpsl("keys", "nothing").error() == "error: no key has nothing in its name"
+    assert tpsl("help", "keys", "nothing").error() == "error: no key has nothing in its name"

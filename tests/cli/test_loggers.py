@@ -2,45 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
-
-from tpsl.cli.live import Live
-from tpsl.training.observer import NullObserver
-
-
-class Told(NullObserver):
-    def __init__(self) -> None:
-        self.told: list[Any] = []
-
-    def at_step(self, done: int, total: int, records: int) -> None:
-        self.told.append((done, total, records))
-
-    def event(self, name: str, **facts: Any) -> None:
-        self.told.append((name, facts))
-
-
-def test_a_running_side_tells_its_loggers_of_steps_and_events() -> None:
-    logger = Told()
-    with Live("label", peers=["airport"], epochs=1, console=Console(file=io.StringIO())) as live:
-        live.loggers.append(logger)
-        live.at_step(1, 2, 50)
-        live.event("epoch", epoch=1, test_auc=0.75)
-    assert logger.told == [(1, 2, 50), ("epoch", {"epoch": 1, "test_auc": 0.75})]
-
-
-def test_a_logger_of_the_feature_side_hears_nothing_that_depends_on_labels() -> None:
-    logger = Told()
-    with Live("airport", peers=["label"], epochs=1, console=Console(file=io.StringIO())) as live:
-        live.loggers.append(logger)
-        with pytest.raises(RuntimeError, match="the feature side must not know test_auc"):
-            live.event("epoch", epoch=1, test_auc=0.75)
-    assert logger.told == []
 
 
 def test_a_training_leaves_curves_in_the_label_partys_folder_and_nowhere_else(
@@ -54,7 +20,7 @@ def test_a_training_leaves_curves_in_the_label_partys_folder_and_nowhere_else(
     (point,) = events.Scalars("test_auc")
     assert (point.step, point.value) == (result["steps"], pytest.approx(result["test_auc"], rel=1e-6))
     assert [path.parent.parent.name for path in run.rglob("events.out.*")] == ["label"]
-    assert tpsl("train", small_job, "--out", tmp_path / "none", "--log", "none", "--json").status == 0
+    assert tpsl("train", small_job, "--out", tmp_path / "none", "--set=local.log=none", "--json").status == 0
     assert list((tmp_path / "none").rglob("events.out.*")) == []
 
 
@@ -62,6 +28,6 @@ def test_a_logger_that_cannot_be_had_is_one_sentence(
     tpsl: Any, small_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    sentence = tpsl("train", small_job, "--out", tmp_path / "run", "--log", "mlflow=http://127.0.0.1:1").error()
+    sentence = tpsl("train", small_job, "--out", tmp_path / "run", "--set=local.log=mlflow=http://127.0.0.1:1").error()
     assert sentence == "error: MLflow is not installed: `pip install 'tpsl[mlflow]'` gets it"
     assert not (tmp_path / "run").exists()

@@ -93,7 +93,7 @@ def test_tpsl_alone_says_what_to_do_first(tpsl: Any) -> None:
         ("vault rel", {"release"}),
         ("resea", {"research"}),
         ("train --max", {"--max-epsilon"}),
-        ("train --mechanism lap", {"laplace"}),
+        ("train --set privacy.mechanism=lap", {"laplace"}),
         ("train --set training.ep", {"training.epochs="}),
         ("train --set privacy.estimator=p", {"privacy.estimator=posterior"}),
         ("label serve job.yaml --set local.metr", {"local.metrics_host=", "local.metrics_port="}),
@@ -137,7 +137,7 @@ def test_modules_of_the_user_are_imported_before_a_command(
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("coin_a", "coin_b"):
         (tmp_path / f"house_{name}.py").write_text(MODULE.format(name=name))
-    named = ("train", small_job, "--mechanism", "coin_a", "--epsilon", 2)
+    named = ("train", small_job, "--set=privacy.mechanism=coin_a", "--epsilon", 2)
     assert "'coin_a' is not one of" in tpsl(*named).error(2)
     assert tpsl("--use", "house_coin_a", *named, "--out", "a", "--json").json()["mechanism"] == "coin_a"
     monkeypatch.setenv("TPSL_USE", "house_coin_b,house_coin_a")
@@ -169,12 +169,12 @@ def test_help_does_not_wait_for_torch() -> None:
     [
         (("nonsense",), "nonsense"),
         (("train", "--nonsense"), "--nonsense"),
-        (("train", "--mechanism", "magic"), "'magic' is not one of 'auto', 'none', 'laplace', 'discrete'"),
+        (("train", "--set=privacy.mechanism=magic"), "'magic' is not one of 'auto', 'none', 'laplace', 'discrete'"),
         (("train", "--epsilon", "much"), "--epsilon"),
-        (("train", "--set", "privacy.draws"), "--set takes KEY=VALUE"),
-        (("vault", "create"), "LABEL"),
-        (("data", "synthetic", "--rows", "few"), "--rows"),
-        (("data", "flights", "--layout", "odd"), "'odd' is not one of 'all', 'natural'"),
+        (("train", "--set=privacy.draws"), "--set takes KEY=VALUE"),
+        (("vault", "add", "--new"), "LABEL"),
+        (("research", "data", "synthetic", "--rows", "few"), "--rows"),
+        (("research", "data", "flights", "--layout", "odd"), "'odd' is not one of 'all', 'natural'"),
     ],
 )
 def test_a_wrong_option_is_one_sentence_that_names_it(tpsl: Any, arguments: tuple[str, ...], culprit: str) -> None:

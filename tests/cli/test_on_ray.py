@@ -52,7 +52,7 @@ def office(tmp_path: Path, tpsl: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(LIMIT))
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    tpsl("data", "flights", "--out", tmp_path, "--rows", 2000, "--layout", "all", "--json").json()
+    tpsl("research", "data", "flights", "--out", tmp_path, "--rows", 2000, "--layout", "all", "--json").json()
     content = yaml.safe_load((tmp_path / "job.yaml").read_text())
     (tmp_path / "job.yaml").write_text(yaml.safe_dump({**content, **SMALL}))
     create_authority(tmp_path / "authority")
@@ -94,7 +94,7 @@ def test_both_parties_train_on_ray_and_survive_a_kill(
     cluster: Path, office: Path, programs: Callable[..., Any]
 ) -> None:
     """The label party is told to end and begins again; one of the two workers of the feature party is killed later."""
-    address, options = f"127.0.0.1:{free_port()}", ("--log-json", "--json")
+    address, options = f"127.0.0.1:{free_port()}", ("--set=local.log=json", "--json")
     serve = ("label", "serve", "job.yaml", "--vault", "vault", "--listen", address, "--certs", "certs/label")
     join = ("feature", "join", "job.yaml", "--connect", address, "--certs", "certs/feature", "--ray", 2)
     log = office / "label-run-ray" / "worker-0.log"
@@ -138,7 +138,7 @@ def test_workers_train_as_one_process_and_ray_writes_no_key_of_theirs(
 def test_a_feature_party_learns_alone_on_ray(
     cluster: Path, office: Path, tpsl: Any, programs: Callable[..., Any]
 ) -> None:
-    given = ("vault", "hand-over", "vault", "--epsilon", 1, "--certs", "certs/label", "--out", "given", "--json")
+    given = ("vault", "release", "vault", "--epsilon", 1, "--certs", "certs/label", "--out", "given", "--json")
     tpsl(*given).json()
     command = ("learn", "job.yaml", "--labels", "given", "--certs", "certs/feature")
     here = tpsl(*command, "--out", "here", "--json").json()

@@ -23,7 +23,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(tpsl: Any, small_job: Path, folder: Path) -> Path:
     """A recorded run, trained once for all tests."""
     if not (folder / "run").exists():
-        assert tpsl("train", small_job, "--record-transcript", "--out", folder / "run", "--json").status == 0
+        assert (
+            tpsl("train", small_job, "--set=local.record_transcript=true", "--out", folder / "run", "--json").status
+            == 0
+        )
     return folder / "run"
 
 
@@ -55,7 +58,10 @@ def test_what_attack_and_audit_found_is_in_the_report(
     assert summary["test_auc"] == json.loads((run / "result.json").read_text())["test_auc"]
     # An audit of another job than the run's says nothing about the run.
     (run / "label" / "audit.json").unlink()
-    assert tpsl("audit", run, "--epsilon", 1.0, "--mechanism", "laplace", "--only", "canaries", "--json").status == 0
+    assert (
+        tpsl("audit", run, "--epsilon", 1.0, "--set=privacy.mechanism=laplace", "--only", "canaries", "--json").status
+        == 0
+    )
     assert read_finding(run, "audit") is None
 
 

@@ -70,7 +70,7 @@ def test_paths_go_with_the_data_that_needs_them(tpsl: Any, tmp_path: Path) -> No
     assert "data.path: there is no such key" in tpsl("research", "paper", "--data", "flights=train.txt", *out).error()
     assert "(train.txt)" in tpsl("research", "paper", "train.txt", *out).error(status=2)
     assert "data.path: there is no such key" in tpsl("research", "sweep", "--path", "train.txt", *out).error()
-    options = ("--not-private", "--processes", 1, "--out", tmp_path)
+    options = ("--set=local.not_private=true", "--processes", 1, "--out", tmp_path)
     assert "missing.txt" in tpsl("research", "sweep", "--path", "missing.txt", "--data", "criteo", *options).error()
 
 
@@ -80,7 +80,7 @@ def test_data_of_ones_own_is_not_shown_without_being_asked(tpsl: Any, tmp_path: 
     data = ("--data", "criteo=train.txt") if command == "paper" else ("--data", "criteo", "--path", "train.txt")
     sentence = tpsl("research", command, *data, "--out", tmp_path).error()
     assert "NOT PRIVATE" in sentence
-    assert "--not-private" in sentence
+    assert "local.not_private=true" in sentence
 
 
 def test_wrong_options_of_the_frontier_are_named(tpsl: Any, tmp_path: Path) -> None:
@@ -109,7 +109,17 @@ def test_the_frontier_gives_tables_and_a_figure_and_resumes(
     monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (one,))
     options = ("--data", "synthetic", "--rows", 600, "--seeds", 1, "--epsilon", 1, "--head", "private")
     methods = [part for name in ("network", "laplace", "discrete", "gaussian") for part in ("--method", name)]
-    command = ("research", "frontier", *options, *methods, "--threads", 1, "--processes", 1, "--out", tmp_path)
+    command = (
+        "research",
+        "frontier",
+        *options,
+        *methods,
+        "--set=local.threads=1",
+        "--processes",
+        1,
+        "--out",
+        tmp_path,
+    )
     content = tpsl(*command, "--json").json()
     assert {(line["algorithm"], line["epsilon"]) for line in content["frontier"]} == {
         ("non-private", None),
@@ -146,9 +156,9 @@ def test_the_frontier_takes_any_job_and_says_what_does_not_apply(
     job = {"data": data, "model": {"bottom": [8], "top": [8]}, "privacy": {"epsilon": 0.3}, "training": {"epochs": 9}}
     (tmp_path / "credit.yaml").write_text(yaml.safe_dump(job))
     command = ("research", "frontier", tmp_path / "credit.yaml", "--seeds", 1, "--epsilon", 2, "--head", "private")
-    assert "--not-private" in tpsl(*command, "--out", tmp_path / "out").error()
+    assert "local.not_private=true" in tpsl(*command, "--out", tmp_path / "out").error()
     options = (
-        "--not-private",
+        "--set=local.not_private=true",
         *(part for name in ("network", "hand-over", "trees", "joined-logistic") for part in ("--method", name)),
         "--processes",
         1,

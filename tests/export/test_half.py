@@ -195,11 +195,11 @@ def test_the_label_partys_card_says_what_was_promised_and_reached(run: Path, exp
     assert card["metrics"]["test_auc"] == result.test_auc
     assert None not in card["metrics"].values()  # the job has no validation
     assert card["privacy"]["total_epsilon"] == result.total_epsilon
-    assert card["privacy"]["ledger_head"] == ledger["head"]
+    assert card["privacy"]["ledger_head"] == ledger.head
     assert card["versions"] == {"shop": RunFolder(run).version("shop")}
     assert card["columns"] == {"branch": "category"}
     text = (exported / "label" / "MODEL_CARD.md").read_text()
-    assert f"`{result.test_auc}`" in text and ledger["head"] in text
+    assert f"`{result.test_auc}`" in text and ledger.head in text
 
 
 def test_a_feature_partys_card_knows_nothing_of_labels(run: Path, exported: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tpsl.kernels.compiled import compiled
 from tpsl.kernels.rows import gather, has_loops, summed
 from tpsl.kernels.rows_numba import _ranges_of_fields
-from tpsl.models.layers import PaddedLinear
+from tpsl.models.halves import PaddedLinear
 from tpsl.models.table import Table, Touched, lazy_optimizer
 
 NAMES = ["sgd", "adagrad", "adam"]

@@ -37,7 +37,7 @@ def begun(kind: str, weight: Tensor, settings: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_it_is_that_of_torch_optim(kind: str, shape: str) -> None:
-    from tpsl.kernels.rows_triton import begin, gather
+    from tpsl.kernels.rows_triton import gather
 
     torch.manual_seed(0)
     rows, records, fields, dim, numbers = SHAPES[shape]
@@ -45,13 +45,13 @@ def test_it_is_that_of_torch_optim(kind: str, shape: str) -> None:
     ours, width = theirs.detach().clone(), fields * dim
     optimizer = OPTIMIZERS[kind]([theirs], lr=0.05, **({"lr_decay": 0.1} if kind == "adagrad" else {}))  # type: ignore[arg-type]
     update = begun(kind, ours, optimizer.param_groups[0])
-    for step in range(5):
+    for _ in range(5):
         categorical = look_ups(rows, records, fields)
         found = torch.empty(records, width + numbers, device="cuda")
         gather(ours, categorical, found)
         assert torch.equal(found[:, :width], ours[categorical.long()].reshape(records, width))
         gradient = torch.randn_like(found)
-        update.apply(categorical, gradient, begin(categorical) if step % 2 else None)
+        update.apply(categorical, gradient)
         values = gradient[:, :width].reshape(-1, dim).double()
         summed = torch.sparse_coo_tensor(categorical.reshape(1, -1).long(), values, (rows, dim)).coalesce()
         theirs.grad = torch.sparse_coo_tensor(summed.indices(), summed.values().float(), (rows, dim))
@@ -87,14 +87,12 @@ def test_an_empty_batch_counts_a_step_and_changes_nothing() -> None:
     assert float(update._state["step"]) == 1
 
 
-@pytest.mark.parametrize("is_begun", [False, True])
-def test_gradients_of_a_row_are_added_up(is_begun: bool) -> None:
+def test_gradients_of_a_row_are_added_up() -> None:
     from tpsl.kernels.rows import gather, summed
-    from tpsl.kernels.rows_triton import begin
 
     torch.manual_seed(0)
     categorical, gradient = look_ups(40, 5000, 3), torch.randn(5000, 50, device="cuda")
-    found = summed(categorical, gradient, 40, 16, begin(categorical) if is_begun else None)
+    found = summed(categorical, gradient, 40, 16)
     expected = torch.zeros(40, 16, dtype=torch.float64, device="cuda")
     expected.index_add_(0, categorical.reshape(-1), gradient[:, :48].reshape(-1, 16).double())
     torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=1e-4)

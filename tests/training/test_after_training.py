@@ -224,7 +224,7 @@ def saw_nothing(label: LabelParty, result: TrainResult) -> None:
 def same_as_one_process(label: LabelParty, folder: Path) -> None:
     """Evaluated, the numbers are those of `train` with the same vault."""
     result, seen = label.evaluated(), list(label.sights)
-    one = train(label.job, folder / "one", vault=Path((RunFolder(label.run).noted_ledger() or {})["vault"]))
+    one = train(label.job, folder / "one", vault=RunFolder(label.run).vault())
     label.sights = seen
     measured = {"run": "", "seconds": 0.0, "samples_per_second": 0.0}
     assert replace(result, **measured) == replace(one, **measured)

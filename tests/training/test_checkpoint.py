@@ -14,8 +14,10 @@ from tpsl.models.optimizer import HalfOptimizer
 from tpsl.training.checkpoint import (
     CheckpointError,
     Halves,
+    as_file,
     forget_after,
     load_checkpoint,
+    read_weights,
     save_checkpoint,
     saved_steps,
 )
@@ -162,6 +164,15 @@ def test_any_changed_byte_and_any_missing_file_is_found_before_anything_is_loade
         load_checkpoint(tmp_path, 5, "job", fresh)
     assert str(file) in str(error.value)
     assert same(fresh, untouched)
+
+
+def test_tensors_that_share_memory_or_lie_transposed_are_written_whole(tmp_path: Path) -> None:
+    weight = torch.randn(4, 3)
+    tensors = {"one": weight, "tied": weight, "transposed": weight.t(), "a row": weight[1], "none": torch.zeros(0, 4)}
+    (tmp_path / "file").write_bytes(as_file(tensors))
+    read = read_weights(tmp_path / "file", ValueError)
+    assert read.keys() == tensors.keys()
+    assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())
 
 
 def test_a_folder_that_went_away_is_named(tmp_path: Path) -> None:

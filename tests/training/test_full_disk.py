@@ -34,7 +34,6 @@ PARTY = """
 import errno, pathlib, time
 from contextlib import contextmanager
 from tpsl import files
-from tpsl.training import tensor_file
 from tpsl.training.one_process import ALL_STEPS
 from tpsl.training.join import join
 from tpsl.training.observer import NullObserver, Watching
@@ -49,7 +48,7 @@ def opening(path, mode):
     with opened(path, mode) as file:
         yield file
 
-files.open_durably = tensor_file.open_durably = opening
+files.open_durably = opening
 
 class HalfWay(NullObserver):
     def at_step(self, done, total, records):
@@ -137,7 +136,7 @@ class Office:
 
     def check(self) -> None:
         """All is as if one process had trained, and the vault has drawn once."""
-        vault = Path((RunFolder(self.run("label")).noted_ledger() or {})["vault"])
+        vault = RunFolder(self.run("label")).vault()
         with Vault.open(vault) as opened:
             assert [entry.kind for entry in opened.ledger().entries] == ["created", "added", "released"]
         one = self.folder / "one"

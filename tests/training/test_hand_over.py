@@ -17,9 +17,9 @@ from tpsl.data.dataset import load_feature_party
 from tpsl.mechanisms import MECHANISMS, build_mechanism, randomized_response
 from tpsl.training.agreement import agreement
 from tpsl.training.alone import require_alone
-from tpsl.training.handed_labels import HAND_OVER
 from tpsl.training.job import Job, JobError, make_job
 from tpsl.training.join import join
+from tpsl.training.label_source import HAND_OVER
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, NullObserver, Watching
 from tpsl.training.one_process import in_memory, train, train_together

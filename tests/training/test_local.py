@@ -49,7 +49,7 @@ def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("lisen: 0.0.0.0:1", "local.yaml: lisen: there is no such key; `tpsl keys` lists them, got '0.0.0.0:1'"),
+        ("lisen: 0.0.0.0:1", "local.yaml: lisen: there is no such key; `tpsl help keys` lists them, got '0.0.0.0:1'"),
         ("listen: 7443", "local.yaml: listen: Input should be a valid string, got 7443"),
         ("listen: localhost", "local.yaml: listen: an address is HOST:PORT, as in 127.0.0.1:7443 or [::1]:7443, got"),
         ("connect: ':7443'", "local.yaml: connect: an address is HOST:PORT"),

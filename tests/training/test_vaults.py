@@ -31,9 +31,9 @@ from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import VaultChoice, vault_name
+from tpsl.training.vaults import RunVault, VaultChoice, choose_vault, vault_name
 from tpsl.tuning.search import tune
-from tpsl.vault import ReleasePolicy, Vault, VaultError, place, the_vault
+from tpsl.vault import Overlap, ReleasePolicy, Vault, VaultError, place, the_vault
 
 
 def job(epsilon: float = 1.0, rows: int = 100, **privacy: Any) -> Job:
@@ -165,11 +165,63 @@ def of_classes(classes: int, values: Callable[[np.ndarray], np.ndarray] = lambda
 def test_other_numbers_of_classes_are_no_way_round_the_total(party: Party, classes: int) -> None:
     """A vote over releases of one label, each declared with other classes, tells more than the ε of each."""
     party.train(policy=COMPOSING)
-    for policy, sentence in ((ReleasePolicy(), "--compose"), (COMPOSING, "ε = 2 in all, more than the ε = 1 that")):
+    for policy, sentence in (
+        (ReleasePolicy(), "--set=local.compose=true"),
+        (COMPOSING, "ε = 2 in all, more than the ε = 1 that"),
+    ):
         with pytest.raises(VaultError, match=sentence):
             party.train(records=of_classes(classes), policy=policy)
     assert party.released() == [80]
     assert [entry["kind"] for entry in ledger_of(party)].count("released") == 1
+
+
+def chosen(party: Party, name: str, records: Dataset, **choice: Any) -> RunVault:
+    setup = RunSetup(job(), RunFolder(party.folder / name), watching=Watching(notice=party.notices.append))
+    return choose_vault(setup, records.label_side, VaultChoice(**choice))
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["the vault", "a vault by its folder"])
+@pytest.mark.parametrize("stored", [False, True], ids=["no vault", "a vault with another label"])
+def test_labels_that_were_chosen_at_the_same_moment_are_stored_apart_or_as_one(
+    party: Party, named: bool, stored: bool
+) -> None:
+    """Each run has looked before any other has stored: what it found is looked for again inside the transaction."""
+    if stored:
+        Vault.create(party.vault, label="other", classes=9).close()
+    others = np.random.default_rng(0).integers(0, 2, len(data()))
+    several = [data(), of_classes(3, lambda labels: labels), data(), data().with_labels(others)]
+    choice = {"named": party.vault} if named else {}
+    vaults = [chosen(party, f"run {number}", records, **choice) for number, records in enumerate(several)]
+    for vault in vaults:
+        vault.store()
+    first, of_three, again, unlike = (vault.path.name for vault in vaults)
+    assert first == again and len({first, of_three, unlike}) == 3
+    for vault, records in zip(vaults, several, strict=True):
+        with Vault.open(vault.path) as opened:
+            overlap = opened.compare(records.label_side.records.training_ids, reveal(records.labels)[records.train])
+            assert (overlap.known, overlap.differing) == (80, 0)
+    assert len(party.labels()) == 3 + stored
+
+
+def test_records_that_were_added_at_the_same_moment_keep_their_labels(party: Party) -> None:
+    """Two runs find the label that knows none of their records; the second one stores its labels as another."""
+    Vault.create(party.vault, label="synthetic").close()
+    others = data().with_labels(np.random.default_rng(0).integers(0, 2, len(data())))
+    vaults = [chosen(party, f"run {number}", records) for number, records in enumerate([data(), others])]
+    assert {vault.path for vault in vaults} == {party.vault / "synthetic"}
+    compare = Vault.compare
+
+    def while_the_other_stores(vault: Vault, *asked: Any) -> Overlap:
+        overlap = compare(vault, *asked)
+        Vault.compare = compare  # type: ignore[method-assign]
+        vaults[0].store()
+        return overlap
+
+    Vault.compare = while_the_other_stores  # type: ignore[method-assign]
+    vaults[1].store()
+    assert [vault.path.name for vault in vaults] == ["synthetic", "synthetic-2"]
+    with Vault.open(vaults[0].path) as opened:
+        assert opened.compare(data().label_side.records.training_ids, reveal(data().labels)[data().train]).same
 
 
 def test_classes_that_are_reversed_are_no_way_round_the_total(party: Party) -> None:
@@ -239,7 +291,9 @@ def ledger_of(party: Party) -> list[dict[str, Any]]:
 
 def test_a_further_release_has_to_be_asked_for_and_is_totalled(party: Party) -> None:
     party.train(5.0)
-    with pytest.raises(ValueError, match=r"80 records were released before under something else .* --compose"):
+    with pytest.raises(
+        ValueError, match=r"80 records were released before under something else .* --set local.compose=true"
+    ):
         party.train(1.0)
     composed = party.train(1.0, policy=ReleasePolicy(compose=True))
     assert (composed.total_epsilon, composed.epsilon, composed.private) == (6.0, 1.0, True)

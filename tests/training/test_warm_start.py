@@ -21,8 +21,7 @@ from tpsl.tables import DataError
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.one_process import ALL_STEPS, load_records, train, train_together
-from tpsl.training.origin import Origin
-from tpsl.training.result import TrainResult
+from tpsl.training.result import Origin, TrainResult
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages.wide import FILE
@@ -205,8 +204,8 @@ def test_only_new_records_are_released_and_the_total_speaks_of_all(
     total = read_ledger(RunFolder(run), agreed).total
     assert total is not None and total.epsilon == pytest.approx(before + 4.0, abs=1e-3)
     noted = RunFolder(run).origin("label")
-    assert noted is not None and noted.ledgered is not None
-    assert (noted.train_records, noted.ledgered.epsilon) == (320, first.total_epsilon)
+    assert noted is not None and noted.released is not None
+    assert (noted.train_records, noted.released.epsilon) == (320, first.total_epsilon)
     assert noted.versions == RunFolder(parent).versions()
 
 
@@ -348,5 +347,5 @@ def test_true_labels_have_no_part_in_what_is_kept(tables: Path, earlier: Path, t
         "vocabularies.parquet",
     }
     feature = json.loads((tmp_path / "run" / "feature" / "start" / "origin.json").read_text())
-    assert feature["ledgered"] is None
+    assert feature["released"] is None
     assert len(reveal(load_records(agreed).labels)) == 2 * A_DAY

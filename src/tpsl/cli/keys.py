@@ -1,8 +1,7 @@
 """Every key of a job and of a local file, read from their schemas.
 
-Options, `--set`, completion, `tpsl keys` and the documentation take names, values and descriptions from here: none of
-them is written a second time. A key has the name that `--set` takes: `training.epochs`, or `local.wait` for a local
-file.
+`--set`, completion, `tpsl help keys` and the documentation take names, values and descriptions from here: none of them
+is written a second time. A key has the name that `--set` takes: `training.epochs`, or `local.wait` for a local file.
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ def _nearest(name: str) -> str:
     names = list(settable_keys())
     ends = [known for known in names if known.rpartition(".")[2] == name.rpartition(".")[2]]
     near = list(dict.fromkeys([*ends, *get_close_matches(name, names, 3)]))[:3]
-    return f"near are {', '.join(near)}" if near else "`tpsl keys` lists them"
+    return f"near are {', '.join(near)}" if near else "`tpsl help keys` lists them"
 
 
 def _keys_of(model: type[BaseModel], prefix: str, source: str = "") -> Iterator[Key]:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tpsl.cli.console import time_left
 
 if TYPE_CHECKING:
-    from tpsl.training.observer import Fact
-    from tpsl.transport.channel import Channel, Traffic
+    from tpsl.training.observer import Connection, Fact, Traffic
 
 _WINDOW = 10.0  # seconds over which speeds are averaged
 _NOTABLE_WAIT = 1.0  # seconds: every step waits a little for the other side
@@ -95,7 +94,7 @@ class LiveState:
         peer.connected, peer.left, peer.state = False, event == "left", state
         return news
 
-    def gathered(self, channels: Mapping[str, Channel]) -> None:
+    def gathered(self, channels: Mapping[str, Connection]) -> None:
         """Count these channels too; those of a peer that was restarted keep what went through them."""
         for channel in channels.values():
             if not any(channel.traffic is known for known in self._traffics):

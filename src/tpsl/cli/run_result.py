@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpsl.cli.console import Facts, Report, answer, from_here
+from tpsl.files import for_json
 
 if TYPE_CHECKING:
     from tpsl.report.ledgers import RunLedger
     from tpsl.training.job import Job
-    from tpsl.training.origin import Origin
-    from tpsl.training.result import TrainResult
+    from tpsl.training.result import Origin, TrainResult
     from tpsl.training.run_folder import RunFolder
 
 
@@ -39,7 +40,7 @@ def show_result(path: Path, result: TrainResult, json: bool, *, evaluated: bool 
     }
     content = {**result.as_dict(), **ledger.facts, **({"local_head": local} if local else {})}
     if origin:
-        content["origin"] = origin.as_dict()
+        content["origin"] = for_json(asdict(origin))
     answer(json, content, Report(_headline(job, result), facts, steps))
 
 
@@ -55,7 +56,7 @@ def _headline(job: Job, result: TrainResult) -> str:
 def _starts_from(origin: Origin) -> str:
     from tpsl.report.words import records_text, spent_text
 
-    spent = f", {spent_text(origin.ledgered.epsilon, 0.0)} in all" if origin.ledgered else ""
+    spent = f", {spent_text(origin.released.epsilon, 0.0)} in all" if origin.released else ""
     records = records_text(origin.train_records)
     return f"{from_here(origin.run)} ({records}{spent}; their labels are in these weights too)"
 
@@ -76,7 +77,7 @@ def _promise(run: RunFolder, result: TrainResult, ledger: RunLedger) -> Facts:
     return {
         "mechanism": noise,
         "guarantee": guarantee_text(result) + large,
-        **({"vault": from_here(noted["vault"])} if noted else {}),
+        **({"vault": from_here(noted.vault)} if noted else {}),
         **({"of the vault": "; ".join(of_vault)} if of_vault else {}),
         **({"scratch run": "its vault counts in no total, and nothing of it may leave"} if run.is_scratch else {}),
     }

@@ -58,7 +58,7 @@ def label_facts(model: TrainedModel) -> Card:
         **_common(model, job, LABEL_PARTY),
         "versions": model.versions(),
         "train_records": result.train_records,
-        "privacy": {name: content[name] for name in promised} | {"ledger_head": ledger["head"] if ledger else None},
+        "privacy": {name: content[name] for name in promised} | {"ledger_head": ledger.head if ledger else None},
         "metrics": {name: measured[name] for name in measured if name.startswith(("test_", "validation_"))},
     }
 

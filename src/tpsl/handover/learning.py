@@ -13,10 +13,10 @@ from tpsl.data.sides import FeatureSide
 from tpsl.handover.card import CardError
 from tpsl.handover.labels_file import read_handed_over
 from tpsl.training.alone import require_alone, train_alone
-from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.job import Job
+from tpsl.training.label_source import ReleasedLabels
 from tpsl.training.local import Local, own_data
-from tpsl.training.one_process import LabelProgress, PreparationNotices
+from tpsl.training.observer import PreparationNotices, ProgressBar
 from tpsl.training.result import TrainResult
 from tpsl.training.setup import RunSetup
 
@@ -38,8 +38,9 @@ def learn(setup: RunSetup, party: str, local: Local, labels: Path, authority: Pa
         side = load_side(setup, party, local)
         handed = labels_for(setup.job, side, labels, authority)
         setup.watching.notice(f"{len(handed.labels):,} noisy labels, released with {handed.labels.mechanism}")
-        watched = setup.watched_by(PreparationNotices(setup, party))
-        return train_alone(watched, side, handed, at_top=LabelProgress(setup))
+        watched = setup.watched_by(PreparationNotices(party, setup.watching.notice))
+        shown = ProgressBar(setup.watching, setup.job.training.epochs, [party])
+        return train_alone(watched, side, handed, at_top=shown)
 
 
 def load_side(setup: RunSetup, party: str, local: Local) -> FeatureSide:
@@ -50,7 +51,7 @@ def load_side(setup: RunSetup, party: str, local: Local) -> FeatureSide:
     return side
 
 
-def labels_for(job: Job, side: FeatureSide, labels: Path, authority: Path | None = None) -> HandedLabels:
+def labels_for(job: Job, side: FeatureSide, labels: Path, authority: Path | None = None) -> ReleasedLabels:
     """Return the handed-over labels of a feature party's training records, in their order, and what they have spent."""
     handed = read_handed_over(labels, job.classes, authority)
     card, agreed = handed.card, job.mechanism
@@ -71,4 +72,4 @@ def labels_for(job: Job, side: FeatureSide, labels: Path, authority: Path | None
             f"{error}; of aligned records the file has the label party's own ids: let the parties train the job "
             "together with training.exchange: labels, then noisy labels cross in the common order"
         ) from error
-    return HandedLabels(noisy, card.spent, handed.path)
+    return ReleasedLabels(noisy, card.spent, handed.path)

@@ -216,10 +216,6 @@ def gather(weight: Tensor, categorical: Tensor, out: Tensor) -> None:
     _share_out(work, _even_ranges(len(rows), _threads(rows)))
 
 
-def begin(categorical: Tensor) -> None:
-    """Do nothing: all work of an update is done when the gradient is there."""
-
-
 class RowUpdate:
     """The row update of `tpsl.kernels.rows`: the gradients of a row are added up in the order of the batch."""
 
@@ -230,7 +226,7 @@ class RowUpdate:
         self._loops = {"sgd": self._sgd, "adagrad": self._adagrad, "adam": self._adam}[kind]
         self._first = np.full(0 if kind == "sgd" else len(weight), -1, np.int64)
 
-    def apply(self, categorical: Tensor, gradient: Tensor, begun: None = None) -> None:
+    def apply(self, categorical: Tensor, gradient: Tensor) -> None:
         """Update the rows `categorical` by the gradient of what was looked up, and count the step."""
         rows = _checked(categorical.contiguous(), self._weight)
         if "step" in self._state:

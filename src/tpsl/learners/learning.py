@@ -35,9 +35,9 @@ from tpsl.prediction.model import WITH_JUDGES, TrainedModel
 from tpsl.prediction.records import NewRecords
 from tpsl.prediction.scores import Scores
 from tpsl.training.alone import require_alone
-from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.hold_out import HELD_OUT
 from tpsl.training.job import Job
+from tpsl.training.label_source import ReleasedLabels
 from tpsl.training.local import Local
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out, in_parts
@@ -54,7 +54,7 @@ _CLEAR = 3.0
 _TABLES_ONLY = "a learner other than the network reads tables, and the job's data are the party's own"
 
 
-Search = Callable[[RunSetup, FeatureSide, HandedLabels], object]
+Search = Callable[[RunSetup, FeatureSide, ReleasedLabels], object]
 """Searches for networks in the set-up's folder, and trains them with the judges, too (`tpsl.tuning.with_judges`)."""
 
 
@@ -239,7 +239,7 @@ def _kept(
     side: FeatureSide,
     records: LearnerRecords,
     fitted: Fitted,
-    handed: HandedLabels,
+    handed: ReleasedLabels,
     weight: float = 0.0,
 ) -> LearnResult:
     """Write everything that the run keeps, the result at last."""

@@ -32,10 +32,6 @@ class Assumptions:
     speed: float | None = None
     """Training records in a second where the line between the parties is no limit; None: unknown."""
     network: Network = field(default_factory=Network)
-    hour: float = 0.0
-    """The price of a machine for an hour; each party has one."""
-    gigabyte: float = 0.0
-    """The price of 10^9 bytes between the parties, either way."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +48,6 @@ class Prediction:
     """Seconds of a step."""
     seconds: float | None
     """Of steps, evaluations and what crosses; not of reading, the release, a wide part and checkpoints."""
-    machine_cost: float | None
-    traffic_cost: float
 
 
 def plan(job: Job, assumed: Assumptions) -> list[Prediction]:
@@ -123,14 +117,12 @@ def _predicted(job: Job, assumed: Assumptions) -> Prediction:
     counts, parties = Counts.of(job, assumed.rows), len(feature_party_names(job.data))
     crossing = exchanges(job, counts)
     to_label, from_label = (total(crossing, to_label=up, connections=parties) for up in (True, False))
-    step = seconds = machine_cost = None
+    step = seconds = None
     if assumed.speed is not None:
         step = _step_seconds(job, counts, crossing, assumed.speed, assumed.network)
         evaluations = counts.epochs * counts.evaluated / assumed.speed
         seconds = counts.steps * step + evaluations + _other_transfers(crossing, assumed.network)
-        machine_cost = (1 + parties) * assumed.hour * seconds / 3600
-    traffic_cost = assumed.gigabyte * (to_label + from_label) / 1e9
-    return Prediction(job, counts, crossing, to_label, from_label, step, seconds, machine_cost, traffic_cost)
+    return Prediction(job, counts, crossing, to_label, from_label, step, seconds)
 
 
 def _step_seconds(job: Job, counts: Counts, crossing: Sequence[Exchange], speed: float, network: Network) -> float:

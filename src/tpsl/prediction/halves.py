@@ -197,8 +197,8 @@ def require_finished(run: RunFolder, party: str) -> None:
     """Raise if a party's part of a run is not in its folder, or not finished."""
     if not run.party(party).is_dir():
         raise PredictionError(
-            f"{run.path}: the part of {party!r} is not here, so it cannot predict alone; `tpsl label predict` and "
-            "`tpsl feature predict` do it together, each with its own part"
+            f"{run.path}: the part of {party!r} is not here, so it cannot predict alone; `tpsl predict` with "
+            "--listen or --connect does it together with the other parties"
         )
     if (run.result() if party == LABEL_PARTY else run.party_result(party)) is None:
         raise PredictionError(f"{run.path}: the part of {party!r} in the run is not finished, so it cannot predict")

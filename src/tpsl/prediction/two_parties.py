@@ -178,7 +178,7 @@ def _require_what_may_be(setup: PredictionSetup, records: NewRecords | None, loc
     if local_head and returned.returns != "nothing":
         raise PredictionError(
             f"the local head was trained on true labels, so its scores stay here, and this job returns: {returned}; "
-            "say --returns nothing on both sides, or use the private head"
+            "say --set local.returns=nothing on both sides, or use the private head"
         )
     if records is None and (several or has_label_features(setup.run)):
         raise PredictionError("the label party needs --records: a file with the ids of the records, and its features")

@@ -240,7 +240,7 @@ def _bar_with_features(view: RunView) -> Bar:
     else:
         bar["notes"] = [
             _fact("by what features tell; no transcript was recorded to measure it. From the same vault:"),
-            _command("tpsl train JOB --record-transcript --out RUN"),
+            _command("tpsl train JOB --set local.record_transcript=true --out RUN"),
             _command("tpsl attack RUN"),
         ]
     return bar

@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache, reduce
 from pathlib import Path
-from typing import Any
 
 from tpsl.training.job import Job
+from tpsl.training.result import LedgerNote
 from tpsl.training.run_folder import RunFolder
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Ledger, Spent, Vault, VaultError, the_vault
@@ -26,22 +26,19 @@ _HEADER = 100  # bytes of an SQLite file
 _DEEPEST = 4  # folders below the watched one: `runs/paper/flights/seed-1` is found
 _LEFT_BY_A_RUN = (".lock", "result.json")
 
-Note = Mapping[str, Any]
-"""What a run has noted of its vault (`RunFolder.noted_ledger`)."""
-
 
 class Memory:
     """The notes of some runs, and the vaults that there are: those of the notes, the label party's one, a named one."""
 
-    def __init__(self, notes: Mapping[Path, Note | None], vault: Path | None = None) -> None:
+    def __init__(self, notes: Mapping[Path, LedgerNote | None], vault: Path | None = None) -> None:
         """`vault` is where the vault of the runs is now, if it was moved: its folder, or a label of it."""
         self.vault, self._read = vault, notes
-        self._notes = {path: note for path, note in notes.items() if note and not note.get("scratch")}
-        folders = [Path(note["vault"]).parent for note in self._notes.values()]
+        self._notes = {path: note for path, note in notes.items() if note and not note.scratch}
+        folders = [note.vault.parent for note in self._notes.values()]
         with suppress(VaultError):  # a damaged note of where it is concerns those who release from it
             folders.append(the_vault())
         self._folders = list(dict.fromkeys(folder for folder in folders if is_vault(folder)))
-        self._places: dict[tuple[str, str], Path | None] = {}
+        self._places: dict[tuple[Path, str], Path | None] = {}
         self._groups: dict[Path, str | None] = {}
 
     @classmethod
@@ -81,7 +78,7 @@ class Memory:
         parts = [
             _noted(note)
             for path, note in self._notes.items()
-            if note["identity"] == own["identity"] and note["head"] not in known and self._same_data(run.path, path)
+            if note.identity == own.identity and note.head not in known and self._same_data(run.path, path)
         ]
         return reduce(Spent.joined, parts, total_of(run, own, place))
 
@@ -92,13 +89,13 @@ class Memory:
         the others have released. Notes of scratch runs count nowhere.
         """
         own = self._note_of(run)
-        if own is None or own.get("scratch"):
+        if own is None or own.scratch:
             return Spent(), 0
         is_gone = self._where(own) is None
-        found, gone = dict[str, Spent](), {own["identity"]} if is_gone else set()
+        found, gone = dict[str, Spent](), {own.identity} if is_gone else set()
         for path, note in self._notes.items():
-            identity, place = note["identity"], self._where(note)
-            if identity == own["identity"] or not (is_gone or place is None) or not self._same_data(run.path, path):
+            identity, place = note.identity, self._where(note)
+            if identity == own.identity or not (is_gone or place is None) or not self._same_data(run.path, path):
                 continue
             found[identity] = total_of(RunFolder(path), note, place).joined(found.get(identity, Spent()))
             gone |= {identity} if place is None else set()
@@ -107,16 +104,16 @@ class Memory:
     @cached_property
     def version(self) -> str:
         """Differs whenever what `besides` says of any run may; empty while no vault is gone."""
-        gone = [sorted(note.items()) for note in self._notes.values() if self._where(note) is None]
+        gone = [note for note in self._notes.values() if self._where(note) is None]
         return repr((gone, [_version_of(folder) for folder in self._folders])) if gone else ""
 
-    def _note_of(self, run: RunFolder) -> Note | None:
+    def _note_of(self, run: RunFolder) -> LedgerNote | None:
         return self._read.get(run.path) or run.noted_ledger()
 
-    def _where(self, note: Note) -> Path | None:
-        key = note["vault"], note["identity"]
+    def _where(self, note: LedgerNote) -> Path | None:
+        key = note.vault, note.identity
         if key not in self._places:
-            self._places[key] = self._found(Path(note["vault"]), note["identity"])
+            self._places[key] = self._found(note.vault, note.identity)
         return self._places[key]
 
     def _found(self, noted: Path, identity: str) -> Path | None:
@@ -141,7 +138,7 @@ def data_group(job: Job) -> str:
     return hashlib.sha256(repr(sorted(job.agreed()["data"].items())).encode()).hexdigest()[:16]
 
 
-def note_of(run: Path) -> Note | None:
+def note_of(run: Path) -> LedgerNote | None:
     """Return what a run has noted of its vault, None if that cannot be read: it is reported with the run."""
     try:
         return RunFolder(run).noted_ledger()
@@ -149,15 +146,15 @@ def note_of(run: Path) -> Note | None:
         return None
 
 
-def total_of(run: RunFolder, note: Note, place: Path | None) -> Spent:
+def total_of(run: RunFolder, note: LedgerNote, place: Path | None) -> Spent:
     """Return what a run's records have spent by its vault: as that says now, and never less than was noted."""
-    ledger, released = ledger_at(place), {note["release"], *note.get("statistics", [])}
+    ledger, released = ledger_at(place), {note.release, *note.statistics}
     now = spent_in(run, ledger, released) if ledger is not None else None
     return now.joined(_noted(note)) if now is not None else _noted(note)
 
 
-def _noted(note: Note) -> Spent:
-    return Spent(note["epsilon"], note["delta"], bool(note["private"]))
+def _noted(note: LedgerNote) -> Spent:
+    return Spent(note.epsilon, note.delta, note.private)
 
 
 def spent_in(run: RunFolder, ledger: Ledger, released: set[str]) -> Spent | None:

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from tpsl.data.config import TableData
 from tpsl.data.dataset import feature_party_names
@@ -41,7 +40,7 @@ def read_run(path: Path, name: str | None = None, *, memory: Memory | None = Non
             f"{path}: has no folder of the label party; a feature party's page is made with --for "
             + " or ".join(feature_party_names(job.data))
         )
-    result, curves = run.result(), [_entry(entry, run) for entry in run.metrics()]
+    result, curves = run.result(), for_json(run.metrics())
     ledger = read_ledger(run, job, memory)
     classes = result.classes if result else ledger.content["classes"] if ledger.content else job.classes
     view = job_view(path, job, LABEL_PARTY, promise_of(job, classes, result, ledger.total), classes, name)
@@ -160,10 +159,3 @@ def last_change(files: Iterable[Path]) -> str | None:
         with contextlib.suppress(FileNotFoundError):  # a run that goes on removes its old checkpoints
             times.append(file.stat().st_mtime)
     return datetime.fromtimestamp(max(times), UTC).isoformat(timespec="seconds") if times else None
-
-
-def _entry(entry: dict[str, Any], run: RunFolder) -> dict[str, Any]:
-    if type(entry.get("epoch")) is not int:
-        raise RunError(f"{run.label / 'metrics.jsonl'}: is damaged (an entry has no epoch)")
-    content: dict[str, Any] = for_json(entry)
-    return content

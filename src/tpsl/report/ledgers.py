@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from tpsl.report.known_vaults import Memory, ledger_at, spent_in
 from tpsl.report.run_view import VaultFacts
 from tpsl.report.words import records_text, rounded_up
 from tpsl.training.job import Job
-from tpsl.training.result import TrainResult
+from tpsl.training.result import LedgerNote, TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.vault import Ledger, Spent, VaultError
 from tpsl.vault.cost import as_json
@@ -95,13 +94,13 @@ def _description(job: Job, classes: int) -> str:
     return describe_release(str(privacy.build(classes)), privacy.draws, privacy.noise_seed) if job.releases else ""
 
 
-def _absent(noted: Mapping[str, Any] | None) -> str:
+def _absent(noted: LedgerNote | None) -> str:
     if noted is None:
         return "The vault is not in this run’s folder, and the run has noted no other; `tpsl report --vault` names it."
     return (
-        f"The vault {vault_label(Path(noted['vault']))} is gone; `tpsl report --vault FOLDER` says where it is if it "
-        f"was moved. At {noted['time'][:19].replace('T', ' ')} UTC the run noted ε = {rounded_up(noted['epsilon'], 4)},"
-        f" δ = {rounded_up(noted['delta'], 2)} for its records, and the ledger’s head {noted['head']}."
+        f"The vault {vault_label(noted.vault)} is gone; `tpsl report --vault FOLDER` says where it is if it "
+        f"was moved. At {noted.time[:19].replace('T', ' ')} UTC the run noted ε = {rounded_up(noted.epsilon, 4)},"
+        f" δ = {rounded_up(noted.delta, 2)} for its records, and the ledger’s head {noted.head}."
     )
 
 

@@ -46,7 +46,7 @@ def origin_of(run: RunFolder, party: str) -> OriginView | None:
     origin = run.origin(party)
     if origin is None:
         return None
-    spent = None if origin.ledgered is None else rounded_up(origin.ledgered.epsilon, 4)
+    spent = None if origin.released is None else rounded_up(origin.released.epsilon, 4)
     name = Path(origin.run).name
     return OriginView(
         run=name, versions=dict(origin.versions), train_records=origin.train_records, total_epsilon_text=spent

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tpsl.files import draft_of
 from tpsl.progress import Progress, no_progress
-from tpsl.report.known_vaults import Memory, Note, folders_in, is_written, note_of, runs_in
+from tpsl.report.known_vaults import Memory, folders_in, is_written, note_of, runs_in
 from tpsl.report.label_view import job_view, last_change
 from tpsl.report.ledgers import vault_label
 from tpsl.report.page import told_apart
@@ -19,6 +19,7 @@ from tpsl.report.promises import promise_of
 from tpsl.report.run_reading import read_view
 from tpsl.report.run_view import RunView
 from tpsl.training.progress_file import PROGRESS, RunProgress
+from tpsl.training.result import LedgerNote
 from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault.place import address_of
@@ -82,7 +83,7 @@ class WatchedFolder:
             raise RunError(f"{folder}: there is no such folder")
         self.folder, self.party = folder, party
         self._known: dict[Path, _Known] = {}
-        self._notes: dict[Path, tuple[Traces, Note | None]] = {}
+        self._notes: dict[Path, tuple[Traces, LedgerNote | None]] = {}
         self._lock = threading.Lock()
         self._last: tuple[float, Snapshot] | None = None
 
@@ -120,7 +121,7 @@ class WatchedFolder:
         name = None if vault is None else vault_label(vault)
         return WatchedRun(view, known.version, name, progress, written or view["updated"])
 
-    def _note_of(self, path: Path, own: Traces) -> tuple[Traces, Note | None]:
+    def _note_of(self, path: Path, own: Traces) -> tuple[Traces, LedgerNote | None]:
         """Return what a run has noted of its vault, read again if a file of the run has changed.
 
         A feature party that has its own folder is shown nothing of it.

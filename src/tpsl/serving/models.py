@@ -92,7 +92,7 @@ class LabelModel:
         if local_head and prediction.returns != "nothing":
             raise PredictionError(
                 f"{path}: scores of a local head never leave the label party, and this job returns {prediction} to "
-                "feature parties: forbid that with --returns nothing, or serve the private head"
+                "feature parties: forbid that with --set local.returns=nothing, or serve the private head"
             )
         predictor = model.predictor(local_head=local_head)
         own = TableHalf.load(model, LABEL_PARTY) if LABEL_PARTY in predictor.widths else None

@@ -23,7 +23,6 @@ from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.heads.local_head import Columns, Judging, train_local_head
 from tpsl.progress import Progress
-from tpsl.training.arrivals import vault_for
 from tpsl.training.evaluation import TEST_METRICS, evaluate, evaluate_known
 from tpsl.training.job import Job
 from tpsl.training.local import Local, own_data
@@ -32,7 +31,7 @@ from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import RunVault, VaultChoice
+from tpsl.training.vaults import RunVault, VaultChoice, vault_for
 from tpsl.training.warm_start import StartingPoint
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault, VaultError
@@ -130,7 +129,7 @@ class AfterTraining:
 
     def _test_labels(self) -> npt.NDArray[np.int64]:
         """Return the true labels of the test records, `NO_LABEL` where one has not arrived."""
-        return self._vault.completed(taken(reveal(self._labels), self._records.test))
+        return self._vault.with_late_labels(taken(reveal(self._labels), self._records.test))
 
     def _train_local_head(self) -> None:
         """Train the head on true labels, if the job has one and it is not there yet. It never leaves this party."""

@@ -14,7 +14,7 @@ from tpsl.net.messages import Limits
 from tpsl.net.rounding import wire_bytes
 from tpsl.tables.columns import TextsDigest
 from tpsl.training.job import Job
-from tpsl.training.origin import Origin
+from tpsl.training.result import Origin
 from tpsl.training.schedule import Schedule
 from tpsl.training.search_step import CONFIGURATION, SPACE, SearchStep
 from tpsl.training.stages.hand_over import packed_bytes

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from tpsl.data.dataset import Dataset, class_names
 from tpsl.data.sides import FeatureSide
-from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.job import Job, JobError
-from tpsl.training.observer import Fact, NullObserver, Observer
+from tpsl.training.label_source import ReleasedLabels
+from tpsl.training.observer import Observer, PartOf
 from tpsl.training.one_process import attend_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.result import TrainResult
@@ -22,19 +22,6 @@ from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.setup import RunSetup
 from tpsl.training.warm_start import StartingPoint
 from tpsl.transport.peers import LABEL_PARTY
-
-
-class _WithoutPeers(NullObserver):
-    """Tells an observer how far a role is, and not whom it talks to: the other role is in the same process."""
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-
-    def at_step(self, done: int, total: int, records: int) -> None:
-        self._observer.at_step(done, total, records)
-
-    def event(self, name: str, **facts: Fact) -> None:
-        self._observer.event(name, **facts)
 
 
 def require_alone(job: Job, start: StartingPoint | None) -> None:
@@ -51,7 +38,7 @@ def parts_of_both(party: str, parts: OwnParts) -> dict[str, OwnParts]:
     return {party: parts.model_copy(update={"top": None}), LABEL_PARTY: OwnParts(top=parts.top)}
 
 
-def train_alone(setup: RunSetup, side: FeatureSide, labels: HandedLabels, at_top: Observer) -> TrainResult:
+def train_alone(setup: RunSetup, side: FeatureSide, labels: ReleasedLabels, at_top: Observer) -> TrainResult:
     """Train the network of a job at its feature party; an interrupted run goes on, a finished one is only read.
 
     The job is one that `require_alone` lets through, and the process holds the run's folder, with a folder for both
@@ -61,7 +48,7 @@ def train_alone(setup: RunSetup, side: FeatureSide, labels: HandedLabels, at_top
     if setup.run.common_result([side.party]) is None:
         setup = replace(setup, job=setup.job.with_gradients())
         records = Dataset.of_one(side, class_names(setup.job.data)).label_side.records
-        role = FeatureRole(setup.watched_by(_WithoutPeers(setup.watching.observer)), side)
+        role = FeatureRole(setup.watched_by(PartOf(setup.watching.observer, peers=False)), side)
         attend_together(LabelRole(setup.watched_by(at_top), records, labels), [role])
     result = setup.run.result()
     assert result is not None  # the farewell has written it

@@ -472,7 +472,10 @@ def load_job(path: Path, overrides: dict[str, Any] | None = None) -> Job:
 
 def reason_of(found: Mapping[str, Any]) -> str:
     """Return what is wrong in one error of a schema, in words of ours where those of pydantic say little."""
-    spoken = {"extra_forbidden": "there is no such key; `tpsl keys` lists them", "missing": "is needed, and not given"}
+    spoken = {
+        "extra_forbidden": "there is no such key; `tpsl help keys` lists them",
+        "missing": "is needed, and not given",
+    }
     return spoken.get(found["type"]) or found["msg"].removeprefix("Value error, ")
 
 

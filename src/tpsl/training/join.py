@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,16 +11,15 @@ from tpsl.files import is_disk_full
 from tpsl.net.client import LabelClient
 from tpsl.net.desk import Patience, Terms
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing, Refused
-from tpsl.net.messages import Peer
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Notice
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.alone import parts_of_both, require_alone, train_alone
-from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
+from tpsl.training.label_source import HAND_OVER, ReleasedLabels
 from tpsl.training.local import Local, certificates_of, connect_address, own_data
 from tpsl.training.method import settled
-from tpsl.training.observer import Fact, NullObserver, Observer, Watching
+from tpsl.training.observer import NullObserver, PartOf, Watching
 from tpsl.training.ranks import SharedLabel
 from tpsl.training.result import FeatureResult
 from tpsl.training.role import FeatureRole, FeatureRun
@@ -64,9 +62,7 @@ def join(
         own = parts_of_both(party, local.own_parts())
     run = RunFolder(run_path)
     run.refuse_scratch()
-    setup = RunSetup(
-        job, run, own, device, record_steps, watching, search, start, workers=workers, shards_tables=local.shards_tables
-    )
+    setup = RunSetup(job, run, own, device, record_steps, watching, search, start, workers=workers)
     with setup.held(list(own), moved=True):
         finished = setup.run.party_result(party)
         if finished is not None and LABEL_PARTY in setup.run.confirmed_to(party):
@@ -79,23 +75,6 @@ def join(
         setup.say_what_is_loaded(data, side)
         act = exchange.learn if job.hands_over else exchange.train
         return act(setup, side)
-
-
-class _UntilTheEnd(NullObserver):
-    """Tells an observer all of an exchange but that it has finished: the run goes on."""
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-
-    def gathered(self, channels: Mapping[str, Peer]) -> None:
-        self._observer.gathered(channels)
-
-    def waiting_for(self, peer: str | None) -> None:
-        self._observer.waiting_for(peer)
-
-    def event(self, name: str, **facts: Fact) -> None:
-        if name != "finished":
-            self._observer.event(name, **facts)
 
 
 class _Exchange:
@@ -128,7 +107,7 @@ class _Exchange:
 
         Of several workers the first receives them; all train.
         """
-        watched = setup.watched_by(_UntilTheEnd(setup.watching.observer)).of_first()
+        watched = setup.watched_by(PartOf(setup.watching.observer, steps=False, without=["finished"])).of_first()
         received = replace(watched, run=RunFolder(setup.run.path / HAND_OVER))
         if setup.workers.is_first:
             with received.run.started(self._job, [self._party], moved=True):
@@ -136,7 +115,7 @@ class _Exchange:
                     self.train(received, side)
         setup.workers.wait_for_all()
         folder = received.run.party(self._party)
-        labels = HandedLabels.of(handed_over(self._job, folder), folder)
+        labels = ReleasedLabels.of(handed_over(self._job, folder), folder)
         setup.watching.notice(f"{len(labels.labels):,} noisy labels received; training goes on without the label party")
         train_alone(setup, side, labels, at_top=NullObserver())
         result = setup.run.party_result(self._party)

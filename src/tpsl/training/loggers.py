@@ -1,7 +1,7 @@
 """Loggers and observers by name: they follow one side of a run, and learn what that side may know.
 
 The label party's curves hold its test metrics, which depend on true labels: they stay in its folder, or go to a server
-of its own. A feature party's hold steps and speed. A logger gets curves (`tpsl.training.sink`); an observer hears of
+of its own. A feature party's hold steps and speed. A logger gets curves (`tpsl.training.curves`); an observer hears of
 every step and event (`tpsl.training.observer`). Users register theirs as functions of a `LoggedRun` and a text:
 
     LOGGERS.register("csv", lambda run, path: CsvCurves(Path(path or run.folder / "curves.csv")))
@@ -19,27 +19,25 @@ from pathlib import Path
 
 from tpsl.progress import Notice
 from tpsl.registry import Registry, UnknownName, called
+from tpsl.training.curves import LoggedRun, Mlflow, Sink, TensorBoard, has_tensorboard
 from tpsl.training.dotted import dotted
 from tpsl.training.job import Job
-from tpsl.training.mlflow_sink import mlflow
-from tpsl.training.observer import FEATURE_FACTS, Fact, NullObserver, Observer
+from tpsl.training.observer import Fact, Observer, Observers, reason_of
 from tpsl.training.progress_file import ProgressFile
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.sink import LoggedRun, Sink
-from tpsl.training.tensorboard_sink import has_tensorboard, tensorboard
 from tpsl.transport.peers import LABEL_PARTY
 
 _EVERY = 1.0  # seconds between two points of the speed
 _PATIENCE = 10.0  # seconds that the end of a run waits for what is not written yet
 
 LOGGERS: Registry[Callable[[LoggedRun, str], Sink]] = Registry("logger")
-LOGGERS.register("tensorboard", tensorboard)
-LOGGERS.register("mlflow", mlflow)
+LOGGERS.register("tensorboard", TensorBoard)
+LOGGERS.register("mlflow", Mlflow)
 OBSERVERS: Registry[Callable[[LoggedRun, str], Observer]] = Registry("observer")
 NO_LOGGER = "none"
 
 
-class RunLogger(NullObserver):
+class Curves(Observer):
     """Tells sinks how far and how fast a side is and, at the label party, its metrics.
 
     Guarantee: of a feature party nothing but step and speed is written, whatever events its role reports. The step loop
@@ -65,7 +63,7 @@ class RunLogger(NullObserver):
         since, before = self._mark
         if now > since and now - since >= self._every:
             self._mark = (now, records)
-            self._write({"samples_per_second": (records - before) / (now - since)})
+            self._write(done, {"samples_per_second": (records - before) / (now - since)})
 
     def event(self, name: str, **facts: Fact) -> None:
         """Note the metrics of an epoch and of the local head, at the label party alone."""
@@ -73,13 +71,14 @@ class RunLogger(NullObserver):
         if not self._has_labels or name not in ("epoch", "evaluated", "local head"):
             return
         values = {key: float(fact) for key, fact in facts.items() if isinstance(fact, int | float)}
+        step = self._step
         if name == "evaluated":  # maybe in a later process, where peers must not see how long it takes
             step = int(values.pop("step"))
             values.pop("epoch")
             self._step = max(self._step, step)
-            self._write(values, step)
-        else:
-            self._write({f"local_head_{key}" if name == "local head" else key: value for key, value in values.items()})
+        elif name == "local head":
+            values = {f"local_head_{key}": value for key, value in values.items()}
+        self._write(step, values)
 
     def close(self) -> None:
         """Let the sinks write what is left; not for longer than a few seconds."""
@@ -90,10 +89,9 @@ class RunLogger(NullObserver):
         if self._thread.is_alive():
             self._notice("the loggers do not keep up: the last points of the curves are lost")
 
-    def _write(self, values: Mapping[str, float], step: int | None = None) -> None:
-        known = {key: value for key, value in values.items() if math.isfinite(value)}
-        at, when = self._step if step is None else step, time.time()
-        self._waiting.put(lambda sink: sink.write(at, when, known))
+    def _write(self, step: int, values: Mapping[str, float]) -> None:
+        known, when = {key: value for key, value in values.items() if math.isfinite(value)}, time.time()
+        self._waiting.put(lambda sink: sink.write(step, when, known))
 
     def _work(self, sinks: list[Sink]) -> None:
         for task in iter(self._waiting.get, None):
@@ -102,50 +100,29 @@ class RunLogger(NullObserver):
                     task(sink)
                 except Exception as error:
                     sinks.remove(sink)
-                    self._notice(f"{sink.name} is given up: {_reason(error)}")
-
-
-class Observers(NullObserver):
-    """Tells several observers, those of users among them, of steps and events.
-
-    Guarantee: at a feature party they hear no fact but those in `FEATURE_FACTS`, whatever the role reports. One that
-    fails is given up with a notice; training goes on.
-    """
-
-    def __init__(self, party: str, observers: Mapping[str, Observer], notice: Notice) -> None:
-        self._has_labels, self._observers, self._notice = party == LABEL_PARTY, dict(observers), notice
-
-    def at_step(self, done: int, total: int, records: int) -> None:
-        """Pass it on."""
-        self._tell(lambda observer: observer.at_step(done, total, records))
-
-    def event(self, name: str, **facts: Fact) -> None:
-        """Pass it on, without what a feature party must not know."""
-        known = {key: fact for key, fact in facts.items() if self._has_labels or key in FEATURE_FACTS}
-        self._tell(lambda observer: observer.event(name, **known))
-
-    def _tell(self, act: Callable[[Observer], None]) -> None:
-        for name, observer in list(self._observers.items()):
-            try:
-                act(observer)
-            except Exception as error:
-                del self._observers[name]
-                self._notice(f"the observer {name} is given up: {_reason(error)}")
+                    self._notice(f"{sink.name} is given up: {reason_of(error)}")
 
 
 @contextmanager
-def run_logger(job: Job, run: Path, party: str, notice: Notice, log: Sequence[str] | None = None) -> Iterator[Observer]:
-    """Yield the observer that tells the chosen loggers and observers of a run; curves are complete when the block ends.
+def run_logger(
+    job: Job,
+    run: Path,
+    party: str,
+    notice: Notice,
+    log: Sequence[str] | None = None,
+    displays: Mapping[str, Observer] | None = None,
+) -> Iterator[Observer]:
+    """Yield the observer that tells all others of a run; curves are complete when the block ends.
 
-    It also keeps the run's `progress.json`, which is gone when the block ends.
-    `log` has the names of loggers and observers, each with what it takes after a `=`, as in `mlflow=URI`, or
-    `none`. None means TensorBoard, if it is installed.
+    These are the chosen loggers and observers, the `displays`, and the run's `progress.json`, which is gone when the
+    block ends. `log` has the names of loggers and observers, each with what it takes after a `=`, as in `mlflow=URI`,
+    or `none`. None means TensorBoard, if it is installed.
     """
     if log is None:
         log = ["tensorboard"] if has_tensorboard() else []
     logged = LoggedRun(run.resolve().name, party, RunFolder(run).party(party), _agreement(job, party))
     sinks: list[Sink] = []
-    observers: dict[str, Observer] = {}
+    observers = dict(displays or {})
     for name, _, argument in (text.partition("=") for text in log if text != NO_LOGGER):
         if name in LOGGERS:
             sinks.append(called(f"the logger {name!r}", LOGGERS.get(name), logged, argument))
@@ -153,19 +130,15 @@ def run_logger(job: Job, run: Path, party: str, notice: Notice, log: Sequence[st
             observers[name] = called(f"the observer {name!r}", OBSERVERS.get(name), logged, argument)
         else:
             raise UnknownName(f"unknown logger {name!r}; known are {', '.join([*LOGGERS, *OBSERVERS, NO_LOGGER])}")
-    logger, progress = RunLogger(party, sinks, notice), ProgressFile(logged.folder)
+    curves, progress = Curves(party, sinks, notice), ProgressFile(logged.folder)
     try:
-        yield Observers(party, {"loggers": logger, "progress file": progress, **observers}, notice)
+        yield Observers(party, {"curves": curves, "progress file": progress, **observers}, notice)
     finally:
         progress.close()
-        logger.close()
+        curves.close()
 
 
 def _agreement(job: Job, party: str) -> dict[str, str]:
     """Return the job as names and values."""
     fields = {name: str(value)[:500] for name, value in dotted(job.agreed()).items()}
     return dict(list({"party": party, "job": job.digest(), **fields}.items())[:100])
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -19,22 +19,20 @@ from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Progress, no_progress
 from tpsl.tables import DataError
 from tpsl.training.after_training import AfterTraining, is_complete
-from tpsl.training.arrivals import vault_for
 from tpsl.training.build import LabelPartyBuilder, build_label_party
-from tpsl.training.handed_labels import HAND_OVER, HandedLabels
 from tpsl.training.job import Job
 from tpsl.training.joint_steps import joint_steps
+from tpsl.training.label_source import HAND_OVER, LabelSource, ReleasedLabels
 from tpsl.training.method import settled
-from tpsl.training.observer import UNWATCHED, Fact, NullObserver, Watching
+from tpsl.training.observer import UNWATCHED, NullObserver, PreparationNotices, ProgressBar, Watching
 from tpsl.training.own_parts import OwnParts, sources_of
-from tpsl.training.released import Released
 from tpsl.training.result import TrainResult
-from tpsl.training.role import FeatureRole, FeatureRun, LabelRole, LabelSource
+from tpsl.training.role import FeatureRole, FeatureRun, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_features, begin
 from tpsl.training.stages.hand_over import handed_over
-from tpsl.training.vaults import RunVault, VaultChoice, for_public_labels
+from tpsl.training.vaults import RunVault, VaultChoice, for_public_labels, vault_for
 from tpsl.training.worker_labels import VaultOfFirst
 
 AskLabel = Callable[[Callable[[Answers], tuple[Answers, Script]], WireType], AtHome]
@@ -74,7 +72,7 @@ def train(
 
 def train_together(
     setup: RunSetup,
-    choice: VaultChoice | Released,
+    choice: VaultChoice | ReleasedLabels,
     data: Dataset | None = None,
     make_label_party: LabelPartyBuilder = build_label_party,
     ask_label: AskLabel = AtHome,
@@ -108,7 +106,7 @@ def train_together(
             data = load_records(job, setup.own, setup.watching.progress, encoders=encoders)
             setup.say_what_is_loaded(job.data, data)
         _require_encoders(data, encoders)
-        at_label, side = setup.watched_by(LabelProgress(setup)), data.label_side
+        at_label, side = setup.watched_by(ProgressBar(setup.watching, job.training.epochs, names)), data.label_side
         if isinstance(choice, VaultChoice) and setup.workers.is_first:
             choice = for_public_labels(setup, choice)
         vault = vault_for(at_label, side, choice, releases=finished is None) if setup.workers.is_first else None
@@ -122,7 +120,7 @@ def train_together(
             evaluate = (lambda: None) if after is None else after.evaluate
             role = LabelRole(at_label, side.records, labels, make_label_party, after_epoch=evaluate)
             features = [
-                FeatureRole(setup.watched_by(PreparationNotices(setup, name)), data.feature_sides[name])
+                FeatureRole(setup.watched_by(PreparationNotices(name, setup.watching.notice)), data.feature_sides[name])
                 for name in names
             ]
             attend_together(role, features, ask_label)
@@ -144,7 +142,7 @@ def attend_together(label: LabelRole, features: Sequence[FeatureRole], ask_label
         label.close()
 
 
-def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault | None, ask_label: AskLabel) -> HandedLabels:
+def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault | None, ask_label: AskLabel) -> ReleasedLabels:
     """Have the noisy labels cross as they do over a network, and return what the feature party has received.
 
     Of several workers the first, which has the vault, does it for all.
@@ -159,7 +157,7 @@ def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault | None, ask_label
                 attend_together(*roles, ask_label)
     setup.workers.wait_for_all()
     labels = handed_over(setup.job, received)
-    return HandedLabels.of(labels, received) if vault is None else HandedLabels(labels, vault.total(), received)
+    return ReleasedLabels.of(labels, received) if vault is None else ReleasedLabels(labels, vault.total(), received)
 
 
 def load_records(
@@ -185,45 +183,3 @@ def _require_encoders(data: Dataset, encoders: Mapping[str, EncoderState]) -> No
         given = used[party]
         if given is None or given.digest() != encoder.digest():
             raise DataError(f"the records of {party!r} are encoded otherwise than in the run that training starts from")
-
-
-class LabelProgress(NullObserver):
-    """Shows how far the label party is, and tells the run's observer; all other parties are as far."""
-
-    def __init__(self, setup: RunSetup) -> None:
-        self._watching, self._epochs = setup.watching, setup.job.training.epochs
-        self._parties, self._done, self._has_waited = feature_party_names(setup.job.data), (0, 0), False
-
-    def waiting_for(self, peer: str | None) -> None:
-        """Say that labels or the vault are waited for; other parties are not, in one process."""
-        if peer is not None and peer not in self._parties:
-            self._watching.progress(*self._done, f"waiting for {peer}")
-            if not self._has_waited:  # where there is no progress bar
-                self._watching.notice(f"waiting for {peer}")
-                self._has_waited = True
-
-    def at_step(self, done: int, total: int, records: int) -> None:
-        """Show how many steps are done."""
-        self._done = (done, total)
-        self._watching.observer.at_step(done, total, records)
-        self._watching.progress(done, total, f"epoch {-(-done * self._epochs // total)}")
-
-    def event(self, name: str, **facts: Fact) -> None:
-        """Say where a run goes on, and where it stops early."""
-        self._watching.observer.event(name, **facts)
-        if name == "resumed":
-            self._watching.notice(f"resuming after step {facts['step']:,}")
-        elif name == "stopped early":
-            self._watching.notice(f"the noisy hold-out got no better: training stops after step {facts['step']:,}")
-
-
-class PreparationNotices(NullObserver):
-    """Says what a feature party does before the first step."""
-
-    def __init__(self, setup: RunSetup, party: str) -> None:
-        self._party, self._notice = party, setup.watching.notice
-
-    def event(self, name: str, **facts: Fact) -> None:
-        """Say what is prepared."""
-        if name in ("pretraining", "wide part"):
-            self._notice(f"{self._party}: {facts['text']}")

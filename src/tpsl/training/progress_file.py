@@ -7,22 +7,24 @@ Nothing in it depends on labels: steps and speed are what every party sees of it
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Annotated
+
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from tpsl.files import draft_of, open_private, read_plain
-from tpsl.training.observer import NullObserver
+from tpsl.training.observer import Observer
 
 PROGRESS = "progress.json"
 _EVERY = 1.0  # seconds between two writes
 _POINTS = 60  # writes over which the speed is averaged
 _MOST_BYTES = 1 << 12  # a longer file is none of ours
+Finite = Annotated[float | None, AfterValidator(lambda value: value if value is None or math.isfinite(value) else None)]
 
 
 @dataclass(frozen=True)
@@ -32,25 +34,23 @@ class RunProgress:
     step: int
     steps: int
     """In all; a run that stops early has fewer."""
-    samples_per_second: float | None = None
-    seconds_left: float | None = None
+    samples_per_second: Finite = None
+    seconds_left: Finite = None
     """Unknown until there is a speed."""
 
     @classmethod
-    def read(cls, party_folder: Path) -> Self | None:
-        """Return what a party's folder says; None where nothing runs, or where what is there cannot be read."""
+    def read(cls, party_folder: Path) -> RunProgress | None:
+        """Return what a party's folder says; None where nothing runs, or where the file cannot be read."""
         try:
-            content = json.loads(read_plain(party_folder / PROGRESS, _MOST_BYTES))
-            known = {name: content[name] for name in cls.__dataclass_fields__}
-            if any(type(known[name]) is not int for name in ("step", "steps")):
-                return None
-            speed, left = (_finite(known[name]) for name in ("samples_per_second", "seconds_left"))
-            return cls(known["step"], known["steps"], speed, left)
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return _PARSER.validate_json(read_plain(party_folder / PROGRESS, _MOST_BYTES), strict=True)
+        except (OSError, ValidationError):
             return None
 
 
-class ProgressFile(NullObserver):
+_PARSER = TypeAdapter(RunProgress)
+
+
+class ProgressFile(Observer):
     """Keeps the file up to date.
 
     The file is replaced whole, and nobody waits for the disk: it is worth nothing after a power failure. Where it
@@ -74,7 +74,7 @@ class ProgressFile(NullObserver):
         if passed > 0 and done > first:
             left = (total - done) * passed / (done - first)
             progress = RunProgress(done, total, round((records - before) / passed, 1), round(left, 1))
-        self._write(json.dumps(asdict(progress)).encode())
+        self._write(_PARSER.dump_json(progress))
 
     def close(self) -> None:
         """Remove the file, if it is this observer's: nothing runs any more."""
@@ -87,7 +87,3 @@ class ProgressFile(NullObserver):
             with open_private(draft, "wb") as file:
                 file.write(content)
             draft.replace(self._path)
-
-
-def _finite(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from tpsl.vault import (
     NoisyLabels,
     Overlap,
     ReleasePolicy,
-    ReleaseReport,
     Spent,
     StatisticPlan,
     Vault,
@@ -30,6 +30,7 @@ from tpsl.vault import (
 )
 from tpsl.vault.accounting import spent_under
 from tpsl.vault.cost import Charge, Planned, PlannedStatistic
+from tpsl.vault.errors import VaultChanged
 from tpsl.vault.place import address_of
 
 
@@ -55,12 +56,22 @@ def release_labels(
 
     Those whose labels leave in a statistic are left out.
     """
-    mechanism = job.privacy.build(records.classes)
-    ids, draws, seed = labelled_ids(job, records), job.privacy.draws, job.privacy.noise_seed
+    planned = Planned(job.privacy.build(records.classes), job.privacy.draws, job.privacy.noise_seed)
     with Vault.open(vault_path) as vault:
-        report = vault.release(mechanism, draws=draws, ids=ids, seed=seed, policy=policy)
-        notice(_what_was_released(report))
-        return vault.noisy_labels(mechanism, ids, draws=draws, seed=seed, room=empty)
+        return _released(vault, planned, labelled_ids(job, records), notice, policy)
+
+
+def _released(vault: Vault, planned: Planned, ids: Any, notice: Notice, policy: ReleasePolicy) -> NoisyLabels:
+    """Release the labels of these records, as far as they were not released yet, and return them."""
+    mechanism, draws, seed = planned.mechanism, planned.draws, planned.seed
+    report = vault.release(mechanism, draws=draws, ids=ids, seed=seed, policy=policy)
+    before = report.already_released
+    if report.released:
+        others = f", {before:,} were released before" if before else ""
+        notice(f"{report.released:,} noisy labels released with {report.mechanism}{others}")
+    else:
+        notice(f"all {before:,} noisy labels were released before, with {report.mechanism}")
+    return vault.noisy_labels(mechanism, ids, draws=draws, seed=seed, room=empty)
 
 
 def labelled_ids(job: Job, records: LabelRecords) -> Any:
@@ -120,7 +131,7 @@ def noisy_test_labels(
     """
     ids, trained = side.records.test_ids, side.records.training_ids
     with Vault.open(vault_path) as vault:
-        has_all = check_labels(vault, side)
+        has_all = check_labels(vault, side) == len(trained)
         if not (has_all or vault.counts_people or vault.knows(trained).any()):
             raise VaultError(
                 f"the vault {vault_path} does not know {len(trained):,} of the {len(trained):,} training records: it "
@@ -128,9 +139,7 @@ def noisy_test_labels(
             )
         vault.check_release(mechanism, ids, policy=policy)
         _store_test_labels(vault, side, notice)
-        report = vault.release(mechanism, ids=ids, policy=policy)
-        notice(_what_was_released(report))
-        return vault.noisy_labels(mechanism, ids, room=empty), vault.total(ids)
+        return _released(vault, Planned(mechanism), ids, notice, policy), vault.total(ids)
 
 
 def noisy_labels_of(
@@ -144,24 +153,15 @@ def noisy_labels_of(
                 f"{unknown:,} of the {len(ids):,} records have no label in the vault {vault_path}; "
                 f"`tpsl vault add {vault_path} FILE` adds them"
             )
-        report = vault.release(mechanism, ids=ids, policy=policy)
-        notice(_what_was_released(report))
-        return vault.noisy_labels(mechanism, ids, room=empty), vault.total(ids)
+        return _released(vault, Planned(mechanism), ids, notice, policy), vault.total(ids)
 
 
-def _what_was_released(report: ReleaseReport) -> str:
-    if not report.released:
-        return f"all {report.already_released:,} noisy labels were released before, with {report.mechanism}"
-    before = f", {report.already_released:,} were released before" if report.already_released else ""
-    return f"{report.released:,} noisy labels released with {report.mechanism}{before}"
-
-
-def compared(vault: Vault, side: LabelSide) -> Overlap:
+def overlap_with_vault(vault: Vault, side: LabelSide) -> Overlap:
     """Return what a vault has in common with the training records and their labels."""
     return vault.compare(side.records.training_ids, taken(reveal(side.labels), side.records.train))
 
 
-def compared_without_alignment(vault: Vault, side: LabelSide) -> Overlap | None:
+def overlap_with_file(vault: Vault, side: LabelSide) -> Overlap | None:
     """Return what records and a vault have in common, one of which an alignment has given new ids; None: both or none.
 
     Where the ids of the records are new, they are all those of the label party's file: what depends on who is in the
@@ -175,13 +175,13 @@ def compared_without_alignment(vault: Vault, side: LabelSide) -> Overlap | None:
     return None if side.in_file is None else vault.compare(side.in_file.ids, reveal(side.in_file.labels))
 
 
-def check_labels(vault: Vault, side: LabelSide, notice: Notice = no_notice) -> bool:
-    """Raise a `VaultError` if the vault has another label of a record; say if it has all records.
+def check_labels(vault: Vault, side: LabelSide, notice: Notice = no_notice) -> int:
+    """Raise a `VaultError` if the vault has another label of a record; return how many of the records it has.
 
     Otherwise the vault's labels would be trained on and the data's evaluated, without a word. Records that an alignment
     has made keep the labels that the vault has, with a notice: a refusal would tell others that one of them is known.
     """
-    overlap, records = compared(vault, side), len(side.records.train)
+    overlap = overlap_with_vault(vault, side)
     if overlap.differing and not side.records.ids_are_new:
         raise VaultError(overlap.difference(vault.path))
     if overlap.differing:
@@ -195,7 +195,7 @@ def check_labels(vault: Vault, side: LabelSide, notice: Notice = no_notice) -> b
             f"the vault {vault.path} counts what {counted} spend, and these records are {these} of an alignment of "
             "mode label-only, which makes new records of the same people"
         )
-    return overlap.known == records
+    return overlap.known
 
 
 def tell_of_rare_labels(job: Job, side: LabelSide, notice: Notice) -> None:
@@ -209,56 +209,56 @@ def tell_of_rare_labels(job: Job, side: LabelSide, notice: Notice) -> None:
 
 
 def store_labels(
-    side: LabelSide, vault_path: Path, notice: Notice, *, name: str | None = None, scratch: bool = False
+    side: LabelSide,
+    vault_path: Path,
+    notice: Notice,
+    *,
+    name: str | None = None,
+    scratch: bool = False,
+    labels_before: Collection[str] | None = None,
 ) -> None:
     """Have the labels of the training records in the vault. Nothing is released.
 
     Stored labels stay as they are; a vault that has another label or unit of a record is an error. One that is not
-    there is made, as a `scratch` vault or not, and its label gets the `name`.
+    there is made, as a `scratch` vault or not, and its label gets the `name`. If the vault has got labels since it had
+    those of `labels_before`, or records of this label meanwhile, nothing is stored and `VaultChanged` is raised.
     """
+    ids, units = side.records.training_ids, side.records.training_units
     labels = taken(reveal(side.labels), side.records.train)
     # Said, not refused: others would see a refusal, and what they see may not depend on labels.
     if len(labels) and labels[0] != NO_LABEL and all((labels[part] == labels[0]).all() for part in parts(len(labels))):
-        name = side.records.class_names[labels[0]]
-        notice(f"all {len(labels):,} training labels are {name!r}: nothing can be learned; is it the right column?")
+        value = side.records.class_names[labels[0]]
+        notice(f"all {len(labels):,} training labels are {value!r}: nothing can be learned; is it the right column?")
     if side.records.further_records:
         notice(
             f"{side.records.further_records:,} known records count as unknown: their unit has another record, and only "
             "one of each has its label, so that a unit spends no more than a record"
         )
-    _store_training(side, vault_path, notice, name, scratch)
+    folder, label = address_of(vault_path)
+    there = Vault.labels(folder)
+    if labels_before is not None and set(labels_before) != set(there):
+        raise VaultChanged(folder)
+    if not there or label not in (None, *there):
+        notice(f"storing {len(ids):,} training labels as {vault_path}")
+        Vault.create(
+            folder,
+            label=label or name,
+            classes=side.records.classes,
+            batches=[(ids, labels, units)],
+            counts_people=side.records.ids_are_new,
+            scratch=scratch,
+            notice=notice,
+            labels_before=there,
+        ).close()
+    else:
+        with Vault.open(vault_path) as vault:
+            if (known := check_labels(vault, side, notice)) < len(ids):
+                _add_new(vault, "training", known, (ids, labels, units), notice)
+            if units is not None:
+                vault.require_units(ids, units)
     if side.in_file is not None:
         with Vault.open(vault_path) as vault:
             vault.keep_file_records(side.in_file.ids, reveal(side.in_file.labels))
-
-
-def _store_training(side: LabelSide, vault_path: Path, notice: Notice, name: str | None, scratch: bool) -> None:
-    ids, units = side.records.training_ids, side.records.training_units
-    labels = taken(reveal(side.labels), side.records.train)
-    if not Vault.exists(vault_path):
-        notice(f"storing {len(ids):,} training labels as {vault_path}")
-        try:
-            classes, are_new = side.records.classes, side.records.ids_are_new
-            batches = [(ids, labels, units)]
-            folder, label = address_of(vault_path)
-            Vault.create(
-                folder,
-                label=label or name,
-                classes=classes,
-                batches=batches,
-                counts_people=are_new,
-                scratch=scratch,
-                notice=notice,
-            ).close()
-            return
-        except VaultError:
-            if not Vault.exists(vault_path):  # or another process has made it
-                raise
-    with Vault.open(vault_path) as vault:
-        if not check_labels(vault, side, notice):
-            _add_new(vault, "training", ids, labels, units, notice)
-        if units is not None:
-            vault.require_units(ids, units)
 
 
 def _store_test_labels(vault: Vault, side: LabelSide, notice: Notice) -> None:
@@ -279,16 +279,19 @@ def _store_test_labels(vault: Vault, side: LabelSide, notice: Notice) -> None:
             "the labels: add theirs to the vault first"
         )
     if overlap.known < len(ids):
-        _add_new(vault, "test", ids, labels, units, notice)
+        _add_new(vault, "test", overlap.known, (ids, labels, units), notice)
     if units is not None:
         vault.require_units(ids, units)
 
 
 def _add_new(
-    vault: Vault, what: str, ids: Any, labels: npt.NDArray[np.int64], units: Any | None, notice: Notice
+    vault: Vault, what: str, known: int, records: tuple[Any, npt.NDArray[np.int64], Any | None], notice: Notice
 ) -> None:
-    """Add those records that the vault does not know."""
-    new = ~vault.knows(ids)
+    """Add those records that the vault does not know: all but as many as it knew when they were compared."""
+    (ids, labels, units), new = records, ~vault.knows(records[0])
+    notice(f"adding {len(ids) - known:,} {what} labels to the vault {vault.path}")
+    if int(new.sum()) != len(ids) - known:
+        raise VaultChanged(vault.path)
     chosen = pa.array(new)
-    notice(f"adding {int(new.sum()):,} {what} labels to the vault {vault.path}")
-    vault.add([(ids.filter(chosen), labels[new], None if units is None else units.filter(chosen))], notice=notice)
+    batch = ids.filter(chosen), labels[new], None if units is None else units.filter(chosen)
+    vault.add([batch], notice=notice, only_new=True)

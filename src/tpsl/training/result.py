@@ -1,16 +1,26 @@
-"""What a finished run says of itself."""
+"""What the JSON files of a run folder hold: results, and the notes of a party (`RunFolder` reads and writes them).
+
+JSON has neither infinity nor NaN: both are null in a file. Null is an infinite ε, or a metric that does not exist.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from functools import cache
-from typing import Any, get_type_hints
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator
 
 from tpsl.files import for_json
 
 NOTHING_RELEASED = "nothing released"
 """The mechanism of a run whose feature parties get nothing back (`gradients: none`, ε = 0)."""
+
+Measured = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A metric; NaN where it does not exist."""
+Epsilon = Annotated[float, BeforeValidator(lambda value: math.inf if value is None else value)]
 
 
 @dataclass(frozen=True)
@@ -22,11 +32,11 @@ class TrainResult:
     mechanism: str
     estimator: str
     draws: int
-    total_epsilon: float
+    total_epsilon: Epsilon
     """The largest ε that any training record has spent over all releases of the vault: what is promised about it."""
     total_delta: float
     """The δ that goes with it."""
-    epsilon: float
+    epsilon: Epsilon
     """The ε of this run's own release, from the integers that were sampled; infinite without noise."""
     delta: float
     private: bool
@@ -41,45 +51,28 @@ class TrainResult:
     kept_epoch: int
     """The epoch whose weights were kept: the last one, or with `patience` the best by the noisy hold-out."""
     steps: int
-    validation_loss: float
+    validation_loss: Measured
     """Unbiased estimate of the log loss from noisy labels of held-out records; NaN without a hold-out."""
-    validation_auc: float
+    validation_auc: Measured
     """Estimate of the AUC from noisy labels of held-out records; NaN where they are too few to estimate it."""
-    validation_auc_low: float
+    validation_auc_low: Measured
     """Its 95 % interval."""
-    validation_auc_high: float
-    test_auc: float
+    validation_auc_high: Measured
+    test_auc: Measured
     """Of the private head, like all metrics here; NaN if there is none (`gradients: none`)."""
-    test_auc_low: float
-    test_auc_high: float
-    test_log_loss: float
-    test_accuracy: float
-    test_calibration_error: float
-    samples_per_second: float
-    seconds: float
+    test_auc_low: Measured
+    test_auc_high: Measured
+    test_log_loss: Measured
+    test_accuracy: Measured
+    test_calibration_error: Measured
+    samples_per_second: Measured
+    seconds: Measured
     """Without those in which the other parties had not come yet."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON-able data; an infinite ε becomes null, because JSON has no infinity."""
+        """Return JSON-able data."""
         content: dict[str, Any] = for_json(asdict(self))
         return content
-
-    @classmethod
-    def from_dict(cls, content: Any) -> TrainResult:
-        """Rebuild what `as_dict` wrote; a field that is missing or of another type is a `ValueError` that names it."""
-        if not isinstance(content, dict):
-            raise ValueError("it is no mapping")
-        values: dict[str, Any] = {}
-        for name, kind in _fields().items():
-            if name not in content:
-                raise ValueError(f"it has no {name}: another version of tpsl wrote it")
-            value = content[name]
-            if kind is float and value is None:
-                value = math.inf if name in _INFINITE else math.nan
-            if type(value) is not kind:
-                raise ValueError(f"{name} is {value!r}")
-            values[name] = value
-        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -96,10 +89,71 @@ class FeatureResult:
     samples_per_second: float
 
 
-@cache
-def _fields() -> dict[str, Any]:
-    return get_type_hints(TrainResult)
+@dataclass(frozen=True)
+class LedgerNote:
+    """Which vault a run releases from, and what its records have spent there; the note outlives the vault."""
+
+    vault: Path
+    """In the file, one in the run's own folder is relative to it, and moves with it."""
+    release: str
+    """The noisy labels, as the ledger describes them."""
+    identity: str
+    """Of the vault, wherever it lies."""
+    head: str
+    """The hash of the newest entry of its ledger."""
+    epsilon: Epsilon
+    delta: float
+    private: bool
+    records: int
+    time: str
+    statistics: tuple[str, ...] = ()
+    """The noisy statistics, as the ledger describes them."""
+    statistics_before: int | None = None
+    """How many of them the vault had released before the run began; None if the run has released none."""
+    scratch: bool = False
+    """Whether the vault counts in no total, and nothing of the run may leave."""
 
 
-_INFINITE = ("epsilon", "total_epsilon")
-"""What null stands for here; where a metric does not exist (one class only) it is NaN."""
+@dataclass(frozen=True)
+class RecordsNote:
+    """Which records a party was trained on, and by which version of tpsl."""
+
+    records: int
+    digest: str
+    """Equal at every party; another one than the handshake's."""
+    program: str
+
+
+@dataclass(frozen=True)
+class ReleasedBefore:
+    """What the label party knows of the labels that an earlier run has learned from."""
+
+    vault: Path
+    head: str
+    """The newest entry of the vault's ledger then: a vault that has it is that one, wherever it lies now."""
+    epsilon: Epsilon
+    """The most that any of them had spent in all."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The run that a run has started from, as one party knows it."""
+
+    run: str
+    """Its folder."""
+    versions: Mapping[str, str]
+    """Of the feature parties' halves (`tpsl.training.versions`), as far as this party knows them."""
+    train_records: int
+    released: ReleasedBefore | None = None
+    """None at a feature party, and in an audit, which releases labels of its own."""
+
+    def without_release(self) -> Origin:
+        """Return the same for a run that releases its own labels."""
+        return replace(self, released=None)
+
+
+class Entry(BaseModel, extra="allow"):
+    """A line of `metrics.jsonl`: these numbers, and what is known of the predictions then, by name."""
+
+    epoch: int
+    step: int

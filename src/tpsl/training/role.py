@@ -26,12 +26,13 @@ from tpsl.party.feature_party import FeatureParty
 from tpsl.party.label_party import LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.checkpoint import BEST, Halves, forget_after, load_checkpoint, save_checkpoint, write_weights
+from tpsl.training.label_source import LabelSource
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
 from tpsl.training.worker_labels import given_by_first
-from tpsl.vault import NoisyLabels, Spent
+from tpsl.vault import NoisyLabels
 
 
 @dataclass
@@ -175,19 +176,6 @@ class FeatureRun:
         """Send a tensor of each party; return what waits for the answers."""
         said = {role.name: Message(tensor=tensor) for role, tensor in zip(self.roles, tensors, strict=True)}
         return self.label.ask_ahead(method, self.done if step is None else step, part, said)
-
-
-class LabelSource(Protocol):
-    """Where a run's noisy labels come from: the vault of the run, or what a feature party was handed over."""
-
-    def noisy(self) -> NoisyLabels:
-        """Return the noisy labels that training begins with, of the training records in their order."""
-
-    def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
-        """Have the noisy labels of a step's records in the label party."""
-
-    def total(self) -> Spent:
-        """Return what the training records have spent in all."""
 
 
 class LabelRole(Role):

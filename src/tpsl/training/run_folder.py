@@ -31,9 +31,9 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -41,13 +41,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
+from pydantic import TypeAdapter, ValidationError
 from safetensors import safe_open
 
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.encoder import EncoderState
 from tpsl.files import (
     make_private_folder,
+    open_durably,
     open_private,
     read_plain,
     remove_drafts,
@@ -58,19 +59,19 @@ from tpsl.files import (
 )
 from tpsl.tables.columns import TextsDigest
 from tpsl.training.job import Job, JobError, load_job
-from tpsl.training.origin import Origin
 from tpsl.training.own_parts import Factory, GivenObject, OwnParts
 from tpsl.training.progress_file import PROGRESS
-from tpsl.training.result import FeatureResult, TrainResult
-from tpsl.training.tensor_file import write_tensors
+from tpsl.training.result import Entry, FeatureResult, LedgerNote, Measured, Origin, RecordsNote, TrainResult
 from tpsl.transport.peers import LABEL_PARTY
 
 Content = TypeVar("Content")
+_adapters: dict[object, TypeAdapter[Any]] = {}
 
 ENCODER, START, ORIGIN = "encoder", "start", "origin.json"
 """How a party's table was encoded; what it has begun with, if it started from an earlier run; and which one."""
 _OWN_PARTS, _LEDGER = "own_parts.json", "ledger.json"
-_VERSIONS, _RECORDS = "versions.json", "records.json"
+_VERSIONS, _RECORDS, _RESULT, _CONFIRMED = "versions.json", "records.json", "result.json", "confirmed.json"
+_METRICS = "metrics.jsonl"
 _BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
 """What a run that was killed before it wrote its job may have left."""
 
@@ -186,7 +187,7 @@ class RunFolder:
 
     def own_parts(self, party: str) -> OwnParts:
         """Return the factories of what a party has brought itself to this run."""
-        return _read(self.party(party) / _OWN_PARTS, OwnParts.model_validate) or OwnParts()
+        return read_note(self.party(party) / _OWN_PARTS, OwnParts) or OwnParts()
 
     def save_encoder(self, party: str, encoder: EncoderState) -> None:
         """Keep how a party's table was encoded."""
@@ -199,26 +200,22 @@ class RunFolder:
         return EncoderState.load(self.party(party) / ENCODER)
 
     def note_records(self, party: str, ids: Any) -> None:
-        """Note which records a run was trained on, their number and a digest, another than that of the handshake, and
-        with which version of tpsl."""
-        content = {"records": len(ids), "digest": _digest(ids), "program": f"tpsl {version('tpsl')}"}
-        _write(self.party(party) / _RECORDS, content)
+        """Note which records a run was trained on, and by which version of tpsl."""
+        note = RecordsNote(len(ids), _digest(ids), f"tpsl {version('tpsl')}")
+        write_note(self.party(party) / _RECORDS, note)
 
     def program(self, party: str) -> str | None:
-        """Return which version of tpsl has trained a party's half; None if the run is not finished, or is older."""
-
-        def parsed(content: Any) -> str | None:
-            return str(content["program"]) if "program" in content else None
-
-        return _read(self.party(party) / _RECORDS, parsed)
+        """Return which version of tpsl has trained a party's half; None if the run is not finished."""
+        note = read_note(self.party(party) / _RECORDS, RecordsNote)
+        return None if note is None else note.program
 
     def records_digest(self, party: str) -> str:
         """Return the digest of the run's records as this party has noted it."""
         path = self.party(party) / _RECORDS
-        noted = _read(path, lambda content: str(content["digest"]))
-        if noted is None:
+        note = read_note(path, RecordsNote)
+        if note is None:
             raise RunError(f"{path}: is missing: the run is not finished")
-        return noted
+        return note.digest
 
     def require_records(self, party: str, ids: Any) -> None:
         """Raise unless these are the records that a party was trained on, in their order."""
@@ -227,7 +224,7 @@ class RunFolder:
 
     def note_versions(self, party: str, versions: Mapping[str, str]) -> None:
         """Note in a party's folder the versions of the feature parties' halves, as far as it knows them."""
-        _write(self.party(party) / _VERSIONS, dict(versions))
+        write_note(self.party(party) / _VERSIONS, dict(versions))
 
     def kept_epochs(self, party: str) -> list[int]:
         """Return the epochs after which a party's half was kept, in a run that keeps them."""
@@ -251,10 +248,12 @@ class RunFolder:
         """Return what was noted in a party's folder of the halves of these parties."""
         folder = self.party(holder)
         path = (folder if epoch is None else epoch_folder(folder, epoch)) / _VERSIONS
-        noted = _read(path, lambda content: {party: str(content[party]) for party in parties})
+        noted = read_note(path, dict[str, str])
         if noted is None:
             raise RunError(f"{path}: is missing, so nobody can tell which halves belong together")
-        return noted
+        if not noted.keys() >= set(parties):
+            raise RunError(f"{path}: is damaged (it does not have {', '.join(sorted(set(parties) - noted.keys()))})")
+        return {party: noted[party] for party in parties}
 
     def all_own_parts(self) -> dict[str, OwnParts]:
         """Return what every party has brought itself to this run, by its name."""
@@ -266,7 +265,7 @@ class RunFolder:
 
     def origin(self, party: str) -> Origin | None:
         """Return from which run a party has started, or None if the weights came from the job's seed."""
-        return _read(self.party(party) / START / ORIGIN, Origin.from_dict)
+        return read_note(self.party(party) / START / ORIGIN, Origin)
 
     def _note_own_parts(self, party: str, parts: OwnParts) -> None:
         """Note a party's own parts; once it has kept anything that was computed with them, they stay the same."""
@@ -274,7 +273,7 @@ class RunFolder:
         if not self.has_begun(party):
             (folder / _OWN_PARTS).unlink(missing_ok=True)
             if parts != OwnParts():
-                _write(folder / _OWN_PARTS, parts.model_dump(mode="json"))
+                write_note(folder / _OWN_PARTS, parts)
             return
         noted = self.own_parts(party)
         for part in OwnParts.model_fields:
@@ -287,7 +286,7 @@ class RunFolder:
 
     def result(self) -> TrainResult | None:
         """Return the result, or None if the run is not finished."""
-        return _read(self.path / "result.json", TrainResult.from_dict)
+        return read_note(self.path / _RESULT, TrainResult)
 
     def common_result(self, parties: Collection[str]) -> TrainResult | None:
         """Return the result where one process plays all roles; None until every feature party has noted its own."""
@@ -295,38 +294,29 @@ class RunFolder:
 
     def finish(self, result: TrainResult) -> None:
         """Write the result: from now on the run is finished."""
-        _write(self.path / "result.json", result.as_dict())
+        write_note(self.path / _RESULT, result)
 
-    def note_ledger(self, vault: Path, content: dict[str, Any]) -> None:
-        """Note which vault the run releases from, and what its records have spent there; for this user's eyes.
+    def note_ledger(self, note: LedgerNote) -> None:
+        """Note which vault the run releases from, and what its records have spent there; for this user's eyes."""
+        vault, run = note.vault.resolve(), self.path.resolve()
+        inside = vault.is_relative_to(run)
+        write_note(self.label / _LEDGER, replace(note, vault=vault.relative_to(run) if inside else vault))
 
-        A vault in the run's own folder moves with it.
-        """
-        place = vault.resolve()
-        inside = place.is_relative_to(self.path.resolve())
-        noted = str(place.relative_to(self.path.resolve()) if inside else place)
-        _write(self.label / _LEDGER, {"vault": noted, **content})
-
-    def noted_ledger(self) -> dict[str, Any] | None:
+    def noted_ledger(self) -> LedgerNote | None:
         """Return what was noted of the run's vault, or None if nothing was released yet."""
-
-        def parsed(content: Any) -> dict[str, Any]:
-            if not all(isinstance(content[name], str) for name in ("vault", "release", "identity", "head", "time")):
-                raise ValueError("a text is missing")
-            numbers = {name: float(content[name]) for name in ("epsilon", "delta")}
-            return {**content, **numbers, "vault": str(self.path / content["vault"])}
-
-        return _read(self.label / _LEDGER, parsed)
+        note = read_note(self.label / _LEDGER, LedgerNote)
+        return note and replace(note, vault=self.path / note.vault)
 
     def vault(self) -> Path:
         """Return where the vault is, or was, that the run has released from: as noted, else in its folder."""
-        noted = self.noted_ledger()
-        return Path(noted["vault"]) if noted else self.label / "vault"
+        note = self.noted_ledger()
+        return note.vault if note else self.label / "vault"
 
     @property
     def is_scratch(self) -> bool:
         """Whether the run is for its owner alone: its vault counts in no total, and nothing of it may leave."""
-        return bool((self.noted_ledger() or {}).get("scratch"))
+        note = self.noted_ledger()
+        return note is not None and note.scratch
 
     def refuse_scratch(self) -> None:
         """Raise a `RunError` if nothing of this run may leave."""
@@ -347,7 +337,7 @@ class RunFolder:
         """Keep the local head and what it reaches on the test records."""
         folder = self.not_private()
         write_atomically(folder / "local_head.safetensors", weights)
-        _write(folder / "result.json", metrics)
+        write_note(folder / _RESULT, metrics)
 
     def lacks_local_head(self, job: Job) -> bool:
         """Whether the run has all that a local head needs, but not the head."""
@@ -355,35 +345,40 @@ class RunFolder:
 
     def local_head(self) -> dict[str, float] | None:
         """Return what the local head reaches on the test records; None if there is none."""
-
-        def parsed(content: Any) -> dict[str, float]:
-            return {str(name): float(value) for name, value in content.items()}
-
-        return _read(self.label / NOT_PRIVATE / "result.json", parsed)
+        return read_note(self.label / NOT_PRIVATE / _RESULT, dict[str, Measured])
 
     def finish_party(self, result: FeatureResult) -> None:
         """Write a feature party's result: from now on its part in the run is finished."""
-        _write(self.party(result.party) / "result.json", asdict(result))
+        write_note(self.party(result.party) / _RESULT, result)
 
     def party_result(self, party: str) -> FeatureResult | None:
         """Return a feature party's result, or None if its part is not finished."""
-        return _read(self.party(party) / "result.json", lambda content: FeatureResult(**content))
+        return read_note(self.party(party) / _RESULT, FeatureResult)
 
     def confirmed_to(self, party: str) -> list[str]:
         """Return the peers that know that this party has finished."""
-        return _read(self.party(party) / "confirmed.json", lambda content: list(map(str, content))) or []
+        return read_note(self.party(party) / _CONFIRMED, list[str]) or []
 
     def confirm(self, party: str, peer: str) -> None:
         """Note that a peer knows that this party has finished."""
-        _write(self.party(party) / "confirmed.json", sorted({*self.confirmed_to(party), peer}))
+        write_note(self.party(party) / _CONFIRMED, sorted({*self.confirmed_to(party), peer}))
 
     def write_predictions(self, epoch: int, validation: npt.NDArray[np.float32], test: npt.NDArray[np.float32]) -> None:
         """Keep what the network says of held-out and test records after an epoch; computed from noisy labels alone."""
         folder = self.label / "predictions"
         make_private_folder(folder)
-        tensors = {"validation": torch.from_numpy(validation), "test": torch.from_numpy(test)}
-        with replaced(folder / f"epoch-{epoch:04d}.safetensors") as draft:
-            write_tensors(draft, tensors)
+        header: dict[str, Any] = {}
+        arrays, stop = {"test": test, "validation": validation}, 0
+        for name, array in arrays.items():
+            header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [stop, stop + array.nbytes]}
+            stop += array.nbytes
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with replaced(folder / f"epoch-{epoch:04d}.safetensors") as draft, open_durably(draft, "wb") as file:
+            # As `safetensors.numpy.save` does, which would copy all of them: they may lie on disk.
+            file.write(len(text).to_bytes(8, "little") + text)
+            for array in arrays.values():
+                file.write(np.ascontiguousarray(array).data)
 
     def predictions(self, epoch: int) -> dict[str, npt.NDArray[np.float32]]:
         """Return the probabilities of the `validation` and `test` records after an epoch; they stay in their file."""
@@ -399,24 +394,14 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the metrics of each evaluation so far."""
-        path = self.label / "metrics.jsonl"
+        path = self.label / _METRICS
         lines = _content(path).splitlines() if path.exists() else []
-        entries = []
-        for number, line in enumerate(lines, 1):
-            try:
-                entry = {**json.loads(line)}
-            except (ValueError, TypeError) as error:
-                raise RunError(f"{path}, line {number}: is damaged ({error})") from error
-            for name in ("epoch", "step"):
-                if type(entry.get(name, 0)) is not int:
-                    raise RunError(f"{path}, line {number}: is damaged ({name} is {entry[name]!r})")
-            entries.append(entry)
-        return entries
+        return [_parsed(f"{path}, line {number}", Entry, line).model_dump() for number, line in enumerate(lines, 1)]
 
     def write_metrics(self, entries: list[dict[str, Any]]) -> None:
         """Replace the metrics."""
         content = "".join(json.dumps(entry) + "\n" for entry in entries)
-        write_atomically(self.label / "metrics.jsonl", content.encode())
+        write_atomically(self.label / _METRICS, content.encode())
 
 
 def _digest(ids: Any) -> str:
@@ -425,16 +410,30 @@ def _digest(ids: Any) -> str:
     return digest.digest().hex()
 
 
-def _read(path: Path, parse: Callable[[Any], Content]) -> Content | None:
-    """Return what a JSON file says; None if it is not there."""
-    if not path.exists():
-        return None
+def read_note(path: Path, kind: type[Content]) -> Content | None:
+    """Return what a JSON file of a run says; None if there is none. A damaged file is a `RunError` that names it."""
+    return _parsed(str(path), kind, _content(path)) if path.exists() else None
+
+
+def _parsed(where: str, kind: type[Content], content: bytes) -> Content:
     try:
-        return parse(json.loads(_content(path)))
-    except RunError:
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise RunError(f"{path}: is damaged ({' '.join(str(error).split())})") from error
+        return _adapter(kind).validate_json(content, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        reason = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+        raise RunError(f"{where}: is damaged ({shortened(reason, 300)})") from error
+
+
+def write_note(path: Path, content: object) -> None:
+    """Write a JSON file of a run, whole or not at all."""
+    write_atomically(path, _adapter(type(content)).dump_json(content, indent=1))
+
+
+def _adapter(kind: type[Content]) -> TypeAdapter[Content]:
+    """Return the parser of this kind, which takes a millisecond to make."""
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)
+    return _adapters[kind]
 
 
 def _content(path: Path) -> bytes:
@@ -442,10 +441,6 @@ def _content(path: Path) -> bytes:
         return read_plain(path)
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def _write(path: Path, content: Any) -> None:
-    write_atomically(path, json.dumps(content, indent=1).encode())
 
 
 def _named(part: Factory | GivenObject | None) -> str:

@@ -17,9 +17,9 @@ from tpsl.net.peers import LABEL_PARTY
 from tpsl.net.server import LabelServer
 from tpsl.progress import Notice
 from tpsl.training.agreement import agreement, limits
-from tpsl.training.arrivals import LabelsMissing, vault_for
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job
+from tpsl.training.late_labels import LabelsMissing
 from tpsl.training.local import Local, certificates_of, listen_address, own_data
 from tpsl.training.method import settled
 from tpsl.training.observer import Watching
@@ -30,6 +30,7 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import METHODS, attend_as_label
+from tpsl.training.vaults import vault_for
 from tpsl.training.worker_labels import VaultOfFirst
 from tpsl.workers import PartyInterrupted, Workers
 
@@ -62,9 +63,7 @@ def serve(
     job = settled(job, count, watching.reason)
     device, start, run = workers.device(local.device), local.starting_point(), RunFolder(run_path)
     run.refuse_scratch()
-    setup = RunSetup(
-        job, run, own, device, record_steps, watching, search, start, workers=workers, shards_tables=local.shards_tables
-    )
+    setup = RunSetup(job, run, own, device, record_steps, watching, search, start, workers=workers)
     if not job.hands_over:
         return _serve(setup, local, _Port(setup, local, insecure_loopback))
     if workers.is_first:  # it hands the labels over, and nothing is left to do for the others

@@ -1,4 +1,4 @@
-"""Which label of the vault a run releases: found again by what it holds.
+"""The vault of a run, and which of its labels the run releases: found again by what it holds.
 
 A label is released once and for good, and the label party's one vault adds up whatever is released of it
 (`tpsl.vault.place`). So a run looks through the labels of the vault for the one that has its training records with the
@@ -10,8 +10,9 @@ party knows, where an alignment keeps that secret.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 
@@ -19,37 +20,28 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.config import FlightsData, SyntheticData, TableData
-from tpsl.data.order import Rows
 from tpsl.data.sides import LabelSide
-from tpsl.party.label_party import LabelParty
 from tpsl.training.job import Job
-from tpsl.training.origin import Ledgered
+from tpsl.training.label_source import LabelSource, ReleasedLabels
 from tpsl.training.releases import (
     check_first_releases,
     check_labels,
-    compared,
-    compared_without_alignment,
     labelled_ids,
+    overlap_with_file,
+    overlap_with_vault,
     release_labels,
     statistic_ids,
     statistic_plan,
     store_labels,
     tell_of_rare_labels,
 )
+from tpsl.training.result import LedgerNote, ReleasedBefore
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.transport.peers import LABEL_PARTY
-from tpsl.vault import (
-    NO_LIMITS,
-    NoisyLabels,
-    NoisyStatistic,
-    Overlap,
-    ReleasePolicy,
-    Spent,
-    Vault,
-    VaultError,
-)
-from tpsl.vault.cost import Planned, PlannedStatistic, as_json
+from tpsl.vault import NO_LIMITS, NoisyLabels, NoisyStatistic, Overlap, ReleasePolicy, Spent, Vault, VaultError
+from tpsl.vault.cost import Planned, PlannedStatistic
+from tpsl.vault.errors import VaultChanged
 from tpsl.vault.ledger import describe_release, now
 from tpsl.vault.place import address_of, is_vault, the_vault
 
@@ -68,35 +60,68 @@ class VaultChoice:
     """Whether the run is for its owner alone: the vault is in its folder, counts in no total, and nothing leaves."""
 
 
-class RunVault:
-    """The vault of one run, and its training records in it."""
+@dataclass(frozen=True)
+class Place:
+    """Which label of a vault a run releases."""
+
+    path: Path
+    labels_before: Collection[str] | None = None
+    """The labels that the vault had when this one was found to be new; None if it was named, or is there."""
+
+
+class RunVault(LabelSource):
+    """The vault of one run, and its training records in it.
+
+    With `released`, noisy labels that were released for several runs, no record is looked up again.
+    """
 
     def __init__(
         self,
         setup: RunSetup,
         side: LabelSide,
-        path: Path,
+        place: Path | Callable[[], Place],
         policy: ReleasePolicy | None = None,
         *,
         scratch: bool = False,
+        released: ReleasedLabels | None = None,
     ) -> None:
-        policy, self.scratch = policy or (NO_LIMITS if scratch else ReleasePolicy()), scratch
         self.job, self.run, self._notice = setup.job, setup.run, setup.watching.notice
-        self.records, self.path, self.policy = side.records, path, policy
-        self.side, self._stored, self._continues = side, False, setup.run.origin(LABEL_PARTY) is not None
-        self._noisy: NoisyLabels | None = None
-        noted = setup.run.noted_ledger() or {}
-        self._statistics: list[str] = list(noted.get("statistics", []))
-        self._statistics_before: int | None = noted.get("statistics_before")
+        self.side, self.records, self.scratch = side, side.records, scratch
+        self.policy = policy or (NO_LIMITS if scratch else ReleasePolicy())
+        self._find = place if callable(place) else partial(Place, place)
+        self._place = self._find()
+        self.path = self._place.path
+        self._released, self._stored, self._noisy = released, False, None if released is None else released.labels
+        self._continues = setup.run.origin(LABEL_PARTY) is not None
+        note = setup.run.noted_ledger()
+        self._statistics = list(note.statistics) if note else []
+        self._statistics_before = note.statistics_before if note else None
         self._total: Spent | None = None
+
+    @property
+    def release(self) -> Planned:
+        """The release of noisy labels."""
+        privacy = self.job.privacy
+        return Planned(privacy.build(self.records.classes), privacy.draws, privacy.noise_seed)
 
     def store(self) -> None:
         """Have the labels of the training records in the vault; nothing is released, unless people are counted.
 
-        How long it takes may depend on them, so a label party that listens does it before it opens its port.
+        How long it takes may depend on them, so a label party that listens does it before it opens its port. If others
+        have stored labels since this one was chosen, it is chosen again: two runs never store different labels as one.
         """
-        new = not Vault.exists(self.path)
-        store_labels(self.side, self.path, self._notice, name=vault_name(self.job), scratch=self.scratch)
+        new, name = not Vault.exists(self.path), vault_name(self.job)
+        before = self._place.labels_before
+        try:
+            store_labels(self.side, self.path, self._notice, name=name, scratch=self.scratch, labels_before=before)
+        except VaultError as error:
+            place = self._find()
+            if place == self._place and not isinstance(error, VaultChanged):
+                raise
+            self._place, self.path = place, place.path
+            self.check()
+            self.store()
+            return
         self._stored = True
         with Vault.open(self.path) as vault:
             self.path = vault.address
@@ -114,12 +139,10 @@ class RunVault:
             return
         with Vault.open(self.path) as vault:
             if job.statistic is not None:
-                vault.check_statistic(
-                    statistic_plan(job, records.classes), statistic_ids(job, records), policy=self.policy
-                )
-            ids, planned = labelled_ids(job, records), self._planned()
-            draws, seed = planned.draws, planned.seed
-            vault.check_release(planned.mechanism, ids, draws=draws, seed=seed, policy=self.policy)
+                plan = statistic_plan(job, records.classes)
+                vault.check_statistic(plan, statistic_ids(job, records), policy=self.policy)
+            ids, planned = labelled_ids(job, records), self.release
+            vault.check_release(planned.mechanism, ids, draws=planned.draws, seed=planned.seed, policy=self.policy)
             if not job.has_late_labels:
                 check_labels(vault, self.side)
 
@@ -128,29 +151,26 @@ class RunVault:
         folder = address_of(self.path).folder
         for label in Vault.labels(folder) if not (self.scratch or self.policy.compose) else ():
             with Vault.open(folder / label) as vault:
-                overlap = compared_without_alignment(vault, self.side) or compared(vault, self.side)
+                overlap = overlap_with_file(vault, self.side) or overlap_with_vault(vault, self.side)
                 spent = vault.total(None).epsilon if overlap.same_label else 0.0
             if spent:
                 raise VaultError(
                     f"the labels are those that the vault {folder} has as {label!r}, with other names or numbers of "
                     f"classes maybe, and {overlap.released:,} of them were released: a release of them as "
-                    f"{self.path.name!r} adds its ε to theirs; permit it with --compose (in Python compose=True)"
+                    f"{self.path.name!r} adds its ε to theirs; permit it with --set local.compose=true "
+                    "(in Python compose=True)"
                 )
-
-    def _planned(self) -> Planned:
-        """The release of noisy labels."""
-        mechanism = self.job.privacy.build(self.records.classes)
-        return Planned(mechanism, self.job.privacy.draws, self.job.privacy.noise_seed)
 
     def noisy(self) -> NoisyLabels:
         """Return the noisy labels that training begins with: released when they are asked for the first time.
 
         The run notes its vault and what the records have spent.
         """
-        if not self._stored:
-            self.store()
         if self._noisy is None:
+            if not self._stored:
+                self.store()
             self._noisy = release_labels(self.job, self.records, self.path, self._notice, self.policy)
+        if self._total is None:
             self.total()
         return self._noisy
 
@@ -176,10 +196,7 @@ class RunVault:
         self.total()
         return found
 
-    def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
-        """Have the noisy labels of a step's records in the label party: it has had them from the beginning."""
-
-    def completed(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def with_late_labels(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return true labels of the test records with those that were not known when they were loaded: none here."""
         return labels
 
@@ -187,37 +204,51 @@ class RunVault:
         """Return what the records whose labels are in the weights have spent by now, and note it.
 
         They are the training records; in a run that started from others all that the vault has released. What people
-        have spent is known at the release.
+        have spent is known at the release, and so is what records have spent that were released for several runs.
+
+        The note, with where the vault is and the ledger's head, outlives the vault's absence: a page that cannot reach
+        the vault shows what was noted.
         """
         if self.records.ids_are_new and self._total is not None:
             return self._total
+        release = self.release
         with Vault.open(self.path) as vault:
-            return self._noted(vault.total(None if self._continues else self.records.training_ids))
-
-    def _noted(self, total: Spent) -> Spent:
-        """Note in the run's folder where the vault is, what the records have spent and the ledger's head.
-
-        The note outlives the vault's absence: a page that cannot reach the vault shows what was noted.
-        """
-        planned = self._planned()
-        with Vault.open(self.path) as vault:
-            head, identity = vault.head(), vault.identity
-        content = {
-            "release": describe_release(str(planned.mechanism), planned.draws, planned.seed),
-            **({"statistics": self._statistics} if self._statistics else {}),
-            **({} if self._statistics_before is None else {"statistics_before": self._statistics_before}),
-            "identity": identity,
-            "head": head,
-            "epsilon": as_json(total.epsilon),
-            "delta": total.delta,
-            "private": total.private,
-            "records": total.records,
-            "time": now(),
-            **({"scratch": True} if self.scratch else {}),
-        }
-        self.run.note_ledger(self.path, content)
+            if self._released is not None:
+                total = self._released.spent
+            else:
+                total = vault.total(None if self._continues else self.records.training_ids)
+            note = LedgerNote(
+                vault=self.path,
+                release=describe_release(str(release.mechanism), release.draws, release.seed),
+                identity=vault.identity,
+                head=vault.head(),
+                epsilon=total.epsilon,
+                delta=total.delta,
+                private=total.private,
+                records=total.records,
+                time=now(),
+                statistics=tuple(self._statistics),
+                statistics_before=self._statistics_before,
+                scratch=self.scratch,
+            )
+        self.run.note_ledger(note)
         self._total = total
         return total
+
+
+def vault_for(setup: RunSetup, side: LabelSide, choice: VaultChoice | ReleasedLabels, *, releases: bool) -> RunVault:
+    """Return the vault of a run, checked against what the label party permits if the run `releases` from it.
+
+    Nothing is stored or drawn yet. What was released for several runs was checked when it was released.
+    """
+    if isinstance(choice, ReleasedLabels):
+        noted_vault(setup.run, choice.origin)
+        return RunVault(setup, side, choice.origin, released=choice)
+    if setup.job.has_late_labels:
+        from tpsl.training.late_labels import LateLabels
+
+        return LateLabels(setup, side, choice)
+    return choose_vault(setup, side, choice) if releases else RunVault(setup, side, setup.run.label / "vault")
 
 
 def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVault:
@@ -230,15 +261,18 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
     own = run.label / "vault"
     if not setup.job.releases:
         return RunVault(setup, side, own, choice.policy, scratch=scratch)
-    begun, origin = begun_with(run, choice.named), run.origin(LABEL_PARTY)
-    if begun is not None:
-        path = begun
-    elif origin is not None and origin.ledgered is not None:
-        path = _continued(origin.ledgered, choice.named)
+    noted, origin = noted_vault(run, choice.named), run.origin(LABEL_PARTY)
+    place: Path | Callable[[], Place]
+    if noted is not None:
+        place = noted
+    elif origin is not None and origin.released is not None:
+        place = _vault_of_origin(origin.released, choice.named)
+    elif scratch:
+        place = choice.named or own
     else:
-        path = choice.named or (own if scratch else the_vault())
-        path = path if scratch else _label_in(path, setup.job, side, is_named=choice.named is not None)
-    chosen = RunVault(setup, side, path, choice.policy, scratch=scratch)
+        is_named = choice.named is not None
+        place = partial(_label_in, choice.named or the_vault(), setup.job, side, is_named=is_named)
+    chosen = RunVault(setup, side, place, choice.policy, scratch=scratch)
     if Vault.exists(chosen.path) and is_scratch(chosen.path) != scratch:
         kind = "counts in totals" if scratch else "is that of a scratch run"
         remedy = "leave --scratch out" if scratch else "add --scratch"
@@ -259,8 +293,8 @@ def for_public_labels(setup: RunSetup, choice: VaultChoice) -> VaultChoice:
     if choice.named is not None or not isinstance(setup.job.data, FlightsData | SyntheticData):
         return choice
     origin = setup.run.origin(LABEL_PARTY)
-    ledgered = origin.ledgered if origin else None
-    before = begun_with(setup.run, None) or (Path(ledgered.vault) if ledgered else None)
+    released = origin.released if origin else None
+    before = noted_vault(setup.run, None) or (released.vault if released else None)
     return replace(choice, scratch=before is None or not Vault.exists(before) or is_scratch(before))
 
 
@@ -270,15 +304,15 @@ def is_scratch(vault: Path) -> bool:
         return opened.scratch
 
 
-def begun_with(run: RunFolder, named: Path | None) -> Path | None:
-    """Return the vault of a run that has released labels already; None for a new run, or if its vault is not there."""
-    noted = run.noted_ledger()
-    begun = _where_it_is(Path(noted["vault"])) if noted else run.label / "vault"
-    if not Vault.exists(begun):
+def noted_vault(run: RunFolder, named: Path | None) -> Path | None:
+    """Return the vault of a run that has released labels already; None for a new run, or if its vault is gone."""
+    note = run.noted_ledger()
+    noted = _where_it_is(note.vault) if note else run.label / "vault"
+    if not Vault.exists(noted):
         return None
-    if named is not None and noted and address_of(begun).folder.resolve() != address_of(named).folder.resolve():
-        raise RunError(f"{run.path}: this run was begun with the vault {begun}, not with {named}; choose another --out")
-    return None if named is not None and not noted else begun
+    if named is not None and note and address_of(noted).folder.resolve() != address_of(named).folder.resolve():
+        raise RunError(f"{run.path}: this run was begun with the vault {noted}, not with {named}; choose another --out")
+    return None if named is not None and not note else noted
 
 
 def _where_it_is(vault: Path) -> Path:
@@ -287,9 +321,9 @@ def _where_it_is(vault: Path) -> Path:
     return moved if not Vault.exists(vault) and Vault.exists(moved) else vault
 
 
-def _continued(earlier: Ledgered, named: Path | None) -> Path:
-    """The vault of the run that training starts from: its ledger adds up what old and new records spend."""
-    path = _where_it_is(Path(earlier.vault)) if named is None else named
+def _vault_of_origin(earlier: ReleasedBefore, named: Path | None) -> Path:
+    """Return the vault of the run that training starts from: it adds up what old and new records spend."""
+    path = _where_it_is(earlier.vault) if named is None else named
     if not Vault.exists(path):
         raise VaultError(f"the run that training starts from has released from the vault {path}, which is not there")
     with Vault.open(path) as vault:
@@ -301,37 +335,38 @@ def _continued(earlier: Ledgered, named: Path | None) -> Path:
     return path
 
 
-def _label_in(path: Path, job: Job, side: LabelSide, *, is_named: bool) -> Path:
-    """The label of a vault that holds the run's records with the same values, or a path for a new one.
+def _label_in(path: Path, job: Job, side: LabelSide, *, is_named: bool) -> Place:
+    """Return the label of a vault that holds the run's records with the same values, or the place of a new one.
 
     A label of the same name that knows none of the records gets them, and so does the only label of a vault that was
     named. One that knows them with a few other values has to be corrected first.
     """
     folder, named = address_of(path)
-    if named is not None or not (is_vault(folder) or folder == the_vault()):
-        return path  # a label that is named, or the first one of a new vault
+    if named is not None:
+        return Place(path)
+    if not (is_vault(folder) or folder == the_vault()):
+        return Place(path, ())  # the first label of a new vault
     records, name, overlaps = side.records, vault_name(job), dict[str, Overlap]()
-    for label in Vault.labels(folder):
+    labels = Vault.labels(folder)
+    for label in labels:
         with Vault.open(folder / label) as vault:
             if vault.classes == records.classes and vault.counts_people == records.ids_are_new:
-                overlaps[label] = compared(vault, side)
+                overlaps[label] = overlap_with_vault(vault, side)
     # Where ids are new they tell the alignment, and labels decide nothing that others see: people are counted together.
     found = [label for label, overlap in overlaps.items() if overlap.same or records.ids_are_new]
-    only = set(overlaps) if is_named and len(Vault.labels(folder)) == 1 else set()
+    only = set(overlaps) if is_named and len(labels) == 1 else set()
     found += [label for label in overlaps if label in {name, *only} and not overlaps[label].known]
     if found:
-        return folder / (name if name in found else found[0])
+        return Place(folder / (name if name in found else found[0]))
     for label, overlap in overlaps.items():
         if overlap.same_label and 2 * overlap.differing < overlap.known:
             raise VaultError(overlap.difference(folder / label))
-    taken = set(Vault.labels(folder))
-    return folder / next(
-        each for each in chain([name], (f"{name}-{number}" for number in count(2))) if each not in taken
-    )
+    numbered = chain([name], (f"{name}-{number}" for number in count(2)))
+    return Place(folder / next(each for each in numbered if each not in labels), labels)
 
 
 def vault_name(job: Job) -> str:
-    """A name that says what a label is of: the data and the column."""
+    """Return a name that says what a label is of: the data and the column."""
     data = job.data
     label: str = data.task if isinstance(data, FlightsData) else ""
     if isinstance(data, TableData):

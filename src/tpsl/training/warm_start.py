@@ -8,7 +8,6 @@ when the earlier run is gone.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -19,8 +18,8 @@ from tpsl.data.encoder import EncoderState
 from tpsl.files import make_private_folder, sync_folder, write_durably
 from tpsl.training.checkpoint import Halves, load_weights
 from tpsl.training.job import Job
-from tpsl.training.origin import Ledgered, Origin
-from tpsl.training.run_folder import ENCODER, ORIGIN, START, RunError, RunFolder
+from tpsl.training.result import Origin, ReleasedBefore
+from tpsl.training.run_folder import ENCODER, ORIGIN, START, RunError, RunFolder, write_note
 from tpsl.transport.peers import LABEL_PARTY
 
 
@@ -57,15 +56,15 @@ class StartingPoint:
             noted = earlier.origin(party)
             if noted is None:
                 raise RunError(f"{self.run}: has not started from another run")
-            return noted.without_ledger()
+            return noted.without_release()
         self._check(job, earlier.job())
         at_label = party == LABEL_PARTY
         result = earlier.result() if at_label else earlier.party_result(party)
         if result is None:
             raise RunError(f"{self.run}: the part of {party!r} in it is not finished, so training cannot start from it")
         versions = earlier.versions() if at_label else {party: earlier.version(party)}
-        ledgered = _ledgered(earlier) if at_label else None
-        return Origin(str(self.run.absolute()), versions, result.train_records, ledgered)
+        released = _released(earlier) if at_label else None
+        return Origin(str(self.run.absolute()), versions, result.train_records, released)
 
     def _check(self, job: Job, earlier: Job) -> None:
         """Raise if the network of the job cannot begin with the weights of the earlier one."""
@@ -100,7 +99,7 @@ class StartingPoint:
                 write_durably(beside / file.name, file.read_bytes())
             if (encoder := self.encoders().get(party)) is not None:
                 encoder.save(beside / ENCODER)
-            write_durably(beside / ORIGIN, json.dumps(origin.as_dict(), indent=1).encode())
+            write_note(beside / ORIGIN, origin)
         except BaseException:
             shutil.rmtree(beside)  # on a full disk its part of the space is needed
             raise
@@ -140,11 +139,11 @@ def _require_one_network(start: StartingPoint, origins: Mapping[str, Origin]) ->
             raise RunError(f"{start.run}: the half of {party!r} is not the one that the label party was trained with")
 
 
-def _ledgered(earlier: RunFolder) -> Ledgered:
+def _released(earlier: RunFolder) -> ReleasedBefore:
     result, noted = earlier.result(), earlier.noted_ledger()
     if result is None or noted is None:
         raise RunError(f"{earlier.path}: has not noted which vault it has released from")
-    return Ledgered(noted["vault"], noted["head"], result.total_epsilon)
+    return ReleasedBefore(noted.vault, noted.head, result.total_epsilon)
 
 
 def _has_first_time(job: Job) -> bool:

@@ -7,23 +7,19 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from tpsl.data.order import Rows
-from tpsl.party.label_party import LabelParty
 from tpsl.training.job import Job
+from tpsl.training.label_source import LabelSource
 from tpsl.vault import NoisyLabels, Spent
 from tpsl.vault.received import received_labels
 from tpsl.workers import Workers
 
 
-class VaultOfFirst:
+class VaultOfFirst(LabelSource):
     """Where another worker than the first has its noisy labels from: it is given them, and opens no vault."""
 
     def noisy(self) -> NoisyLabels:
         """Raise: the first worker releases."""
         raise RuntimeError("only the first worker of the label party has its vault")
-
-    def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
-        """Do nothing: the label party has had them from the beginning."""
 
     def total(self) -> Spent:
         """Raise: the first worker writes the result."""

@@ -11,7 +11,7 @@ from tpsl.learners.known import COMMITTEE
 from tpsl.learners.learning import LearnResult, learn_with
 from tpsl.prediction.model import TrainedModel
 from tpsl.training.alone import require_alone
-from tpsl.training.handed_labels import HandedLabels
+from tpsl.training.label_source import ReleasedLabels
 from tpsl.training.local import Local
 from tpsl.training.setup import RunSetup
 from tpsl.tuning.candidates import TuneResult
@@ -39,11 +39,11 @@ def learn_auto(setup: RunSetup, party: str, local: Local, labels: Path, authorit
     return learn_with(COMMITTEE, setup, party, local, labels, authority, _searched_with_judges)
 
 
-def _searched(setup: RunSetup, side: FeatureSide, labels: HandedLabels) -> TuneResult:
+def _searched(setup: RunSetup, side: FeatureSide, labels: ReleasedLabels) -> TuneResult:
     return tune(setup, vault=labels, data=_data(setup, side))
 
 
-def _searched_with_judges(setup: RunSetup, side: FeatureSide, labels: HandedLabels) -> TrainedModel:
+def _searched_with_judges(setup: RunSetup, side: FeatureSide, labels: ReleasedLabels) -> TrainedModel:
     data = _data(setup, side)
     own_networks = any(parts.bottom is not None for parts in setup.own.values())
     space = default_space(data.classes, own_networks)

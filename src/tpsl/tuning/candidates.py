@@ -13,7 +13,7 @@ from tpsl.files import for_json, write_atomically
 from tpsl.prediction.committee import mixture
 from tpsl.training.evaluation import TEST_METRICS, TestMetrics
 from tpsl.training.job import Job, make_job
-from tpsl.training.released import Released
+from tpsl.training.label_source import ReleasedLabels
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.stacking import committee_weights
@@ -150,12 +150,14 @@ def _metrics(kind: type[Metrics], row: Mapping[str, Any]) -> Metrics:
     return kind(**{field.name: _number(row[field.name]) for field in fields(kind)})
 
 
-def compare(base: Job, trials: Sequence[Trial], records: LabelRecords, released: Released, out: Path) -> TuneResult:
+def compare(
+    base: Job, trials: Sequence[Trial], records: LabelRecords, released: ReleasedLabels, out: Path
+) -> TuneResult:
     """Judge every epoch of every trial by the noisy labels of the held-out records; no true label is read."""
     candidates = _candidates(trials)
     if not candidates:
         raise ValueError("every configuration of the space diverged: try smaller learning rates")
-    noisy, training = released.noisy, trials[0].job.training
+    noisy, training = released.labels, trials[0].job.training
     judges = noisy.take(held_out(len(records.train), training.validation, training.seed))
     predicted = [trials[candidate.number].run.predictions(candidate.epoch) for candidate in candidates]
     weights = committee_weights(
@@ -171,10 +173,10 @@ def compare(base: Job, trials: Sequence[Trial], records: LabelRecords, released:
         mechanism=noisy.mechanism.name,
         epsilon=noisy.epsilon,
         delta=noisy.delta,
-        total_epsilon=released.total.epsilon,
-        total_delta=released.total.delta,
-        private=released.total.private,
-        vault=str(released.vault),
+        total_epsilon=released.spent.epsilon,
+        total_delta=released.spent.delta,
+        private=released.spent.private,
+        vault=str(released.origin),
         job=changed(trials[best.number].job, final, "the best job"),
         candidates=tuple(candidates),
         best=best,

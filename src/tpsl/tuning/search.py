@@ -19,17 +19,16 @@ from tpsl.data.dataset import Dataset
 from tpsl.files import make_private_folder
 from tpsl.progress import Notice, no_notice, said_once
 from tpsl.training.alone import train_alone
-from tpsl.training.handed_labels import HandedLabels
 from tpsl.training.job import Job
+from tpsl.training.label_source import ReleasedLabels
 from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.one_process import train_together
 from tpsl.training.own_parts import OwnParts
-from tpsl.training.released import Released
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice, choose_vault
-from tpsl.transport.checks import BadMessage
+from tpsl.net.failures import BadMessage
 from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.after_search import with_test_metrics
 from tpsl.tuning.candidates import Trial, TuneResult, compare, trials_of
@@ -50,7 +49,7 @@ def tune(
     setup: RunSetup,
     space: Sequence[Mapping[str, Any]] | None = None,
     *,
-    vault: VaultChoice | HandedLabels | None = None,
+    vault: VaultChoice | ReleasedLabels | None = None,
     data: Dataset | None = None,
     workers: int = 1,
 ) -> TuneResult:
@@ -71,13 +70,13 @@ def tune(
     own_networks = any(parts.bottom is not None for parts in setup.own.values())
     jobs = jobs or jobs_of(base, default_space(data.classes, own_networks))
     make_private_folder(out)
-    if isinstance(vault, HandedLabels):
-        released = Released.of_handed(vault)
+    if isinstance(vault, ReleasedLabels):
+        released = vault
     else:
         released = _released(replace(setup, job=jobs[0]), data, vault or VaultChoice(scratch=True))
-    check_release(out, released.noisy)
+    check_release(out, released.labels)
     trials = trials_of(jobs, out)
-    handed = vault if isinstance(vault, HandedLabels) else None
+    handed = vault if isinstance(vault, ReleasedLabels) else None
     records = SharedRecords(base, setup.own, data)
     notice = said_once(watching.notice) if workers == 1 else no_notice
     tasks = SearchTasks(out, records, released, setup.own, setup.device, handed, notice).of(trials)
@@ -89,7 +88,7 @@ def tune(
     return result
 
 
-def _released(setup: RunSetup, data: Dataset, choice: VaultChoice) -> Released:
+def _released(setup: RunSetup, data: Dataset, choice: VaultChoice) -> ReleasedLabels:
     """Return the one release of a search, from the vault that is found for it."""
     own = setup.run.path / "vault"
     if choice.scratch and choice.named is None:
@@ -97,7 +96,7 @@ def _released(setup: RunSetup, data: Dataset, choice: VaultChoice) -> Released:
     chosen = choose_vault(setup, data.label_side, choice)
     chosen.store()
     noisy, total = noisy_labels_for(setup.job, data.label_side, chosen.path, setup.watching.notice, chosen.policy)
-    return Released(noisy, total, chosen.path)
+    return ReleasedLabels(noisy, total, chosen.path)
 
 
 @dataclass(frozen=True)
@@ -106,10 +105,10 @@ class SearchTasks:
 
     out: Path
     records: SharedRecords
-    released: Released
+    released: ReleasedLabels
     own: Mapping[str, OwnParts]
     device: torch.device | None
-    handed: HandedLabels | None = None
+    handed: ReleasedLabels | None = None
     """What a feature party that is alone was handed over; it then has no vault."""
     notice: Notice = no_notice
     """Told what runs have to say, where they are in this process."""
@@ -134,7 +133,7 @@ class SearchTasks:
 
     def fit_wide(self, job: Job) -> None:
         """Fit the wide parts of a job."""
-        fit_wide_once(job, self.records.dataset, self.released.noisy, self.out / "wide")
+        fit_wide_once(job, self.records.dataset, self.released.labels, self.out / "wide")
 
     def train(self, trial: Trial, step: SearchStep) -> None:
         """Train one configuration, unless it is finished; numbers that are not finite end it."""
@@ -153,7 +152,7 @@ class SearchTasks:
         except BadMessage as error:  # The learning rate is too large for this much noise.
             trial.mark_diverged(str(error))
 
-    def _train_alone(self, setup: RunSetup, data: Dataset, handed: HandedLabels) -> None:
+    def _train_alone(self, setup: RunSetup, data: Dataset, handed: ReleasedLabels) -> None:
         (side,) = data.feature_sides.values()
         with setup.run.started(setup.job, [side.party, LABEL_PARTY], own=self.own):
             train_alone(setup, side, handed, at_top=NullObserver())

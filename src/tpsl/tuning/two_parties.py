@@ -20,9 +20,9 @@ from tpsl.prediction.model import TUNE
 from tpsl.progress import no_notice
 from tpsl.training.job import Job
 from tpsl.training.join import join
+from tpsl.training.label_source import ReleasedLabels
 from tpsl.training.local import Local, LocalError, listen_address, own_data
 from tpsl.training.observer import Watching
-from tpsl.training.released import Released
 from tpsl.training.releases import release_labels
 from tpsl.training.search_step import SearchStep
 from tpsl.training.serve import serve
@@ -141,7 +141,7 @@ def _loaded(search: JointSearch) -> LabelSide:
     return replace(side, records=replace(side.records, features=None))
 
 
-def _released(search: JointSearch, side: LabelSide) -> Released:
+def _released(search: JointSearch, side: LabelSide) -> ReleasedLabels:
     """Return the release that all runs share; nothing is drawn again."""
     policy, released = search.local.release_policy(), None
     for trial in search.trials:
@@ -152,7 +152,7 @@ def _released(search: JointSearch, side: LabelSide) -> Released:
         noisy = release_labels(trial.job, records, path, no_notice, policy)
         check_release(search.out, noisy)
         with Vault.open(path) as vault:
-            released = Released(noisy, vault.total(records.training_ids), path)
+            released = ReleasedLabels(noisy, vault.total(records.training_ids), path)
     if released is None:
         raise ValueError("every configuration of the space diverged: try smaller learning rates")
     return released

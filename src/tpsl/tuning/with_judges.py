@@ -18,8 +18,7 @@ from tpsl.data.dataset import Dataset
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.prediction.model import TUNE, WITH_JUDGES, TrainedModel
 from tpsl.progress import no_notice
-from tpsl.training.handed_labels import HandedLabels
-from tpsl.training.released import Released
+from tpsl.training.label_source import ReleasedLabels
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.setup import RunSetup
 from tpsl.tuning.candidates import trials_of
@@ -35,7 +34,7 @@ def train_with_judges(
     space: Sequence[Mapping[str, Any]],
     candidates: Sequence[Mapping[str, Any]],
     data: Dataset,
-    vault: Path | HandedLabels,
+    vault: Path | ReleasedLabels,
 ) -> TrainedModel:
     """Train a space again with all records; return the committee of its epochs.
 
@@ -46,11 +45,11 @@ def train_with_judges(
     out, all_train = setup.run.path / WITH_JUDGES, {"training": {"validation": 0.0}}
     make_private_folder(out)
     trials = trials_of([changed(job, all_train, "a job without judges") for job in jobs_of(setup.job, space)], out)
-    handed = vault if isinstance(vault, HandedLabels) else None
-    if isinstance(vault, HandedLabels):
-        released = Released.of_handed(vault)
+    handed = vault if isinstance(vault, ReleasedLabels) else None
+    if isinstance(vault, ReleasedLabels):
+        released = vault
     else:
-        released = Released(*noisy_labels_for(setup.job, data.label_side, vault, no_notice, NO_LIMITS), vault)
+        released = ReleasedLabels(*noisy_labels_for(setup.job, data.label_side, vault, no_notice, NO_LIMITS), vault)
     records = SharedRecords(setup.job, setup.own, data)
     tasks = SearchTasks(out, records, released, setup.own, setup.device, handed).of(trials)
     for done, name in enumerate(run_tasks(tasks, 1), 1):

@@ -15,6 +15,13 @@ class VaultBusy(VaultError):
     """Another process is writing to the vault; nothing is wrong, and asking again later helps."""
 
 
+class VaultChanged(VaultError):
+    """Another process has changed the vault since it was looked at; nothing was done, and looking again helps."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(f"the vault {folder} was changed by another process meanwhile; give the same command again")
+
+
 class VaultFull(VaultError):
     """The disk is full; nothing was changed, and the same call works when there is space."""
 

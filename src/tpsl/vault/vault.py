@@ -3,7 +3,7 @@
 import contextlib
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +39,7 @@ from tpsl.vault.cost import (
     spent_after,
 )
 from tpsl.vault.coverage import PositionSet
-from tpsl.vault.errors import DATABASE_ERRORS, VaultError, explained, sqlite_errors
+from tpsl.vault.errors import DATABASE_ERRORS, VaultChanged, VaultError, explained, sqlite_errors
 from tpsl.vault.id_index import Found, by_row, find_known
 from tpsl.vault.ingest import Added, Batch, LabelTable
 from tpsl.vault.ledger import Ledger
@@ -95,6 +95,7 @@ class Vault:
         scratch: bool = False,
         apart: str | None = None,
         notice: Notice = warn,
+        labels_before: Collection[str] | None = None,
     ) -> Self:
         """Create a vault for labels 0..classes-1, together with its first records if `batches` (`LabelTable`) has any.
 
@@ -104,7 +105,8 @@ class Vault:
         new ids, ALIGNMENT-NUMBER: totals and limits are what a person can have spent over all alignments
         (`tpsl.vault.accounting`). A `scratch` vault is counted in no total, and nothing of it may leave. Either the
         label exists afterwards with all of the records, or an error is raised and nothing has changed. Near-duplicate
-        ids are told to `notice`.
+        ids are told to `notice`. If the vault does not have the labels any more that it had when this one was chosen
+        (`labels_before`), that is a `VaultChanged`.
         """
         path = Path(path)
         folder, name = place.address_of(path) if label is None else (path, label)
@@ -130,6 +132,8 @@ class Vault:
             else:
                 storage.require_format(connection, folder)
                 kind = {}
+            if labels_before is not None and same_labels.labels_of(store).keys() != set(labels_before):
+                raise VaultChanged(folder)
             if name in same_labels.labels_of(store):
                 raise VaultError(
                     f"the vault {folder} has a label {name!r} already: `tpsl vault add` adds records to it"
@@ -231,14 +235,17 @@ class Vault:
         with self._reading():
             return same_labels.compare_file_records(self._store, ids, labels)
 
-    def add(self, batches: Given, *, notice: Notice = warn) -> Added:
+    def add(self, batches: Given, *, notice: Notice = warn, only_new: bool = False) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
 
-        New ids are appended. A known id with another label gets the new label and keeps its release, if it has one.
-        Near-duplicates among the new ids are told to `notice`.
+        New ids are appended. A known id with another label gets the new label and keeps its release, if it has one;
+        with `only_new` any known id is a `VaultChanged`. Near-duplicates among the new ids are told to `notice`.
         """
         with self._writing():
-            return ingest.add(self._store, self.classes, batches, notice)
+            added = ingest.add(self._store, self.classes, batches, notice)
+            if only_new and (added.unchanged or added.changed):
+                raise VaultChanged(self._store.folder)
+            return added
 
     def release(
         self,

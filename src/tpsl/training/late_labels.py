@@ -27,11 +27,11 @@ from tpsl.data.order import Rows
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.party.label_party import LabelParty
-from tpsl.training.released import Released, SharedVault
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import RunVault, VaultChoice, choose_vault, vault_name
 from tpsl.vault import NoisyLabels, Spent, Vault, VaultBusy, VaultError
 from tpsl.vault.place import address_of, the_vault
+from tpsl.vault.vault import AnyIds
 
 Answer = TypeVar("Answer")
 
@@ -44,23 +44,11 @@ class LabelsMissing(ValueError):
     """Labels did not arrive in time; the sentence names the step and the vault."""
 
 
-def vault_for(setup: RunSetup, side: LabelSide, choice: VaultChoice | Released, *, releases: bool) -> RunVault:
-    """Return the vault of a run, checked against what the label party permits if the run `releases` from it.
+class LateLabels(RunVault):
+    """The vault of a run whose labels arrive while it trains.
 
-    Nothing is stored or drawn yet. What was released for several runs was checked when it was released.
-    """
-    if isinstance(choice, Released):
-        return SharedVault(setup, side, choice)
-    if setup.job.has_late_labels:
-        return _ArrivingLabels(setup, side, choice)
-    return choose_vault(setup, side, choice) if releases else RunVault(setup, side, setup.run.label / "vault")
-
-
-class _ArrivingLabels(RunVault):
-    """The noisy labels of the training records, in their order, as their labels come into a vault.
-
-    The vault is open only for the moments of looking and releasing, so that others can write to it; one that is busy is
-    asked again. A vault that does not exist yet is made, empty.
+    It is open only for the moments of looking and releasing, so that others can write to it; one that is busy is asked
+    again. A vault that does not exist yet is made, empty.
     """
 
     def __init__(self, setup: RunSetup, side: LabelSide, choice: VaultChoice) -> None:
@@ -76,43 +64,33 @@ class _ArrivingLabels(RunVault):
         chosen = self._patiently(lambda: choose_vault(setup, side, choice))
         super().__init__(setup, chosen.side, chosen.path, chosen.policy)
         self._ids, self._units = self.records.training_ids, self.records.training_units
-        privacy = self.job.privacy
-        self._mechanism = privacy.build(self.records.classes)
-        self._draws, self._seed = privacy.draws, privacy.noise_seed
         self._ahead = 0
         if self._patiently(self._made):
             self._notice(f"made the empty vault {self.path}; `tpsl vault add` fills it")
-        self.noisy()  # a vault that does not fit the job is told before anybody connects
+        self.noisy()  # a vault that does not fit the job is refused before anybody connects
 
     def store(self) -> None:
         """Store nothing: others do, when they know the labels."""
 
     def noisy(self) -> NoisyLabels:
         """Return the noisy labels of no record: what a label party begins with."""
-        return self._asked(lambda vault: vault.noisy_labels(self._mechanism, [], draws=self._draws, seed=self._seed))
+        return self._asked(lambda vault: self._noisy_labels(vault, []))
 
     def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
-        """Have the noisy labels of a step's records in the label party, as soon as they are there.
+        """Have the noisy labels of a step's records in the label party, as soon as they are in the vault.
 
-        No other role could go on, so the thread waits; over a network others keep the connections alive.
+        No other role could go on, so the thread waits; over a network others keep the connections alive. Raises
+        `LabelsMissing` if none of those that are missing comes within the limit.
         """
         if not party.holds(batch):
             first = int(batch[0])
-            party.admit(self._from_record(first, len(batch), step), first)
+            self._wait_for(self._ids.slice(first, len(batch)), step)
+            party.admit(self._asked(lambda vault: self._release_from(vault, first, len(batch))), first)
 
-    def _from_record(self, first: int, records: int, step: int) -> NoisyLabels:
-        """Return the noisy labels of n training records from position `first` on, and maybe of some after them.
+    def with_late_labels(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the true labels of the test records with those that have arrived, for their evaluation alone.
 
-        Waits until their labels are in the vault; raises `LabelsMissing` if none of those that are missing comes within
-        the limit. What is returned has been released; what was released before is the same as ever.
-        """
-        self._wait_for(self._ids.slice(first, records), step)
-        return self._asked(lambda vault: self._released(vault, first, records))
-
-    def completed(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return true labels of the test records, for their evaluation and nothing else; or `NO_LABEL`.
-
-        Those that are not among `labels` are taken from the vault. Nobody waits for them, and none is released.
+        Those that are `NO_LABEL` are taken from the vault. Nobody waits for them, and none is released.
         """
         labels = labels.copy()
         unknown = np.flatnonzero(labels == NO_LABEL)
@@ -132,11 +110,15 @@ class _ArrivingLabels(RunVault):
         """Return what the training records have spent by now, and note it."""
         return self._patiently(super().total)
 
-    def _released(self, vault: Vault, first: int, records: int) -> NoisyLabels:
-        """Release all there is from `first` on, up to the first record whose label is missing, or far enough.
+    def _noisy_labels(self, vault: Vault, ids: AnyIds) -> NoisyLabels:
+        release = self.release
+        return vault.noisy_labels(release.mechanism, ids, draws=release.draws, seed=release.seed)
+
+    def _release_from(self, vault: Vault, first: int, records: int) -> NoisyLabels:
+        """Release all that has arrived from `first` on, up to the first missing label, or far enough; return it.
 
         Each time all is there it goes twice as far, so that labels that are early take few releases; labels that are
-        late are looked for one batch at a time.
+        late are looked for one batch at a time. What was released before is the same as ever.
         """
         ids = self._ids.slice(first, max(records, self._ahead))
         known = vault.knows(ids)
@@ -145,8 +127,9 @@ class _ArrivingLabels(RunVault):
         ids = ids.slice(0, here)
         if self._units is not None:
             vault.require_units(ids, self._units.slice(first, here))
-        vault.release(self._mechanism, draws=self._draws, ids=ids, seed=self._seed, policy=self.policy)
-        return vault.noisy_labels(self._mechanism, ids, draws=self._draws, seed=self._seed)
+        release = self.release
+        vault.release(release.mechanism, draws=release.draws, ids=ids, seed=release.seed, policy=self.policy)
+        return self._noisy_labels(vault, ids)
 
     def _wait_for(self, ids: pa.Array, step: int) -> None:
         records, missing = len(ids), ids

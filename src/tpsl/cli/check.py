@@ -1,4 +1,4 @@
-"""`tpsl data check`: look at the data of a job before anything is released."""
+"""`tpsl check`: look at the data of a job before anything is released."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer, notice, progress_bar, slim_table
-from tpsl.cli.settings import JobArgument, LocalsOption, Settings, settings_command
+from tpsl.cli.console import answer, notice, progress_bar, slim_table
+from tpsl.cli.flags import JobArgument, JsonFlag, LocalsOption, SetOption
+from tpsl.cli.settings import Settings
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,10 +18,7 @@ if TYPE_CHECKING:
     from tpsl.training.job import Job
 
 
-COMMAND = settings_command()
-
-
-def check(context: typer.Context, job: JobArgument, local: LocalsOption = None, json: JsonFlag = False) -> None:
+def check(job: JobArgument, changes: SetOption = None, local: LocalsOption = None, json: JsonFlag = False) -> None:
     """Look at the data of a job before anything is released: counts, and what is strange.
 
     Reads the data of every party that is here, the true labels too where the label party's is: then what is printed
@@ -28,7 +26,7 @@ def check(context: typer.Context, job: JobArgument, local: LocalsOption = None, 
     """
     from tpsl.data.check import check_data
 
-    parties = Settings.of(context).load_parties(job, local)
+    parties = Settings.of(changes).load_parties(job, local)
     agreed, given = parties.job, ((party, parts.source(party)) for party, parts in parties.own.items())
     sources = {party: source for party, source in given if source is not None}
     with progress_bar("reading") as progress:

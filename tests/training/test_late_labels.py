@@ -26,10 +26,10 @@ from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import laplace
 from tpsl.training.after_training import evaluate_run
-from tpsl.training.arrivals import LabelsMissing
 from tpsl.training.evaluation import evaluate
 from tpsl.training.job import Job, make_job
 from tpsl.training.join import join
+from tpsl.training.late_labels import LabelsMissing
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, NullObserver, Watching
 from tpsl.training.one_process import ALL_STEPS, train
@@ -41,7 +41,7 @@ from tpsl.vault import Vault, VaultBusy, VaultError
 
 RECORDS, BATCH = 48, 12
 STEPS = RECORDS // BATCH
-ARRIVALS = "tpsl.training.arrivals"
+ARRIVALS = "tpsl.training.late_labels"
 
 
 def job(labels: str = "arriving", draws: int = 1, **training: Any) -> Job:
@@ -368,13 +368,13 @@ PARTY = """
 import os
 
 os.environ["TPSL_HOME"] = home
-from tpsl.training import arrivals
+from tpsl.training import late_labels
 from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.join import join
 from tpsl.training.observer import UNWATCHED, NullObserver, Watching
 from tpsl.training.serve import serve
 
-arrivals._LOOK_EVERY = 0.01
+late_labels._LOOK_EVERY = 0.01
 
 class Waits(NullObserver):
     def waiting_for(self, peer):
