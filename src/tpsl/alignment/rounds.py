@@ -177,8 +177,10 @@ class AligningLabelParty(AligningParty):
                 question.answer_all(self._batch(given[party], part))
             self.blinded(round_)  # while the feature parties do the same
             for party, part in _in_turns({party: self.made(party, round_).missing for party in blinding}):
-                question = yield Due(POINTS, round_, part, one_of=(party,))
-                self._keep(question.asked[party], self.made(party, round_), round_, party)
+                made = self.made(party, round_)
+                rows, widths = made.rows_of(part), {party: self.terms.row_bytes}
+                question = yield Due(POINTS, round_, part, (party,), rows.stop - rows.start, widths)
+                self._keep(question.asked[party], made, round_, party)
                 question.answer_all()
             for party in self.terms.parties:
                 require_distinct(self.points(self.made(party, round_)), described(party))

@@ -159,9 +159,9 @@ class Desk:
         try:
             with self._changed:
                 caller = self._caller(certified, message.text)
-                self._require_going_on(caller)
                 introduction = Introduction(LABEL_PARTY, caller.name, self._agreement.with_party(caller.name))
-                introduction.compare(message)
+                introduction.compare(message)  # first: a party of the next job does not hear why this one has ended
+                self._require_going_on(caller)
                 caller.introduction = introduction
                 return encode(introduction.fields(), "float32")
         except NetError as error:
