@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tpsl.data.config import OwnData, SyntheticData, TableData
 from tpsl.data.dataset import feature_party_names, load_label_party
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.planning.counts import Counts
 from tpsl.planning.network import ROUND_TRIPS_OF_A_RUN, Network
 from tpsl.planning.traffic import Exchange, exchanges, total
@@ -21,7 +22,6 @@ from tpsl.training.job import Job
 from tpsl.training.local import Local, own_data
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.stages.steps import EMBEDDINGS, GRADIENTS
-from tpsl.transport.peers import LABEL_PARTY
 
 
 @dataclass(frozen=True)

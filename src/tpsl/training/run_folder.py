@@ -57,12 +57,12 @@ from tpsl.files import (
     shortened,
     write_atomically,
 )
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.tables.columns import TextsDigest
 from tpsl.training.job import Job, JobError, load_job
 from tpsl.training.own_parts import Factory, GivenObject, OwnParts
 from tpsl.training.progress_file import PROGRESS
 from tpsl.training.result import Entry, FeatureResult, LedgerNote, Measured, Origin, RecordsNote, TrainResult
-from tpsl.transport.peers import LABEL_PARTY
 
 Content = TypeVar("Content")
 _adapters: dict[object, TypeAdapter[Any]] = {}
