@@ -19,7 +19,7 @@ from tpsl.net.agreement import Agreement, Introduction
 from tpsl.net.asking import Answers
 from tpsl.net.codec import as_sentence, decode, encode, tensor_bytes
 from tpsl.net.credentials import LABEL_SERVER_NAME, Certificates
-from tpsl.net.desk import Terms
+from tpsl.net.terms import Terms
 from tpsl.net.failures import BadMessage, JobStopped, NetError, PeerMissing, PeerRestarted, Refused
 from tpsl.net.messages import Limits, Message, Peer
 from tpsl.net.network import CODE, SERVICE, SHORT_GRACE, SLOWEST, Options, frame_options, require_loopback

@@ -8,7 +8,7 @@ import socket
 import grpc
 
 from tpsl.net.codec import as_sentence, largest_frame
-from tpsl.net.desk import Terms
+from tpsl.net.terms import Terms
 from tpsl.net.failures import BadMessage, Busy, JobStopped, NetError, NotYet, PeerRestarted, Refused
 
 SERVICE = "tpsl.net.LabelParty"

@@ -23,7 +23,8 @@ from tpsl.net.agreement import RECORD_IDS, Agreement
 from tpsl.net.asking import NOTHING, Answers, Due, Label, Script
 from tpsl.net.checks import checked_tensor
 from tpsl.net.client import LabelClient
-from tpsl.net.desk import Desk, Patience, Terms
+from tpsl.net.desk import Desk
+from tpsl.net.terms import Patience, Terms
 from tpsl.net.failures import BadMessage, JobStopped, NetError, PeerRestarted
 from tpsl.net.messages import Limits, Message
 from tpsl.net.peers import LABEL_PARTY, described
