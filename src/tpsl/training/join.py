@@ -13,9 +13,9 @@ from tpsl.files import is_disk_full
 from tpsl.net.asking import Label
 from tpsl.net.client import LabelClient
 from tpsl.net.credentials import Certificates
-from tpsl.net.terms import Patience, Terms
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing, Refused
 from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.terms import Patience, Terms
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.alone import parts_of_both, require_alone, train_alone
 from tpsl.training.job import Job

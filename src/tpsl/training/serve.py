@@ -15,10 +15,10 @@ from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.files import is_disk_full
 from tpsl.net.credentials import Certificates
 from tpsl.net.desk import Desk
-from tpsl.net.terms import Patience, Terms
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.net.server import LabelServer
+from tpsl.net.terms import Patience, Terms
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job
