@@ -16,12 +16,12 @@ from tpsl.audit import replay
 from tpsl.data.dataset import load
 from tpsl.training.checkpoint import save_checkpoint
 from tpsl.training.job import Job, JobError, make_job
+from tpsl.training.noisy_metrics import noisy_validation
 from tpsl.training.observer import NullObserver
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.stages import early_stopping
-from tpsl.training.validation import noisy_validation
 from tpsl.training.vaults import VaultChoice
 from tpsl.transport.channel import run_alone
 from tpsl.transport.checks import BadMessage

@@ -85,7 +85,7 @@ def _promise(run: RunFolder, result: TrainResult, ledger: RunLedger) -> Facts:
 
 def _quality(result: TrainResult) -> dict[str, str]:
     """What noisy labels of held-out records say of the private head."""
-    from tpsl.training.validation import TOO_FEW
+    from tpsl.training.noisy_metrics import TOO_FEW
 
     found = {}
     if result.statistic_records:

@@ -59,7 +59,7 @@ class Settings:
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[str, Any]]) -> Settings:
-        """Return keys and values as parts of a job and of a local file; a key that comes twice is an error."""
+        """Return keys and values as parts of a job and of a local file; the last value of a key counts."""
         content: dict[str, Any] = {LOCAL: {}}
         for key, value in pairs:
             *above, last = key.split(".")
@@ -68,8 +68,6 @@ class Settings:
                 part = part.setdefault(name, {})
                 if not isinstance(part, dict):
                     raise ValueError(f"{key} and {'.'.join(above[:depth])} cannot both be given")
-            if last in part:
-                raise ValueError(f"{key} is given twice")
             part[last] = value
         return cls(local=content.pop(LOCAL), job=content)
 

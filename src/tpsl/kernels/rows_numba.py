@@ -54,17 +54,35 @@ def _prefetch_instruction(context: Any, array: Any, position: Any) -> Any:
     return types.void(array, position), generate
 
 
-def _float_instruction(context: Any, bits: Any) -> Any:
-    """Take bits for those of a float32."""
+def _number_instruction(context: Any, given: Any) -> Any:
+    """Return a number as float32; one of 16 bits is a bfloat16, the upper half of a float32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
+        if given == types.float32:
+            return arguments[0]
+        bits = builder.shl(builder.zext(arguments[0], ir.IntType(32)), ir.Constant(ir.IntType(32), 16))
+        return builder.bitcast(bits, ir.FloatType())
 
-    return types.float32(types.uint32), generate
+    return types.float32(given), generate
+
+
+def _rounded_instruction(context: Any, number: Any, like: Any) -> Any:
+    """Return a float32 as it is, or rounded to a bfloat16 of 16 bits: to the nearest, ties to even."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if like == types.float32:
+            return arguments[0]
+        bits = builder.bitcast(arguments[0], word := ir.IntType(32))
+        odd = builder.and_(builder.lshr(bits, ir.Constant(word, 16)), ir.Constant(word, 1))
+        bits = builder.add(builder.add(bits, ir.Constant(word, 0x7FFF)), odd)
+        return builder.trunc(builder.lshr(bits, ir.Constant(word, 16)), ir.IntType(16))
+
+    return like(number, like), generate
 
 
 _prefetch: Any = intrinsic(_prefetch_instruction)
-_float: Any = intrinsic(_float_instruction)
+_number: Any = intrinsic(_number_instruction)
+_rounded: Any = intrinsic(_rounded_instruction)
 
 
 @compiled
@@ -80,7 +98,7 @@ def _ask(numbers: Any, start: int, count: int) -> None:
 
 @compiled
 def _gather(table: Any, rows: Any, out: Any, start: int, stop: int) -> None:
-    """`out[i, f·d + k] ← table[rows[i, f], k]`, for `start ≤ i < stop`."""
+    """`out[i, f·d + k] ← table[rows[i, f], k]`, for `start ≤ i < stop`, perhaps rounded."""
     fields, dim = rows.shape[1], table.shape[1]
     flat, ahead, last = table.reshape(-1), rows.reshape(-1), stop * fields - 1
     for record in range(start, stop):
@@ -88,22 +106,7 @@ def _gather(table: Any, rows: Any, out: Any, start: int, stop: int) -> None:
             _ask(flat, np.int64(ahead[min(record * fields + field + _AHEAD, last)]) * dim, dim)
             found, place = table[rows[record, field]], out[record, field * dim : (field + 1) * dim]
             for k in range(dim):
-                place[k] = found[k]
-
-
-@compiled
-def _gather_rounded(table: Any, rows: Any, out: Any, start: int, stop: int) -> None:
-    """The same from the bits of float32 to those of bfloat16, their upper half: to the nearest, ties to even."""
-    fields, dim = rows.shape[1], table.shape[1]
-    flat, ahead, last = table.reshape(-1), rows.reshape(-1), stop * fields - 1
-    for record in range(start, stop):
-        for field in range(fields):
-            _ask(flat, np.int64(ahead[min(record * fields + field + _AHEAD, last)]) * dim, dim)
-            found, place = table[rows[record, field]], out[record, field * dim : (field + 1) * dim]
-            for k in range(dim):
-                bits = np.uint32(found[k])
-                odd = (bits >> np.uint32(16)) & np.uint32(1)
-                place[k] = np.uint16((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))
+                place[k] = _rounded(found[k], place[k])
 
 
 @compiled
@@ -118,22 +121,7 @@ def _sgd(table: Any, rows: Any, gradient: Any, rate: float, start: int, stop: in
             _ask(flat_gradient, later * width + field * dim, dim)
             w, g = table[rows[record, field]], gradient[record, field * dim : (field + 1) * dim]
             for k in range(dim):
-                w[k] -= rate * g[k]
-
-
-@compiled
-def _sgd_of_rounded(table: Any, rows: Any, gradient: Any, rate: float, start: int, stop: int) -> None:
-    """The same from the bits of a gradient in bfloat16, the upper half of those of float32."""
-    records, dim, lead = rows.shape[0], table.shape[1], 1 + _AHEAD // (stop - start)
-    flat, flat_gradient, width = table.reshape(-1), gradient.reshape(-1), gradient.shape[1]
-    for record in range(records):
-        later = min(record + lead, records - 1)
-        for field in range(start, stop):
-            _ask(flat, np.int64(rows[later, field]) * dim, dim)
-            _ask(flat_gradient, later * width + field * dim, dim)
-            w, g = table[rows[record, field]], gradient[record, field * dim : (field + 1) * dim]
-            for k in range(dim):
-                w[k] -= rate * _float(np.uint32(g[k]) << np.uint32(16))
+                w[k] -= rate * _number(g[k])
 
 
 @compiled
@@ -208,12 +196,8 @@ def _adam(table: Any, moments: Any, first: Any, rows: Any, gradient: Any, rates:
 
 def gather(weight: Tensor, categorical: Tensor, out: Tensor) -> None:
     """Put the rows of a table into the first columns of `out`."""
-    table, rows = weight.detach().numpy(), _checked(categorical, weight)
-    if out.dtype == torch.bfloat16:
-        work = partial(_gather_rounded, table.view(np.uint32), rows, out.view(torch.uint16).numpy())
-    else:
-        work = partial(_gather, table, rows, out.numpy())
-    _share_out(work, _even_ranges(len(rows), _threads(rows)))
+    rows = _checked(categorical, weight)
+    _share_out(partial(_gather, weight.detach().numpy(), rows, _array(out)), _even_ranges(len(rows), _threads(rows)))
 
 
 class RowUpdate:
@@ -239,9 +223,7 @@ class RowUpdate:
 
     def _sgd(self, table: Any, rows: Any, gradient: Tensor) -> list[Callable[[int, int], None]]:
         rate = np.float32(self._settings["lr"])
-        if gradient.dtype == torch.bfloat16:
-            return [partial(_sgd_of_rounded, table, rows, gradient.view(torch.uint16).numpy(), rate)]
-        return [partial(_sgd, table, rows, gradient.numpy(), rate)]
+        return [partial(_sgd, table, rows, _array(gradient), rate)]
 
     def _adagrad(self, table: Any, rows: Any, gradient: Tensor) -> list[Callable[[int, int], None]]:
         settings, state, summed = self._settings, self._state, gradient.float().numpy()
@@ -303,6 +285,11 @@ def _share_out(work: Callable[[int, int], None], ranges: Sequence[tuple[int, int
 @cache
 def _helpers(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads - 1, "rows")
+
+
+def _array(numbers: Tensor) -> Any:
+    """Return numbers as an array; bfloat16, which NumPy does not have, as 16 bits."""
+    return (numbers.view(torch.uint16) if numbers.dtype == torch.bfloat16 else numbers).numpy()
 
 
 def _checked(categorical: Tensor, weight: Tensor) -> Any:

@@ -22,13 +22,11 @@ from tpsl.net.credentials import LABEL_SERVER_NAME, Certificates
 from tpsl.net.desk import Terms
 from tpsl.net.failures import BadMessage, JobStopped, NetError, PeerMissing, PeerRestarted, Refused
 from tpsl.net.messages import Limits, Message, Peer
-from tpsl.net.network import CODE, SERVICE, SHORT_GRACE, Options, frame_options, require_loopback
+from tpsl.net.network import CODE, SERVICE, SHORT_GRACE, SLOWEST, Options, frame_options, require_loopback
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.net.reaching import ClosedAfterTls, why_unreachable
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
-_SLOWEST = 1 << 17
-"""Bytes a second that a network carries at least: the deadline of a call grows with its message."""
 _CLOSED_TIMES = 4
 """A label party that does not accept a certificate closes the connection after TLS each time; a network does not."""
 _PROCESS_BYTES = 16
@@ -149,25 +147,23 @@ class LabelClient:
             self._terms.watch(LABEL_PARTY, "connected again" if self._was_here else "connected")
         self._is_lost, self._was_here = False, True
 
-    def _failed(self, method: str, error: grpc.RpcError) -> None:
-        """Raise what a status code means; return where the call may be made again."""
+    def _failed(self, method: str, error: grpc.RpcError, since: float) -> None:
+        """Raise what a status code means; return where the call may be made again, which was first made at `since`."""
         status, details = error.code(), as_sentence(error.details() or "")
         code = next((str(each.value) for each in error.trailing_metadata() or () if each.key == CODE), "")
-        is_handshake = method in ("Hello", "Agree")
         if status == grpc.StatusCode.ABORTED:
             self._heard()
             raise PeerRestarted(LABEL_PARTY)
-        if status == grpc.StatusCode.FAILED_PRECONDITION:
-            if is_handshake or code == "taken-over":
-                raise self._refused(f"the label party refuses: {details}", code)
-            raise JobStopped(f"the label party stopped the job: {details}", code)
-        if status == grpc.StatusCode.INVALID_ARGUMENT:
+        is_bad = status == grpc.StatusCode.INVALID_ARGUMENT
+        if status == grpc.StatusCode.PERMISSION_DENIED or (is_bad and method in ("Hello", "Agree")):
+            raise self._refused(f"the label party refuses: {details}", code)
+        if is_bad or status == grpc.StatusCode.FAILED_PRECONDITION:
             raise JobStopped(f"the label party stopped the job: {details}", code)
         if status == grpc.StatusCode.UNIMPLEMENTED:
             raise self._refused(f"what listens at {self._address} is not a label party of this program", "")
         if status == grpc.StatusCode.RESOURCE_EXHAUSTED and not code:
             raise BadMessage(f"a message to or from the label party is too large for this job: {details}")
-        self._lost(details if code else self._reason(status))
+        self._lost(details if code else self._reason(status), since)
 
     def _refused(self, sentence: str, code: str) -> Refused:
         self._terms.watch(LABEL_PARTY, f"refused: {sentence}")
@@ -190,10 +186,10 @@ class LabelClient:
         except Refused as refused:
             raise self._refused(str(refused), "certificate") from None
 
-    def _lost(self, why: str) -> None:
+    def _lost(self, why: str, since: float) -> None:
         """Note why there is no answer; raise if that has lasted too long."""
         wait = self._terms.patience.wait
-        if time.monotonic() - self._heard_at >= wait:
+        if time.monotonic() - max(self._heard_at, since) >= wait:
             if not self._was_here:
                 raise PeerMissing(f"the label party at {self._address} could not be reached within {wait:g} s: {why}")
             raise PeerMissing(f"the label party was lost ({why}) and did not come back within {wait:g} s")
@@ -241,12 +237,13 @@ class _Call:
 
     def _waited(self) -> Message:
         client, terms, pause, data = self._client, self._client._terms, _FIRST_PAUSE, self._data
+        since = time.monotonic()  # before, nobody has missed the answer
         while True:
             try:
                 future, self._future = self._future, None
                 received = future.result() if future else self._call(data, timeout=self._deadline(data))
             except grpc.RpcError as error:
-                client._failed(self._method, error)
+                client._failed(self._method, error, since)
                 time.sleep(pause)
                 pause, data = min(2 * pause, _LONGEST_PAUSE), self._data
                 continue
@@ -258,6 +255,7 @@ class _Call:
                 return answer
             asked = replace(self._message, tensor=None, pending=True)
             pause, data = _FIRST_PAUSE, encode(asked, self._dtype)
+            time.sleep(pause)  # a label party that answers so at once is not asked without end
 
     def _deadline(self, data: bytes) -> float:
-        return self._client._terms.patience.silence + len(data) / _SLOWEST
+        return self._client._terms.patience.silence + len(data) / SLOWEST

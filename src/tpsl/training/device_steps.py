@@ -77,7 +77,7 @@ class DeviceSteps:
                 if len(under_way) > _AHEAD:
                     under_way.popleft().synchronize()
                 for role in (self._label, *self._features):
-                    role.count(steps)
+                    role.count(steps.stop, self._schedule.records(steps.stop) - self._schedule.records(steps.start))
             self._stream.synchronize()
         for role in (self._label, *self._features):
             role.speed.records -= self._untimed

@@ -19,7 +19,7 @@ from tpsl.data.encoder import EncoderState
 from tpsl.data.order import Rows
 from tpsl.data.sides import FeatureSide, LabelRecords
 from tpsl.files import make_private_folder
-from tpsl.net.asking import Answers, AtHome, Due, Label
+from tpsl.net.asking import Answers, AtHome, Label
 from tpsl.net.messages import Message
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.party.feature_party import FeatureParty
@@ -108,10 +108,10 @@ class Role(ABC):
         """Return those of some records that are this worker's."""
         return rows[self.workers.own_rows(len(rows))] if self.workers.are_several else rows
 
-    def count(self, steps: range) -> None:
-        """Note that some steps are done."""
-        self.speed.records += self.schedule.records(steps.stop) - self.schedule.records(steps.start)
-        self.observer.at_step(steps.stop, self.schedule.total_steps, self.speed.records)
+    def count(self, done: int, records: int) -> None:
+        """Note that so many steps are done; the latest of them, which were not counted yet, had so many records."""
+        self.speed.records += records
+        self.observer.at_step(done, self.schedule.total_steps, self.speed.records)
 
     def is_recorded(self, step: int) -> bool:
         """Whether a step goes into the recording."""
@@ -226,12 +226,9 @@ class LabelRole(Role):
             self._noisy = given_by_first(self.workers, self.vault.noisy, self.job)
         return self._noisy
 
-    def due(
-        self, method: str, part: int, rows: int, width: Callable[[str], int | range], step: int | None = None
-    ) -> Due:
-        """Return the question in which every party sends so many rows, each as wide as `width` says of the party."""
-        widths = {name: width(name) for name in self.feature_parties}
-        return Due(method, self.done if step is None else step, part, rows=rows, widths=widths)
+    def widths(self, width: Callable[[str], int]) -> dict[str, int]:
+        """Return how wide the rows of each feature party are, as `width` says of a party."""
+        return {name: width(name) for name in self.feature_parties}
 
     def answers(self, tensors: Sequence[Tensor]) -> Mapping[str, Message]:
         """Return a tensor for each party, in the job's order, as answers."""

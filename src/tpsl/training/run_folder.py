@@ -72,6 +72,7 @@ ENCODER, START, ORIGIN = "encoder", "start", "origin.json"
 _OWN_PARTS, _LEDGER = "own_parts.json", "ledger.json"
 _VERSIONS, _RECORDS, _RESULT, _CONFIRMED = "versions.json", "records.json", "result.json", "confirmed.json"
 _METRICS = "metrics.jsonl"
+_MOST_BYTES = 1 << 28  # of a file that is read whole
 _BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
 """What a run that was killed before it wrote its job may have left."""
 
@@ -410,9 +411,9 @@ def _digest(ids: Any) -> str:
     return digest.digest().hex()
 
 
-def read_note(path: Path, kind: type[Content]) -> Content | None:
+def read_note(path: Path, kind: type[Content], most: int = _MOST_BYTES) -> Content | None:
     """Return what a JSON file of a run says; None if there is none. A damaged file is a `RunError` that names it."""
-    return _parsed(str(path), kind, _content(path)) if path.exists() else None
+    return _parsed(str(path), kind, _content(path, most)) if path.exists() else None
 
 
 def _parsed(where: str, kind: type[Content], content: bytes) -> Content:
@@ -436,9 +437,9 @@ def _adapter(kind: type[Content]) -> TypeAdapter[Content]:
     return _adapters[kind]
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, most: int = _MOST_BYTES) -> bytes:
     try:
-        return read_plain(path)
+        return read_plain(path, most)
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror})") from error
 

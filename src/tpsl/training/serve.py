@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,11 @@ import torch
 
 from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.files import is_disk_full
+from tpsl.net.credentials import Certificates
 from tpsl.net.desk import Desk, Patience, Terms
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.net.server import LabelServer
-from tpsl.progress import Notice
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job
@@ -65,20 +67,20 @@ def serve(
     run.refuse_scratch()
     setup = RunSetup(job, run, own, device, record_steps, watching, search, start, workers=workers)
     if not job.hands_over:
-        return _serve(setup, local, _Port(setup, local, insecure_loopback))
+        return _serve(setup, local, insecure_loopback)
     if workers.is_first:  # it hands the labels over, and nothing is left to do for the others
-        alone = setup.of_first()
-        _serve(alone, local, _Port(alone, local, insecure_loopback))
+        _serve(setup.of_first(), local, insecure_loopback)
     workers.wait_for_all()
     return _result(run)
 
 
-def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
+def _serve(setup: RunSetup, local: Local, insecure_loopback: bool) -> TrainResult:
     """Be a worker of the label party. All read its table; the others than the first forget the true labels at once."""
-    job, run, workers = setup.job, setup.run, setup.workers
+    job, run, workers, names = setup.job, setup.run, setup.workers, feature_party_names(setup.job.data)
+    certificates = None if insecure_loopback else certificates_of(local, LABEL_PARTY)
     with setup.held([LABEL_PARTY], moved=True):
         finished = run.result()
-        if finished is not None and set(port.names) <= set(run.confirmed_to(LABEL_PARTY)):
+        if finished is not None and set(names) <= set(run.confirmed_to(LABEL_PARTY)):
             setup.say_finished()
             return _result(run)
         setup = setup.begun([LABEL_PARTY])
@@ -94,8 +96,9 @@ def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
         if vault is not None and finished is None and job.releases:
             vault.store()  # before anybody could measure how long it takes
         workers.wait_for_all()
-        labels = VaultOfFirst() if vault is None else vault
-        port.train(LabelRole(setup, records, labels), records.ids)
+        role = LabelRole(setup, records, VaultOfFirst() if vault is None else vault)
+        with _open_desk(role, local, certificates) as desk:
+            attend_as_label(role, desk)
         workers.wait_for_all()
         setup.watching.observer.event("finished")
         return _result(run)
@@ -109,53 +112,38 @@ def _result(run: RunFolder) -> TrainResult:
     return replace(result, **nothing)
 
 
-class _Port:
-    """Where the label party listens."""
+@contextmanager
+def _open_desk(role: LabelRole, local: Local, certificates: Certificates | None) -> Iterator[Desk | SharedDesk]:
+    """Open the port, and close it at the end; an error is told to the feature parties, unless it speaks of labels.
 
-    def __init__(self, setup: RunSetup, local: Local, insecure_loopback: bool) -> None:
-        self._certificates = None if insecure_loopback else certificates_of(local, LABEL_PARTY)
-        self.names = feature_party_names(setup.job.data)
-        self._setup, self._address = setup, listen_address(local)
-        self._patience = Patience(local.silence, local.wait)
-
-    def train(self, role: LabelRole, ids: object) -> None:
-        """Open the port, train with the feature parties until the run is finished, and close it.
-
-        Of several workers the first has the port.
-        """
-        if not role.workers.is_first:
-            attend_as_label(role, SharedDesk(role.workers, None))
-            return
-        job, watching, device = self._setup.job, self._setup.watching, self._setup.device or torch.device("cpu")
-        terms = Terms(limits(job, role.schedule), job.wire_type, self._patience, watching.connections, device)
-        agreed = agreement(job, ids, role.schedule, role.run.origin(LABEL_PARTY), role.setup.search)
-        desk = Desk(self.names, agreed, terms)
-        desk.waiting_for = role.observer.waiting_for
-        with LabelServer(self._address, desk, METHODS, certificates=self._certificates) as server:
-            watching.observer.event("listening", address=f"{self._address.rpartition(':')[0]}:{server.port}")
-            shared = SharedDesk(role.workers, desk) if role.workers.are_several else desk
-            _attend(role, shared, server, watching.notice)
-
-
-def _attend(role: LabelRole, desk: Desk | SharedDesk, server: LabelServer, notice: Notice) -> None:
-    """Train with the feature parties until the run is finished; nothing in here may depend on true labels.
-
-    Whatever a feature party does once the run is finished, it is: nobody can keep the label party from its result.
+    Nothing in this block may depend on true labels. Of several workers the first has the port. Whatever a feature
+    party does once the run is finished, it is: nobody can keep the label party from its result.
     """
-    try:
-        attend_as_label(role, desk)
-    except LabelsMissing:
-        server.stop(JobStopped("labels did not arrive in time"))
-        raise
-    except PartyInterrupted:  # the others wait for the return of this party
-        raise
-    except (PeerMissing, BadMessage, JobStopped) as error:
-        if role.run.result() is None:
-            server.stop(error)
+    if not role.workers.is_first:
+        yield SharedDesk(role.workers, None)
+        return
+    job, watching, address = role.job, role.setup.watching, listen_address(local)
+    device, patience = role.setup.device or torch.device("cpu"), Patience(local.silence, local.wait)
+    terms = Terms(limits(job, role.schedule), job.wire_type, patience, watching.connections, device)
+    agreed = agreement(job, role.records.ids, role.schedule, role.run.origin(LABEL_PARTY), role.setup.search)
+    desk = Desk(feature_party_names(job.data), agreed, terms)
+    desk.waiting_for = role.observer.waiting_for
+    with LabelServer(address, desk, METHODS, certificates=certificates) as server:
+        watching.observer.event("listening", address=f"{address.rpartition(':')[0]}:{server.port}")
+        try:
+            yield SharedDesk(role.workers, desk) if role.workers.are_several else desk
+        except LabelsMissing:
+            server.stop(JobStopped("labels did not arrive in time"))
             raise
-        notice(f"the run is finished, but not every feature party has confirmed it: {error}")
-    except Exception as error:
-        if not is_disk_full(error):  # else the others wait for the return of this party
-            # The reason may speak of labels, so the others are not told.
-            server.stop(JobStopped("the label party has an error that is not the feature parties'"))
-        raise
+        except PartyInterrupted:  # the others wait for the return of this party
+            raise
+        except (PeerMissing, BadMessage, JobStopped) as error:
+            if role.run.result() is None:
+                server.stop(error)
+                raise
+            watching.notice(f"the run is finished, but not every feature party has confirmed it: {error}")
+        except Exception as error:
+            if not is_disk_full(error):  # else the others wait for the return of this party
+                # The reason may speak of labels, so the others are not told.
+                server.stop(JobStopped("the label party has an error that is not the feature parties'"))
+            raise

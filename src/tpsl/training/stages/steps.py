@@ -2,21 +2,23 @@
 
 Feature parties send embeddings `e_i = f(x_i)`, part by part; the label party answers each part with perturbed gradients
 `g̃_i`, and both update their half (`tpsl.party.loop`). After each epoch the label party evaluates, and the noisy
-hold-out may end training. Of several workers of a party each computes its rows of every part, and an update adds up what all of
-them have found.
+hold-out may end training. Of several workers of a party each computes its rows of every part, and an update adds up
+what all of them have found.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
+from functools import cache, partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tpsl.net.asking import Due, Question, Script
+from tpsl.net.asking import Due, Script
 from tpsl.net.checks import checked_tensor
+from tpsl.net.messages import Message
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.net.rounding import rounded
 from tpsl.party.loop import Exchanged, Gradients, Step, take_steps
@@ -32,50 +34,49 @@ def label(role: LabelRole) -> Script:
     if role.result is not None:
         return
     early_stopping.apply_verdict(role)
-    for stretch in role.schedule.stretches(role.done):
+    schedule, widths = role.schedule, role.widths(role.job.model.cut_width)
+    for stretch in schedule.stretches(role.done):
         if role.verdict is not None and role.verdict[1]:
             break
-        begun = time.perf_counter()
-        waited = yield from _answers(role, stretch)
+        begun, waited, step = time.perf_counter(), 0.0, stretch.start
+        while step < stretch.stop:
+            waited += _admit(role, step) if role.job.has_late_labels else 0.0
+            if role.recorder and role.is_recorded(step):
+                role.recorder.record()
+            records = len(schedule.batch(step))
+            for part, positions in enumerate(schedule.parts(step)):
+                question = yield Due(STEP, step, part, rows=len(positions), widths=widths)
+                if question.passed_over is not None:
+                    break
+                mine = role.mine(positions)
+                batch, rows = schedule.among_labelled(mine), schedule.train[mine]
+                question.answer(role.answers(role.party.backward(batch, rows, question.tensors(), records)))
+            if question.passed_over is None:
+                role.party.update()
+                step += 1
+                role.count(step, records)
+            else:
+                step = question.passed_over.step
+                waited += question.passed_over.uncounted
         role.speed.seconds += time.perf_counter() - begun - waited
         role.done, role.verdict = stretch.stop, None
-        if role.schedule.epoch_ends(role.done):
+        if schedule.epoch_ends(role.done):
             yield from evaluate.label(role)
         else:
             role.checkpoint()
     early_stopping.restore_best(role)
 
 
-def _answers(role: LabelRole, stretch: range) -> Generator[Due, Question, float]:
-    """Answer the questions of some steps; return the seconds that labels were waited for."""
-    waited, step, schedule = 0.0, stretch.start, role.schedule
-    while step < stretch.stop:
-        begun = time.perf_counter()
-        role.vault.admit(role.party, schedule.batch(step), step)
-        waited += time.perf_counter() - begun
-        if role.recorder and role.is_recorded(step):
-            role.recorder.record()
-        records, parts = len(schedule.batch(step)), schedule.parts(step)
-        for part, positions in enumerate(parts):
-            question = yield role.due(STEP, part, len(positions), role.job.model.cut_width, step)
-            if question.passed_over is not None:
-                break
-            mine = role.mine(positions)
-            batch, rows = schedule.among_labelled(mine), schedule.train[mine]
-            gradients = role.party.backward(batch, rows, question.tensors(), records)
-            question.answer(role.answers(gradients))
-        if question.passed_over is not None:
-            step = question.passed_over.step
-            waited += question.passed_over.uncounted
-            continue
-        role.party.update()
-        role.count(range(step, step + 1))
-        step += 1
-    return waited
+def _admit(role: LabelRole, step: int) -> float:
+    """Wait for the labels of a step; return how many seconds."""
+    begun = time.perf_counter()
+    role.vault.admit(role.party, role.schedule.batch(step), step)
+    return time.perf_counter() - begun
 
 
 def feature(run: FeatureRun) -> None:
     """Send the embeddings of every party and learn from the gradients, from checkpoint to checkpoint."""
+    parties, staleness = [role.party for role in run.roles], run.job.training.staleness
     for role in run.roles:
         early_stopping.apply_verdict(role)
     for stretch in run.schedule.stretches(run.done):
@@ -84,8 +85,8 @@ def feature(run: FeatureRun) -> None:
         begun = time.perf_counter()
         seconds = None if run.together is None else run.together.take(stretch)
         if seconds is None:
-            loop, staleness = _Loop(run), run.job.training.staleness
-            take_steps([role.party for role in run.roles], map(loop.step, stretch), loop.ask, loop.taken, staleness)
+            crossing = _Crossing(run)
+            take_steps(parties, map(crossing.step, stretch), crossing.ask, crossing.taken, staleness)
             seconds = time.perf_counter() - begun
         for role in run.roles:
             role.speed.seconds += seconds
@@ -99,36 +100,44 @@ def feature(run: FeatureRun) -> None:
         early_stopping.restore_best(role)
 
 
-class _Loop:
-    """What the loop of all feature parties in this process asks and tells."""
+class _Crossing:
+    """What crosses in the steps of all feature parties in this process; recorded where the run records."""
 
     def __init__(self, run: FeatureRun) -> None:
-        self._run = run
+        self._roles, self._label, self._waits = run.roles, run.label, run.waits
+        settings = run.job.training
+        self._asks_ahead = settings.staleness > 0 or settings.micro_batches > 1
+        self._records_any = any(role.recorder for role in run.roles)
         self._sent: dict[tuple[int, int], list[Tensor]] = {}
         """Of recorded steps: the embeddings as they crossed, by step and part."""
 
     def step(self, number: int) -> Step:
         """Return a step: this worker's rows of every part."""
-        schedule, roles = self._run.schedule, self._run.roles
-        mine = [roles[0].mine(positions) for positions in schedule.parts(number)]
-        parts = tuple(tuple(role.schedule.train[positions] for role in roles) for positions in mine)
-        return Step(number, len(schedule.batch(number)), parts)
+        first, roles = self._roles[0], self._roles
+        mine = [first.mine(positions) for positions in first.schedule.parts(number)]
+        parts = tuple([tuple([role.schedule.train[positions] for role in roles]) for positions in mine])
+        return Step(number, len(first.schedule.batch(number)), parts)
 
     def ask(self, step: int, part: int, embeddings: list[Tensor]) -> Gradients:
         """Send embeddings; return what waits for the gradients."""
-        answers, roles = self._run.send(STEP, part, embeddings, step), self._run.roles
-        if any(role.is_recorded(step) for role in roles):
+        roles = self._roles
+        said = {role.name: Message(tensor=sent) for role, sent in zip(roles, embeddings, strict=True)}
+        if self._asks_ahead:
+            answers = self._label.ask_ahead(STEP, step, part, said)
+        else:
+            answers = partial(self._label.ask, STEP, step, part, said)
+        if self._records_any and any(role.is_recorded(step) for role in roles):
             self._sent[step, part] = [rounded(each, roles[0].job.training.wire) for each in embeddings]
-        what = f"step {step}: the gradients from the label party"
 
+        @cache
         def gradients() -> list[Tensor]:
-            if self._run.waits:
+            if self._waits:
                 roles[0].observer.waiting_for(LABEL_PARTY)
             found = answers()
-            if self._run.waits:
+            if self._waits:
                 roles[0].observer.waiting_for(None)
             return [
-                checked_tensor(found[role.name], what, len(sent), sent.shape[1])
+                checked_tensor(found[role.name], _WHAT, len(sent), sent.shape[1])
                 for role, sent in zip(roles, embeddings, strict=True)
             ]
 
@@ -136,12 +145,14 @@ class _Loop:
 
     def taken(self, step: Step, exchanged: Sequence[Exchanged]) -> None:
         """Count a step, and record what crossed."""
-        for place, role in enumerate(self._run.roles):
+        for place, role in enumerate(self._roles):
             if role.recorder and role.is_recorded(step.number):
                 rows = np.concatenate([part[place] for part in step.parts])
                 sent = torch.cat([self._sent[step.number, part][place] for part in range(len(step.parts))])
                 role.recorder.record(rows, sent, torch.cat([part.gradients()[place] for part in exchanged]))
-        for part in range(len(step.parts)):
+            role.count(step.number + 1, step.records)
+        for part in range(len(step.parts)) if self._sent else ():
             self._sent.pop((step.number, part), None)
-        for role in self._run.roles:
-            role.count(range(step.number, step.number + 1))
+
+
+_WHAT = "the gradients from the label party"
