@@ -141,7 +141,7 @@ class Desk:
                 caller = self._caller(certified, message.text)
                 introduction = Introduction(LABEL_PARTY, caller.name, self._agreement.with_party(caller.name))
                 introduction.compare(message)  # first: a party of the next job does not hear why this one has ended
-                caller = self._newcomer(certified, message.text)
+                self._newcomer(certified, message.text)
                 caller.introductions.append(introduction)
                 return encode(introduction.fields(), "float32")
         except NetError as error:
