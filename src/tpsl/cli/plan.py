@@ -64,14 +64,14 @@ def plan(
     """
     from tpsl.planning.counts import Counts
     from tpsl.planning.plan import last_run, plan, planned_job
-    from tpsl.training.method import settled
+    from tpsl.training.method import resolve_method
 
     asked = Settings.of(context).load_job(job)
     parties = locals_by_party(asked, local)
     asked, last = planned_job(asked, parties), last_run(run)
     with progress_bar("planning") as progress:
         assumed = _assumptions(context.meta[_ASSUMED], asked, parties, last[1] if last else None, progress)
-    asked = settled(asked, lambda: Counts.of(asked, assumed.rows).train, reasons(context, notice))
+    asked = resolve_method(asked, lambda: Counts.of(asked, assumed.rows).train, reasons(context, notice))
     found = plan(asked, assumed)
     speed = None if last is None else {"run": str(last[0]), "samples_per_second": last[1]}
     content = {"speed": speed, "predictions": [_as_dict(prediction) for prediction in found]}

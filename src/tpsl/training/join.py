@@ -14,8 +14,8 @@ from tpsl.training.alone import parts_of_both, require_alone, train_alone
 from tpsl.training.job import Job
 from tpsl.training.label_source import HAND_OVER, ReleasedLabels
 from tpsl.training.local import Local, certificates_of, connect_addresses, own_data
-from tpsl.training.method import settled
-from tpsl.training.observer import NullObserver, PartOf, Watching
+from tpsl.training.method import resolve_method
+from tpsl.training.observer import FilteredObserver, NullObserver, Watching
 from tpsl.training.result import FeatureResult
 from tpsl.training.role import FeatureRole
 from tpsl.training.run_folder import RunFolder
@@ -54,7 +54,7 @@ def join(
             load_feature_party(own_data(job, party, local.data, local.alignment).data, party, source=source).train
         )
 
-    job = settled(job, count, watching.reason)
+    job = resolve_method(job, count, watching.reason)
     exchange, workers = _Exchange(job, party, local, insecure_loopback), Workers.of_this_process(local.device)
     own, device, start = {party: local.own_parts()}, workers.device(local.device), local.starting_point()
     if job.hands_over:
@@ -108,7 +108,9 @@ class _Exchange:
 
         Of several workers the first receives them; all train.
         """
-        watched = setup.watched_by(PartOf(setup.watching.observer, steps=False, without=["finished"])).of_first()
+        watched = setup.watched_by(
+            FilteredObserver(setup.watching.observer, steps=False, without=["finished"])
+        ).of_first()
         received = replace(watched, run=RunFolder(setup.run.path / HAND_OVER))
         if setup.workers.is_first:
             with received.run.started(self._job, [self._party], moved=True):

@@ -34,9 +34,9 @@ RECORDED_STEPS = 64
 """How many steps, from the first, a run in one process records unless it is told otherwise: enough for all attacks."""
 
 _FORMAT = 1
-_TYPES = {".i64": np.dtype("<i8"), ".f32": np.dtype("<f4")}
+_TYPES: dict[str, np.dtype[Any]] = {".i64": np.dtype("<i8"), ".f32": np.dtype("<f4")}
 _FIRST = "members.0."
-Described = TypeVar("Described")
+Value = TypeVar("Value")
 Float32s = npt.NDArray[np.float32]
 
 
@@ -132,10 +132,10 @@ class Transcript:
     """A recorded transcript, read step by step from disk: memory stays that of one batch."""
 
     def __init__(self, folder: Path) -> None:
-        self.width = width = _described(folder, "transcript", "width", int)
-        self._sizes = _mapped(folder / "sizes.i64")
-        self._columns = [_mapped(folder / "rows.i64")]
-        self._columns += [_mapped(folder / name, width) for name in ("embeddings.f32", "gradients.f32")]
+        self.width = width = _read_description(folder, "transcript", "width", int)
+        self._sizes = _map_numbers(folder / "sizes.i64")
+        self._columns = [_map_numbers(folder / "rows.i64")]
+        self._columns += [_map_numbers(folder / name, width) for name in ("embeddings.f32", "gradients.f32")]
         if {len(column) for column in self._columns} != {int(self._sizes.sum())}:
             raise ValueError(f"{folder}: the recording is not complete, its files do not have the same length")
 
@@ -158,10 +158,10 @@ class Trajectory:
     """The label party's top half before each step, as a white-box attacker is granted it."""
 
     def __init__(self, folder: Path) -> None:
-        layout = _described(folder, "trajectory", "layout", list)
+        layout = _read_description(folder, "trajectory", "layout", list)
         self._shapes = {str(name): tuple(shape) for name, shape in layout}
         self._ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes.values()])
-        self._weights = _mapped(folder / "trajectory.f32", int(self._ends[-1]))
+        self._weights = _map_numbers(folder / "trajectory.f32", int(self._ends[-1]))
 
     def load_into(self, top: nn.Module, step: int) -> None:
         """Give a top half the weights that its first member had before this step."""
@@ -180,7 +180,7 @@ class Trajectory:
                 parameters[name].copy_(part)
 
 
-def _described(folder: Path, what: str, key: str, kind: Callable[[Any], Described]) -> Described:
+def _read_description(folder: Path, what: str, key: str, kind: Callable[[Any], Value]) -> Value:
     """Return what a recording says of itself; none, or one of another format, is a `ValueError` of one sentence."""
     try:
         description = json.loads(read_plain(folder / f"{what}.json"))
@@ -193,7 +193,7 @@ def _described(folder: Path, what: str, key: str, kind: Callable[[Any], Describe
     raise ValueError(f"{folder}: its {what} has format {told}; this version of tpsl reads format {_FORMAT}")
 
 
-def _mapped(path: Path, width: int | None = None) -> npt.NDArray[Any]:
+def _map_numbers(path: Path, width: int | None = None) -> npt.NDArray[Any]:
     """Map a file of numbers, or of records of this many numbers; a file that ends within a record is an error."""
     dtype = _TYPES[path.suffix]
     record, size = dtype.itemsize * (width or 1), path.stat().st_size if path.exists() else 0
