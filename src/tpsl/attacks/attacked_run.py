@@ -123,7 +123,7 @@ class AttackedRun:
 
     def _as_the_run_did(self, party: str) -> dict[str, Any]:
         """Return how the run has loaded a party's side: from its own source, or encoded as an earlier run did."""
-        encoders = StartingPoint.begun_by(self._run.path).encoders()
+        encoders = StartingPoint.of_run(self._run.path).encoders()
         return {"source": self._run.own_parts(party).source(party), "encoder": encoders.get(party)}
 
     @cached_property

@@ -99,7 +99,7 @@ def examine(
     new_folder(folder)
     if run is not None:
         own = RunFolder(run).all_own_parts() | {party: parts for party, parts in own.items() if parts != OwnParts()}
-    start = StartingPoint.begun_by(run) if run is not None and RunFolder(run).origin(LABEL_PARTY) else None
+    start = StartingPoint.of_run(run) if run is not None and RunFolder(run).origin(LABEL_PARTY) else None
     encoders = start.encoders() if start else {}
     data = load_records(job, own, encoders=encoders) if {"canaries", "replay"} & set(wanted) else None
 

@@ -79,7 +79,7 @@ def load_true_labels(run: RunFolder, local: Local, progress: Progress) -> LabelS
         progress,
         late_labels=job.has_late_labels,
         source=run.own_parts(LABEL_PARTY).source(LABEL_PARTY),
-        encoder=StartingPoint.begun_by(run.path).encoders().get(LABEL_PARTY),
+        encoder=StartingPoint.of_run(run.path).encoders().get(LABEL_PARTY),
     )
     run.require_records(LABEL_PARTY, side.records.ids)
     return side

@@ -92,7 +92,7 @@ class Observers(Observer):
                 self._notice(f"the observer {name} is given up: {reason_of(error)}")
 
 
-class PartOf(Observer):
+class FilteredObserver(Observer):
     """Tells an observer a part of what happens: peers or none, steps or none, and events but those of these names."""
 
     def __init__(
