@@ -124,7 +124,9 @@ class Local(BaseModel):
         description="This party's alignment, where the job has `data.alignment`; alignments/JOB-PARTY if not given.",
     )
     inputs: Factory | None = Field(
-        None, description="Makes this party's own source of records, as package.module:name."
+        None,
+        description="Makes this party's own source of records, as package.module:function, or with "
+        "{factory: package.module:function, arguments: {name: value}}.",
     )
     bottom: Factory | None = Field(None, description="Makes this party's own bottom half of the network.")
     top: Factory | None = Field(None, description="Label party: makes its own top half of the network.")
