@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -397,9 +398,9 @@ class RunFolder:
         """Return the metrics of each evaluation so far."""
         path = self.label / _METRICS
         lines = _read_bytes(path).splitlines() if path.exists() else []
-        return [
-            _parsed(f"{path}, line {number}", EpochMetrics, line).model_dump() for number, line in enumerate(lines, 1)
-        ]
+        entries = [_parsed(f"{path}, line {number}", EpochMetrics, line) for number, line in enumerate(lines, 1)]
+        # One object for every NaN: what was read twice compares equal.
+        return [{name: math.nan if value != value else value for name, value in entry} for entry in entries]
 
     def write_metrics(self, entries: list[dict[str, Any]]) -> None:
         """Replace the metrics."""
