@@ -47,9 +47,9 @@ from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature
 from tpsl.training.stages.collect import HEAD_EMBEDDINGS
-from tpsl.transport.certificates import create_authority, issue
+from tpsl.net.certificates import create_authority, issue
 from tpsl.transport.channel import Channel, run_alone
-from tpsl.transport.credentials import Certificates
+from tpsl.net.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.link import Patience, Terms
 from tpsl.transport.messages import Message, TensorMessage

@@ -20,7 +20,7 @@ from typing import get_args
 import torch
 
 from tpsl.transport import wire_pb2
-from tpsl.transport.checks import BadMessage
+from tpsl.net.failures import BadMessage
 from tpsl.transport.frames import FrameReader, Limits, decode, encode_control, encode_message
 from tpsl.transport.messages import (
     Announcement,

@@ -48,7 +48,7 @@ from tpsl.training.job import load_job
 from tpsl.training.local import Local
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
-from tpsl.transport.certificates import create_authority, issue
+from tpsl.net.certificates import create_authority, issue
 
 NUMBERS, CATEGORIES, FILES = 13, 26, 16
 CHUNK_ROWS = 1 << 18

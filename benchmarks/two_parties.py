@@ -33,7 +33,7 @@ from tpsl.training.local import Local
 from tpsl.training.observer import Fact, NullObserver, Watching
 from tpsl.training.one_process import train
 from tpsl.training.serve import serve
-from tpsl.transport.certificates import create_authority, issue
+from tpsl.net.certificates import create_authority, issue
 from tpsl.vault.place import VARIABLE as HOME
 
 PROXY = Path(__file__).parent.parent / "tests" / "tcp_proxy.py"

@@ -30,7 +30,7 @@ EVERYTHING = {
     "micro_batches": 2,
     "staleness": 1,
     "wire": "bfloat16",
-    "pretrain": {"method": "masked", "epochs": 1, "batch_size": 64},
+    "pretrain": {"method": "masked", "epochs": 1},
 }
 
 

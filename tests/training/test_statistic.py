@@ -33,7 +33,7 @@ from tpsl.vault import NO_LIMITS, ReleasePolicy, Vault, VaultError
 WIDTH = 8
 FIELDS = 6
 DATA = {"source": "synthetic", "rows": 1500, "numeric_fields": 3, "categorical_fields": 3, "signal": 3.0}
-PRETRAIN = {"method": "masked", "epochs": 1, "batch_size": 256}
+PRETRAIN = {"method": "masked", "epochs": 1}
 
 
 def job(share: float = 1.0, codes: bool = True, epsilon: float = 2.0, **changes: Any) -> Job:

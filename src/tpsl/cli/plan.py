@@ -59,7 +59,7 @@ def plan(
     from tpsl.planning.counts import Counts
     from tpsl.planning.network import Network, bandwidth_of, seconds_of
     from tpsl.planning.plan import Assumptions, last_run, plan, planned_job, records_of
-    from tpsl.training.method import settled
+    from tpsl.training.method import resolve_method
 
     settings = Settings.of(changes, parts=[part for part in ALL_PARTS if part != LOCAL])
     asked = settings.load_job(job)
@@ -68,7 +68,7 @@ def plan(
     network = Network(bandwidth_of(bandwidth) if bandwidth else math.inf, seconds_of(latency) if latency else 0.0)
     with progress_bar("planning") as progress:
         assumed = Assumptions(rows or records_of(asked, parties, progress), last[1] if last else None, network)
-    asked = settled(asked, lambda: Counts.of(asked, assumed.rows).train, notice)
+    asked = resolve_method(asked, lambda: Counts.of(asked, assumed.rows).train, notice)
     found = plan(asked, assumed)
     speed = None if last is None else {"run": str(last[0]), "samples_per_second": last[1]}
     content = {"speed": speed, "predictions": [_as_dict(prediction) for prediction in found]}

@@ -26,23 +26,15 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-import torch
-
 from tpsl.net.agreement import Agreement, Introduction
 from tpsl.net.asking import Due, Question, Script
 from tpsl.net.checks import checked_tensor
-from tpsl.net.codec import CPU, decode, encode, session_of, tensor_bytes
+from tpsl.net.codec import decode, encode, session_of, tensor_bytes
 from tpsl.net.failures import BadMessage, JobStopped, NetError, NotYet, PeerMissing, PeerRestarted, Refused
-from tpsl.net.messages import Limits, Message, Peer, WireType
+from tpsl.net.messages import Limits, Message, Peer
 from tpsl.net.peers import LABEL_PARTY, described
+from tpsl.net.terms import Terms
 
-Watch = Callable[[str, str], None]
-"""Told about a peer, from any thread: a sentence that begins with connected, lost, left, waiting or refused.
-
-Locks are held while it runs: it returns at once and calls nothing of this room.
-"""
-
-_SHORTEST_SILENCE = 0.5
 _SESSION_BYTES = 16
 _REMEMBERED = 64
 """Of what parties leave behind, such as sessions that have ended: the newest are told apart from what never was."""
@@ -50,38 +42,6 @@ _INTRODUCTIONS = 4
 """Handshakes of a party that are under way at once: a call that was late in the network does not undo the next one."""
 _ENDING = "the label party is ending the job"
 _CODE = re.compile(r"[a-z-]{1,32}")
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long to bear with a peer, in seconds. A message must get through the network within `silence`."""
-
-    silence: float = 15.0  # a peer not heard for so long is lost
-    wait: float = 3600.0  # how long to wait for a peer to come, or to come back
-
-    def __post_init__(self) -> None:
-        if not self.silence >= _SHORTEST_SILENCE:
-            raise ValueError(f"silence: {self.silence} s is too short, the least is {_SHORTEST_SILENCE} s")
-        if not self.wait >= 0:
-            raise ValueError(f"wait: {self.wait} is not a number of seconds")
-
-
-def _no_watch(peer: str, sentence: str) -> None:
-    """Do nothing."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What both ends of one party's connections have in common."""
-
-    limits: Limits
-    """The messages that are accepted."""
-    dtype: WireType
-    """How numbers cross."""
-    patience: Patience = Patience()
-    watch: Watch = _no_watch
-    device: torch.device = CPU
-    """Where received tensors are put."""
 
 
 @dataclass

@@ -23,11 +23,12 @@ from tpsl.net.agreement import RECORD_IDS, Agreement
 from tpsl.net.asking import NOTHING, Answers, Due, Label, Script
 from tpsl.net.checks import checked_tensor
 from tpsl.net.client import LabelClient
-from tpsl.net.desk import Desk, Patience, Terms
+from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, JobStopped, NetError, PeerRestarted
 from tpsl.net.messages import Limits, Message
 from tpsl.net.peers import LABEL_PARTY, described
 from tpsl.net.server import LabelServer
+from tpsl.net.terms import Patience, Terms
 from tpsl.prediction.collecting import Collecting, Scoring
 from tpsl.prediction.halves import Embedder, PredictionError, has_label_features
 from tpsl.prediction.model import TrainedModel

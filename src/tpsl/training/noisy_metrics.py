@@ -114,7 +114,7 @@ def noisy_validation(
         likelihood += float(record_log_likelihoods(mechanism, outcomes, probabilities[block]).sum())
         if two:
             estimates[block] = debiased[:, 1]
-    area = _told(noisy_auc(probabilities, estimates)) if two else Estimate(math.nan, math.nan)
+    area = _if_narrow(noisy_auc(probabilities, estimates)) if two else Estimate(math.nan, math.nan)
     margin = half_width(area.standard_error)
     return Validation(
         validation_loss=losses.mean,
@@ -126,7 +126,7 @@ def noisy_validation(
     )
 
 
-def _told(area: Estimate) -> Estimate:
+def _if_narrow(area: Estimate) -> Estimate:
     """Return an AUC whose interval says something, else none."""
     is_narrow = half_width(area.standard_error) <= _WIDEST  # NaN is not
     return area if is_narrow else Estimate(math.nan, math.nan, area.reason or TOO_FEW)
