@@ -30,9 +30,9 @@ from tpsl.alignment.parties import align_as_feature, align_as_label
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.data.aligned import UNKNOWN, KeySource
 from tpsl.data.config import AlignmentConfig
+from tpsl.net.certificates import create_authority, issue
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.local import Local
-from tpsl.net.certificates import create_authority, issue
 
 BASELINE_POINTS = 1 << 13
 

@@ -20,8 +20,8 @@ from tests.ports import free_port
 
 from tpsl.alignment.keys import KeyTable
 from tpsl.data.aligned import UNKNOWN, Alignment
+from tpsl.net.certificates import create_authority, issue
 from tpsl.training.local import Local
-from tpsl.transport.certificates import create_authority, issue
 
 KILLS = int(os.environ.get("TPSL_DRILL_KILLS", "4"))
 LIMIT = 120.0

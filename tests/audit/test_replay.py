@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tpsl.transport.messages import TensorMessage
 
 from tpsl.audit import AuditError, replay
 from tpsl.audit.replay import _first_difference, flip_half
@@ -25,7 +26,6 @@ from tpsl.training.observer import Watching
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.stages import hand_over
 from tpsl.training.vaults import RunVault
-from tpsl.transport.messages import TensorMessage
 from tpsl.vault import NoisyStatistic
 
 HEALTHY = [

@@ -13,10 +13,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
-
-from tpsl.cli.live import Live
 from tpsl.transport.in_process import pair, run_together
 from tpsl.transport.messages import Rewind
+
+from tpsl.cli.live import Live
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.net.scene import Scene, eventually
 
-from tpsl.transport.certificates import create_authority, issue
+from tpsl.net.certificates import create_authority, issue
 
 
 @pytest.fixture

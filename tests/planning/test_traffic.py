@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.ports import free_port
 
+from tpsl.net.certificates import create_authority, issue
 from tpsl.planning.counts import Counts
 from tpsl.planning.traffic import Exchange, exchanges, total
 from tpsl.training.job import Job, make_job
@@ -19,7 +20,6 @@ from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, Fact, Observer, Watching
 from tpsl.training.serve import serve
 from tpsl.training.stages import METHODS
-from tpsl.transport.certificates import create_authority, issue
 
 TWO_PARTIES = {
     "source": "table",

@@ -16,9 +16,10 @@ from tests.at_desk import LIMIT, AtDesk, attending
 
 from tpsl.net.agreement import Agreement
 from tpsl.net.asking import NOTHING, AtHome, Due, Script
-from tpsl.net.desk import Desk, Terms
+from tpsl.net.desk import Desk
 from tpsl.net.failures import NOT_FINITE, BadMessage, NetError
 from tpsl.net.messages import Limits, Message
+from tpsl.net.terms import Terms
 from tpsl.prediction.collecting import Collecting, Scoring
 from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.prediction.model import TrainedModel

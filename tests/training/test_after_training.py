@@ -19,11 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tpsl.transport.channel import Channel, JobStopped, PeerMissing, run_alone
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.feature_client import FeatureClient
+from tpsl.transport.label_workers import LabelWorkers
+from tpsl.transport.link import Patience, Terms
+from tpsl.transport.messages import Bye, Finished, Message
 
 from tpsl import metrics
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import TrueLabels
 from tpsl.heads import local_head
+from tpsl.net.credentials import Certificates
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.halves import PredictionError
 from tpsl.prediction.local_head import load_predictor
 from tpsl.training.after_training import evaluate_run, is_complete
@@ -39,14 +47,6 @@ from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature, steps
-from tpsl.transport.channel import Channel, JobStopped, PeerMissing, run_alone
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.credentials import Certificates
-from tpsl.transport.feature_client import FeatureClient
-from tpsl.transport.label_workers import LabelWorkers
-from tpsl.transport.link import Patience, Terms
-from tpsl.transport.messages import Bye, Finished, Message
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
 from tpsl.workers import WorkerLost, Workers
 

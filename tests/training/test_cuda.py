@@ -20,6 +20,9 @@ import torch
 import yaml
 from tests.ports import free_port
 from torch import nn
+from tpsl.transport.channel import Channel
+from tpsl.transport.frames import Limits
+from tpsl.transport.messages import WireType
 
 from tpsl.attacks import run_attacks
 from tpsl.data.dataset import load
@@ -36,9 +39,6 @@ from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import Trajectory, Transcript
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.channel import Channel
-from tpsl.transport.frames import Limits
-from tpsl.transport.messages import WireType
 from tpsl.vault import NO_LIMITS
 from tpsl_research.defences import Defence, DefenceName, defended
 

@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tpsl.transport.channel import run_alone
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.messages import Verdict
 
 from tpsl.audit import replay
 from tpsl.data.dataset import load
@@ -23,9 +26,6 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.stages import early_stopping
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.channel import run_alone
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.messages import Verdict
 from tpsl.vault import NO_LIMITS, Vault
 from tpsl.workers import Workers
 

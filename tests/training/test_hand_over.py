@@ -12,6 +12,10 @@ import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file
+from tpsl.transport.channel import Channel
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.in_process import InProcessMeeting, pair, run_together
+from tpsl.transport.messages import Rewind, Start, TensorMessage, Verdict
 
 from tpsl.data.dataset import load_feature_party
 from tpsl.mechanisms import MECHANISMS, build_mechanism, randomized_response
@@ -33,10 +37,6 @@ from tpsl.training.stages import attend_as_feature
 from tpsl.training.stages.hand_over import FILE, NOISY_LABELS, handed_over, packed, packed_bytes, unpacked
 from tpsl.training.vaults import VaultChoice
 from tpsl.training.warm_start import StartingPoint
-from tpsl.transport.channel import Channel
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.in_process import InProcessMeeting, pair, run_together
-from tpsl.transport.messages import Rewind, Start, TensorMessage, Verdict
 from tpsl.vault import ReleasePolicy, Vault
 
 SYNTHETIC = {"source": "synthetic", "rows": 1500, "numeric_fields": 3, "categorical_fields": 2, "signal": 2.0}

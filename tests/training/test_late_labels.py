@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.ports import free_port
+from tpsl.transport.channel import JobStopped
 
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
@@ -36,7 +37,6 @@ from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.channel import JobStopped
 from tpsl.vault import Vault, VaultBusy, VaultError
 
 RECORDS, BATCH = 48, 12

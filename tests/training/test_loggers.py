@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tpsl.transport.in_process import InProcessMeeting, pair, run_together
 
 from tpsl.data.dataset import load
 from tpsl.training.after_training import AfterTraining
@@ -24,7 +25,6 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature, attend_as_label
 from tpsl.training.vaults import RunVault
-from tpsl.transport.in_process import InProcessMeeting, pair, run_together
 
 SMALL: dict[str, Any] = {
     "data": {

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from tpsl.transport.channel import Channel, JobStopped, PeerRestarted
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.in_process import InProcessMeeting, pair, run_together
+from tpsl.transport.messages import Bye, Finished, Message, Position, Rewind, Start, Stop, TensorMessage
 
 from tpsl.data.dataset import load
 from tpsl.training.checkpoint import saved_steps
@@ -20,10 +24,6 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature, attend_as_label
 from tpsl.training.vaults import RunVault
-from tpsl.transport.channel import Channel, JobStopped, PeerRestarted
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.in_process import InProcessMeeting, pair, run_together
-from tpsl.transport.messages import Bye, Finished, Message, Position, Rewind, Start, Stop, TensorMessage
 from tpsl.vault import Vault
 
 Embeddings = partial(TensorMessage, "embeddings")

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tpsl.transport.checks import NOT_FINITE, BadMessage
 
 from tpsl.alignment import terms
 from tpsl.prediction import exchange
 from tpsl.training import stages
 from tpsl.training.stages import HAND_OVER, STAGES, TOPICS, early_stopping, evaluate
-from tpsl.transport.checks import NOT_FINITE, BadMessage
 
 ALL = [*dict.fromkeys((*STAGES, *HAND_OVER)), evaluate, early_stopping]
 DOCS = Path(__file__).parents[2] / "docs"

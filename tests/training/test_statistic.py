@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tpsl.transport.channel import Channel
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.in_process import InProcessMeeting, pair, run_together
+from tpsl.transport.messages import Bye, Finished, Position, Rewind, Start, TensorMessage
 
 from tpsl.audit import replay
 from tpsl.data.dataset import load
@@ -24,10 +28,6 @@ from tpsl.training.stages import attend_as_label
 from tpsl.training.stages.statistic import STATISTIC_EMBEDDINGS, STATISTIC_HEAD
 from tpsl.training.vaults import RunVault, VaultChoice
 from tpsl.training.warm_start import StartingPoint
-from tpsl.transport.channel import Channel
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.in_process import InProcessMeeting, pair, run_together
-from tpsl.transport.messages import Bye, Finished, Position, Rewind, Start, TensorMessage
 from tpsl.vault import NO_LIMITS, ReleasePolicy, Vault, VaultError
 
 WIDTH = 8

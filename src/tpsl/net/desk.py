@@ -233,7 +233,7 @@ class Desk:
         """Note why somebody is not let in, once for each reason and stranger; return what that one is told."""
         with self._changed:
             if self.is_ending and isinstance(error, Refused) and error.code == "refused":
-                return NotYet(_ENDING)
+                error = NotYet(_ENDING)
             caller = self._callers.get(party)
             sentence = f"{'waiting' if isinstance(error, NotYet) else 'refused'}: {error}"
             if caller is not None:
