@@ -1,4 +1,4 @@
-"""What both ends of a gRPC connection have in common: the service's name, options, addresses, errors as status codes."""
+"""What both ends of a gRPC connection have in common: the service's name, options, addresses, errors as statuses."""
 
 from __future__ import annotations
 
