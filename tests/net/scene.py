@@ -48,10 +48,23 @@ def doubling(parties: tuple[str, ...], steps: int, rows: int = ROWS, width: int 
         question.answer(dict.fromkeys(parties, Message(tensor=2 * sum(question.tensors()))))
 
 
-def raw_credentials(trusted: Path, own: Path | None) -> grpc.ChannelCredentials:
-    """What somebody connects with who does not check the own certificate first."""
-    key, chain = [(own / name).read_bytes() if own else None for name in ("key.pem", "cert.pem")]
-    return grpc.ssl_channel_credentials((trusted / "ca.pem").read_bytes(), key, chain)
+class Unchecked:
+    """What somebody connects or listens with who does not look at the own certificate first."""
+
+    party = "unknown"
+
+    def __init__(self, folder: Path, own: Path, trusted: Path) -> None:
+        """Make a folder: our authority, and this certificate."""
+        self.folder = folder
+        for name, source in (("ca.pem", trusted), ("cert.pem", own), ("key.pem", own)):
+            (folder / name).write_bytes((source / name).read_bytes())
+        self._authority, self._chain, self._key = ((folder / n).read_bytes() for n in ("ca.pem", "cert.pem", "key.pem"))
+
+    def channel(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(self._authority, self._key, self._chain)
+
+    def server(self) -> grpc.ServerCredentials:
+        return grpc.ssl_server_credentials([(self._key, self._chain)], self._authority, require_client_auth=True)
 
 
 class Refusal(Exception):
@@ -119,10 +132,10 @@ class Raw:
         self.session = self.answer("Agree", sent).session
         return sent
 
-    def question(self, number: int, message: Message | None = None, **changes: Any) -> bytes:
+    def question(self, number: int, message: Message | None = None, /, **changes: Any) -> bytes:
         """Return the question that an honest party asks under this number, but for the changes."""
-        asked = replace(message or share(number), step=number, number=number, session=self.session)
-        return encode(replace(asked, **changes), "float32")
+        honest = {"step": number, "number": number, "session": self.session}
+        return encode(replace(message or share(number), **{**honest, **changes}), "float32")
 
 
 class Scene:
@@ -137,7 +150,7 @@ class Scene:
         agreed: Agreement = AGREED,
         address: str = "127.0.0.1:0",
         certified: bool = True,
-        own: Path | None = None,
+        certificates: Any = None,
         **patience: float,
     ) -> None:
         self.folder, self.parties, self.certified = folder, parties, certified
@@ -148,8 +161,8 @@ class Scene:
         self.open = contextlib.ExitStack()
         self.pool = self.open.enter_context(ThreadPoolExecutor(8))
         self.desk = Desk(parties, agreed, replace(self.terms, watch=lambda *news: self.seen.append(news)))
-        certificates = Certificates.load(own or folder / "label") if certified else None
-        self.server = LabelServer(address, self.desk, ("Step", "Labels"), certificates=certificates)
+        own = (certificates or Certificates.load(folder / "label")) if certified else None
+        self.server = LabelServer(address, self.desk, ("Step", "Labels"), certificates=own)
         self.open.callback(self.server.stop)
 
     @property
@@ -157,11 +170,10 @@ class Scene:
         return self.server.port
 
     def client(self, party: str = "airport", agreed: Agreement = AGREED, **changes: Any) -> LabelClient:
-        """Return a feature party's way here, or to another `port`; `terms` and `own` certificates may differ."""
-        folder = changes.get("own", self.folder / party)
-        certificates = Certificates.load(folder) if self.certified else None
+        """Return a feature party's way here, or to another `port`; `terms` and `certificates` may differ."""
+        own = changes.get("certificates") or (Certificates.load(self.folder / party) if self.certified else None)
         address, terms = f"127.0.0.1:{changes.get('port', self.port)}", changes.get("terms", self.terms)
-        return self.open.enter_context(LabelClient(address, party, agreed, terms, certificates=certificates))
+        return self.open.enter_context(LabelClient(address, party, agreed, terms, certificates=own))
 
     def asking(self, party: str = "airport", **changes: Any) -> LabelClient:
         """Return a client that has agreed."""
@@ -202,8 +214,11 @@ class Scene:
         def serve() -> None:
             said = self.desk.gather(without=others)
             self.desk.start(dict.fromkeys(said, Message()))
-            question = self.desk.take(Due("Step", 0, 0, one_of=(party,), rows=ROWS, widths={party: WIDTH}))
-            question.answer({party: Message(tensor=2 * question.asked[party].tensor)})
+            try:
+                question = self.desk.take(Due("Step", 0, 0, one_of=(party,), rows=ROWS, widths={party: WIDTH}))
+                question.answer({party: Message(tensor=2 * question.tensors()[0])})
+            except PeerRestarted:  # what was gathered is of yesterday
+                serve()
 
         serving, client = self.pool.submit(serve), self.asking(party)
         answer = client.ask("Step", 0, 0, {party: share(1)})[party].tensor

@@ -43,7 +43,7 @@ class LabelClient:
             require_loopback(address)
         self._address, self._party, self._agreement, self._terms = address, party, agreement, terms
         self._certificates = certificates
-        options: Options = [
+        self._options: Options = [
             *frame_options(terms),
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.initial_reconnect_backoff_ms", 50),
@@ -52,15 +52,18 @@ class LabelClient:
             ("grpc.ssl_target_name_override", LABEL_SERVER_NAME) if certificates else ("grpc.enable_http_proxy", 0),
         ]
         local = grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
-        credentials = certificates.channel() if certificates else local
-        self._channel = grpc.secure_channel(address, credentials, options=options)
-        self._calls: dict[str, Any] = {}
+        self._credentials = certificates.channel() if certificates else local
+        self._connect()
         self.label = Peer(LABEL_PARTY)
         self._process, self._attempt = secrets.token_bytes(_PROCESS_BYTES), 0
         self._session, self._number = b"", 0
         self._under_way: deque[_Call] = deque()
         self._heard_at, self._is_lost, self._was_here = time.monotonic(), False, False
         self._waiting_because, self._closed_times = "connecting", 0
+
+    def _connect(self) -> None:
+        self._channel = grpc.secure_channel(self._address, self._credentials, options=self._options)
+        self._calls: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -161,6 +164,9 @@ class LabelClient:
             raise JobStopped(f"the label party stopped the job: {details}", code)
         if status == grpc.StatusCode.UNIMPLEMENTED:
             raise self._refused(f"what listens at {self._address} is not a label party of this program", "")
+        if status == grpc.StatusCode.DEADLINE_EXCEEDED:  # it always answers sooner: the connection leads nowhere
+            self._channel.close()
+            self._connect()
         if status == grpc.StatusCode.RESOURCE_EXHAUSTED and not code:
             raise BadMessage(f"a message to or from the label party is too large for this job: {details}")
         self._lost(details if code else self._reason(status), since)
@@ -209,11 +215,11 @@ class _Call:
         self._is_question = method not in ("Hello", "Agree")
         self._dtype, self._limits = (terms.dtype, terms.limits) if self._is_question else ("float32", Limits())
         self._data = encode(message, self._dtype)
-        self._call = client._method(method)
         self._answer: Message | None = None
         self._error: Exception | None = None
         # A call that is waited for at once needs no thread of gRPC.
-        self._future = None if alone else self._call.future(self._data, timeout=self._deadline(self._data))
+        timeout = self._deadline(self._data)
+        self._future = None if alone else client._method(method).future(self._data, timeout=timeout)
 
     def finish(self) -> Message:
         """Return the answer; wait for it if it has not come yet."""
@@ -241,7 +247,8 @@ class _Call:
         while True:
             try:
                 future, self._future = self._future, None
-                received = future.result() if future else self._call(data, timeout=self._deadline(data))
+                ask = client._method(self._method)  # another one after a new connection
+                received = future.result() if future else ask(data, timeout=self._deadline(data))
             except grpc.RpcError as error:
                 client._failed(self._method, error, since)
                 time.sleep(pause)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 from tpsl.net.agreement import Agreement, Introduction
 from tpsl.net.asking import Due, Question, Script
@@ -174,9 +175,10 @@ class Desk:
             message = decode(data, terms.limits, terms.dtype, sender=sender, device=terms.device)
         except BadMessage as error:
             with self._changed:
-                asked_in = session_of(data) if certified is None else b""
-                if certified in self._present or asked_in in self._current:
-                    self._fail(error)
+                session = session_of(data) if certified is None else b""
+                party = self._sessions[session][0] if session in self._current else certified
+                if party in self._present:
+                    self._blame(self._callers[party], error)
             raise
         with self._changed:
             party, process = self._sessions.get(message.session, ("", b""))
@@ -196,13 +198,14 @@ class Desk:
             raise PeerRestarted(LABEL_PARTY)  # a call that has lain in the network: nobody waits for its answer
         if found is None:
             if message.pending or number >= caller.next + self.terms.limits.calls:
-                raise self._fail(BadMessage(f"{described(caller.name)} asked question {number} out of turn"))
+                self._blame(caller, BadMessage(f"{described(caller.name)} asked question {number} out of turn"))
             found = caller.tickets[number] = Ticket(method, message, hash(data))
             caller.peer.traffic.messages_received += 1
             caller.peer.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
             self._changed.notify_all()
         elif found.method != method or (found.content != hash(data) and not message.pending):
-            raise self._fail(BadMessage(f"{described(caller.name)} asked another question under the number {number}"))
+            what = f"{described(caller.name)} asked another question under the number {number}"
+            self._blame(caller, BadMessage(what))
         return found
 
     def stopped_by(self, certified: str | None, data: bytes) -> None:
@@ -409,6 +412,11 @@ class Desk:
                 self._give_up(caller, self._as_told(error))
         self._changed.notify_all()
         return error
+
+    def _blame(self, caller: _Caller, error: BadMessage) -> NoReturn:
+        """End the job because of a call of this party, which is told so by the answer."""
+        self._told.add(caller.name)
+        raise self._fail(error)
 
     def _give_up(self, caller: _Caller, error: Exception) -> None:
         """Answer all that a party has asked with an error."""

@@ -64,7 +64,6 @@ class LabelServer:
         """Seconds that a message, or an answer, may be under way."""
         self._methods = {"Hello": self._hello, "Agree": self._agree, "Stop": self._stopped}
         self._questions = frozenset(methods)
-        self._loop = asyncio.new_event_loop()
         started: Future[int] = Future()
         self._thread = threading.Thread(
             target=self._serve, args=(address, credentials, started), name="tpsl server", daemon=True
@@ -90,14 +89,14 @@ class LabelServer:
             self._thread.join()
 
     def _serve(self, address: str, credentials: grpc.ServerCredentials | None, started: Future[int]) -> None:
-        try:
-            self._loop.run_until_complete(self._listen(address, credentials, started))
-        except Exception as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-        finally:
-            self._loop.close()
+        with asyncio.Runner() as runner:  # whatever is left of calls ends with it
+            self._loop = runner.get_loop()
+            try:
+                runner.run(self._listen(address, credentials, started))
+            except Exception as error:
+                if started.done():
+                    raise
+                started.set_exception(error)
 
     async def _listen(self, address: str, credentials: grpc.ServerCredentials | None, started: Future[int]) -> None:
         self._ended = asyncio.Event()
