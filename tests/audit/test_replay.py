@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tpsl.transport.messages import TensorMessage
 
 from tpsl.audit import AuditError, replay
 from tpsl.audit.replay import _first_difference, flip_half
@@ -59,14 +58,15 @@ def test_noisy_labels_that_are_handed_over_are_replayed(
     sound = replay(agreed, tmp_path / "sound")
     assert sound.passed and sound.frame_bytes < 10_000
 
-    async def sends_true_labels(role: LabelRole) -> None:
+    def sends_true_labels(role: LabelRole) -> Script:
         vault: Any = role.vault
         labels = reveal(vault.side.labels)[role.records.train].astype(np.uint8)
-        await role.send(TensorMessage("noisy labels", 0, 0, torch.from_numpy(np.packbits(labels)[None])))
+        question = yield Due(hand_over.NOISY_LABELS)
+        question.answer_all(Message(tensor=torch.from_numpy(np.packbits(labels)[None])))
 
     monkeypatch.setattr(hand_over, "label", sends_true_labels)
     leaking = replay(agreed, tmp_path / "leaking")
-    assert not leaking.passed and leaking.first_message == "label → feature: noisy labels of step 0, part 0"
+    assert not leaking.passed and leaking.first_message == "label → feature: NoisyLabels 0, part 0"
 
 
 def test_k_classes_and_own_features(job: Callable[..., Job], tmp_path: Path) -> None:
