@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tpsl.transport.channel import Traffic
 
 from tpsl.cli import live_state
 from tpsl.cli.live_state import LiveState
+from tpsl.net.messages import Traffic
 
 
 class Clock:

@@ -26,10 +26,10 @@ from tests.net.http2 import (
     resident,
 )
 from tests.net.scene import AGREED, MIB, Scene
+from tpsl.transport.certificates import issue
 
 from tpsl.net.agreement import Introduction
 from tpsl.net.codec import encode
-from tpsl.transport.certificates import issue
 
 
 def test_headers_without_end_take_no_memory_and_end(scene: Scene) -> None:
