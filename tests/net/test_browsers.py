@@ -1,7 +1,8 @@
 """Who may ask what stands on a port of this machine."""
 
 import pytest
-from tpsl.transport.browsers import is_asked_from_here
+
+from tpsl.net.browsers import is_asked_from_here
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:9101", "localhost", "LocalHost:65535"])
