@@ -28,8 +28,8 @@ from tests.net.http2 import (
 from tests.net.scene import AGREED, MIB, Scene
 
 from tpsl.net.agreement import Introduction
+from tpsl.net.certificates import issue
 from tpsl.net.codec import encode
-from tpsl.transport.certificates import issue
 
 
 def test_headers_without_end_take_no_memory_and_end(scene: Scene) -> None:
