@@ -29,6 +29,7 @@ from tests.net.scene import AGREED, MIB, Scene
 from tpsl.transport.certificates import issue
 
 from tpsl.net.agreement import Introduction
+from tpsl.net.certificates import issue
 from tpsl.net.codec import encode
 
 

@@ -93,7 +93,8 @@ import sys
 from pathlib import Path
 from tpsl.net.agreement import Agreement
 from tpsl.net.credentials import Certificates
-from tpsl.net.desk import Desk, Patience, Terms
+from tpsl.net.desk import Desk
+from tpsl.net.terms import Patience, Terms
 from tpsl.net.messages import Limits
 from tpsl.net.server import LabelServer
 

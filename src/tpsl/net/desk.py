@@ -10,7 +10,8 @@ The rules of the protocol, without a socket (`docs/state-machines.md` draws them
   together, and keeps the answers to the last few. The same question again gets the same bytes; another question under a
   number that was used, or a question that is not due, is a BadMessage and ends the job.
 
-Threads of the network call `hello`, `agree`, `ask`, `left` and `stopped_by`; the thread that trains calls the rest.
+Threads of the network call `hello`, `agree`, `ask`, `here`, `left` and `stopped_by`; the thread that trains calls
+the rest.
 """
 
 from __future__ import annotations
@@ -219,6 +220,14 @@ class Desk:
                 sentence = f"{described(caller.name)} stopped the job: {reason}"
                 self._fail(JobStopped(sentence, code if _CODE.fullmatch(code) else ""))
 
+    def here(self, certified: str | None, data: bytes) -> None:
+        """Note that a feature party lives: it may compute for long before it asks."""
+        message = decode(data, Limits(), "float32", sender=described(certified) if certified else "a client")
+        with self._changed:
+            caller = self._caller(certified, message.text)
+            if message.session and message.session == caller.process:
+                self._hear(caller)
+
     def delivered(self, ticket: Ticket) -> None:
         """Note that an answer was written to the connection on which it was asked for."""
         with self._changed:
@@ -381,11 +390,14 @@ class Desk:
             return any(caller.name not in self._told and not caller.is_lost for caller in present)
         return any(ticket.is_given and not ticket.is_delivered for c in present for ticket in c.tickets.values())
 
-    def _require_going_on(self, caller: _Caller) -> None:
+    def _hear(self, caller: _Caller) -> None:
         caller.heard_at = time.monotonic()
         if caller.is_lost:
             caller.is_lost = False
             self.terms.watch(caller.name, "connected again")
+
+    def _require_going_on(self, caller: _Caller) -> None:
+        self._hear(caller)
         if self._failure is not None:
             self._told.add(caller.name)
             self._changed.notify_all()

@@ -62,7 +62,7 @@ class LabelServer:
         self._poll = min(_LONGEST_POLL, terms.patience.silence / 3)
         self._longest = terms.patience.silence + largest_frame(terms.limits, terms.dtype) / SLOWEST
         """Seconds that a message, or an answer, may be under way."""
-        self._methods = {"Hello": self._hello, "Agree": self._agree, "Stop": self._stopped}
+        self._methods = {"Hello": self._hello, "Agree": self._agree, "Stop": self._stopped, "Here": self._heard}
         self._questions = frozenset(methods)
         started: Future[int] = Future()
         self._thread = threading.Thread(
@@ -158,6 +158,10 @@ class LabelServer:
 
     async def _stopped(self, party: str | None, data: bytes) -> bytes:
         self._desk.stopped_by(party, data)
+        return encode(Message(), "float32")
+
+    async def _heard(self, party: str | None, data: bytes) -> bytes:
+        self._desk.here(party, data)
         return encode(Message(), "float32")
 
     async def _waited(self, ticket: Ticket) -> bytes:
