@@ -89,6 +89,7 @@ class Terms:
 class Ticket:
     """A question that was asked, and its answer once there is one."""
 
+    party: str
     method: str
     message: Message
     content: int = 0
@@ -238,7 +239,7 @@ class Desk:
         if found is None:
             if message.pending or number >= caller.next + self.terms.limits.calls:
                 self._blame(caller, BadMessage(f"{described(caller.name)} asked question {number} out of turn"))
-            found = caller.tickets[number] = Ticket(method, message, hash(data))
+            found = caller.tickets[number] = Ticket(caller.name, method, message, hash(data))
             caller.peer.traffic.messages_received += 1
             caller.peer.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
             self._changed.notify_all()
@@ -259,9 +260,11 @@ class Desk:
                 self._fail(JobStopped(sentence, code if _CODE.fullmatch(code) else ""))
 
     def delivered(self, ticket: Ticket) -> None:
-        """Note that an answer was written to the connection on which it was asked for."""
+        """Note that an answer, or an error, was written to the connection on which it was asked for."""
         with self._changed:
             ticket.is_delivered = True
+            if self._failure is not None and not ticket.is_given:
+                self._told.add(ticket.party)
             self._changed.notify_all()
 
     def left(self, certified: str | None) -> None:
@@ -406,7 +409,7 @@ class Desk:
             caller.retired.append(caller.process)
         caller.process, caller.attempt, caller.refused_because = message.session, message.number, ""
         caller.introductions.clear()
-        ticket = Ticket("Agree", message)
+        ticket = Ticket(caller.name, "Agree", message)
         caller.arrival = _Arrival(message.session, message.number, ticket, introduction.proof())
         self._end_session(caller.name)
         self._watch(caller, "connected again" if caller.was_here else "connected")
@@ -463,7 +466,6 @@ class Desk:
         open_ += [caller.arrival.ticket] if caller.arrival and not caller.arrival.ticket.answer.done() else []
         for ticket in open_:
             ticket.fail(error)
-            self._told.add(caller.name)
 
     def _end_session(self, because_of: str) -> None:
         """End the session, because a party has agreed anew: the others have to do so, too."""
