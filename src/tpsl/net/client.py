@@ -1,18 +1,15 @@
 """How a feature party asks the label party over a network: each call has a deadline, and is made again until answered.
 
 A question that is asked again is the same bytes, and gets the same answer. So a cut connection costs no step; a label
-party that was restarted answers ABORTED, and the feature party agrees with it anew. A party that computes for long says
-from time to time that it is here.
+party that was restarted answers ABORTED, and the feature party agrees with it anew.
 """
 
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
@@ -63,8 +60,6 @@ class LabelClient:
         self._under_way: deque[_Call] = deque()
         self._heard_at, self._is_lost, self._was_here = time.monotonic(), False, False
         self._waiting_because, self._closed_times = "connecting", 0
-        self._closed = threading.Event()
-        self._here: threading.Thread | None = None
 
     def _connect(self) -> None:
         self._channel = grpc.secure_channel(self._address, self._credentials, options=self._options)
@@ -74,9 +69,6 @@ class LabelClient:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._closed.set()
-        if self._here is not None:
-            self._here.join()
         self._channel.close()
 
     def agree(self, said: Answers) -> Answers:
@@ -106,9 +98,6 @@ class LabelClient:
             self._session, self._number = answer.session, 0
             if not self._session:
                 raise BadMessage("the label party answered without a session")
-            if self._here is None:
-                self._here = threading.Thread(target=self._say_here, name="tpsl here", daemon=True)
-                self._here.start()
             return {self._party: answer}
 
     def ask(self, method: str, step: int, part: int, said: Answers) -> Answers:
@@ -148,15 +137,6 @@ class LabelClient:
             self._method("Stop")(encode(message, "float32"), timeout=SHORT_GRACE)
         except grpc.RpcError:
             return  # it learns that this party is gone
-
-    def _say_here(self) -> None:
-        """Say from time to time that this party lives, whatever it computes."""
-        pause = self._terms.patience.silence / 3
-        here = encode(Message(text=self._party, session=self._process), "float32")
-        while not self._closed.wait(pause):
-            # Without an answer there is nothing to do: who asks for something will notice.
-            with suppress(grpc.RpcError, ValueError):  # the latter from a channel that was closed meanwhile
-                self._channel.unary_unary(f"/{SERVICE}/Here", None, None)(here, timeout=pause)
 
     def _waited(self, method: str, message: Message) -> Message:
         return _Call(self, method, message, alone=True).finish()

@@ -10,8 +10,7 @@ The rules of the protocol, without a socket (`docs/state-machines.md` draws them
   together, and keeps the answers to the last few. The same question again gets the same bytes; another question under a
   number that was used, or a question that is not due, is a BadMessage and ends the job.
 
-Threads of the network call `hello`, `agree`, `ask`, `here`, `left` and `stopped_by`; the thread that trains calls
-the rest.
+Threads of the network call `hello`, `agree`, `ask`, `left` and `stopped_by`; the thread that trains calls the rest.
 """
 
 from __future__ import annotations
@@ -50,6 +49,7 @@ _CODE = re.compile(r"[a-z-]{1,32}")
 class Ticket:
     """A question that was asked, and its answer once there is one."""
 
+    party: str
     method: str
     message: Message
     content: int = 0
@@ -200,7 +200,7 @@ class Desk:
         if found is None:
             if message.pending or number >= caller.next + self.terms.limits.calls:
                 self._blame(caller, BadMessage(f"{described(caller.name)} asked question {number} out of turn"))
-            found = caller.tickets[number] = Ticket(method, message, hash(data))
+            found = caller.tickets[number] = Ticket(caller.name, method, message, hash(data))
             caller.peer.traffic.messages_received += 1
             caller.peer.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
             self._changed.notify_all()
@@ -220,18 +220,12 @@ class Desk:
                 sentence = f"{described(caller.name)} stopped the job: {reason}"
                 self._fail(JobStopped(sentence, code if _CODE.fullmatch(code) else ""))
 
-    def here(self, certified: str | None, data: bytes) -> None:
-        """Note that a feature party lives: it may compute for long before it asks."""
-        message = decode(data, Limits(), "float32", sender=described(certified) if certified else "a client")
-        with self._changed:
-            caller = self._caller(certified, message.text)
-            if message.session and message.session == caller.process:
-                self._hear(caller)
-
     def delivered(self, ticket: Ticket) -> None:
-        """Note that an answer was written to the connection on which it was asked for."""
+        """Note that an answer, or an error, was written to the connection on which it was asked for."""
         with self._changed:
             ticket.is_delivered = True
+            if self._failure is not None and not ticket.is_given:
+                self._told.add(ticket.party)
             self._changed.notify_all()
 
     def left(self, certified: str | None) -> None:
@@ -376,7 +370,7 @@ class Desk:
             caller.retired.append(caller.process)
         caller.process, caller.attempt, caller.refused_because = message.session, message.number, ""
         caller.introductions.clear()
-        ticket = Ticket("Agree", message)
+        ticket = Ticket(caller.name, "Agree", message)
         caller.arrival = _Arrival(message.session, message.number, ticket, introduction.proof())
         self._end_session(caller.name)
         self._watch(caller, "connected again" if caller.was_here else "connected")
@@ -436,7 +430,6 @@ class Desk:
         open_ += [caller.arrival.ticket] if caller.arrival and not caller.arrival.ticket.answer.done() else []
         for ticket in open_:
             ticket.fail(error)
-            self._told.add(caller.name)
 
     def _end_session(self, because_of: str) -> None:
         """End the session, because a party has agreed anew: the others have to do so, too."""

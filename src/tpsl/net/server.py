@@ -39,7 +39,7 @@ from tpsl.net.network import (
 _SPARE_CALLS = 4
 """Calls of a certificate beside those with questions: a handshake, a stop, a call that is asked again."""
 _LONGEST_POLL = 5.0
-_PENDING = encode(Message(pending=True), "float32")
+_NOTHING, _PENDING = encode(Message(), "float32"), encode(Message(pending=True), "float32")
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -62,7 +62,6 @@ class LabelServer:
         self._poll = min(_LONGEST_POLL, terms.patience.silence / 3)
         self._longest = terms.patience.silence + largest_frame(terms.limits, terms.dtype) / SLOWEST
         """Seconds that a message, or an answer, may be under way."""
-        self._methods = {"Hello": self._hello, "Agree": self._agree, "Stop": self._stopped, "Here": self._heard}
         self._questions = frozenset(methods)
         started: Future[int] = Future()
         self._thread = threading.Thread(
@@ -113,7 +112,6 @@ class LabelServer:
 
     async def _serve_call(self, method: str, context: Context) -> None:
         """Answer one call, or end it with the status of an error."""
-        party: str | None = None
         try:
             party = self._certificate(context)
             if self._open[party] >= self._most_open:
@@ -133,36 +131,31 @@ class LabelServer:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the message did not come in time")
 
     async def _answer(self, party: str | None, method: str, context: Context) -> None:
-        if method not in self._questions and method not in self._methods:
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {method} here")
         async with asyncio.timeout(self._longest):
             data = await context.read()
         if not isinstance(data, bytes):
             raise BadMessage(f"{party or 'a client'} sent a call without a message")
-        ticket: Ticket | None = None
-        if method in self._questions:
-            ticket = self._desk.ask(party, method, data)
+        desk = self._desk
+        if method == "Hello":
+            return await self._write(context, desk.hello(party, data))
+        if method == "Stop":
+            desk.stopped_by(party, data)
+            return await self._write(context, _NOTHING)
+        if method != "Agree" and method not in self._questions:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {method} here")
+        ticket = desk.agree(party, data) if method == "Agree" else desk.ask(party, method, data)
+        try:
             answer = await self._waited(ticket)
-        else:
-            answer = await self._methods[method](party, data)
+        except (NetError, PeerRestarted):
+            desk.delivered(ticket)  # as the status of this call
+            raise
+        await self._write(context, answer)
+        if answer is not _PENDING:
+            desk.delivered(ticket)
+
+    async def _write(self, context: Context, answer: bytes) -> None:
         async with asyncio.timeout(self._longest):
             await context.write(answer)
-        if ticket is not None and answer is not _PENDING:
-            self._desk.delivered(ticket)
-
-    async def _hello(self, party: str | None, data: bytes) -> bytes:
-        return self._desk.hello(party, data)
-
-    async def _agree(self, party: str | None, data: bytes) -> bytes:
-        return await self._waited(self._desk.agree(party, data))
-
-    async def _stopped(self, party: str | None, data: bytes) -> bytes:
-        self._desk.stopped_by(party, data)
-        return encode(Message(), "float32")
-
-    async def _heard(self, party: str | None, data: bytes) -> bytes:
-        self._desk.here(party, data)
-        return encode(Message(), "float32")
 
     async def _waited(self, ticket: Ticket) -> bytes:
         """Return the answer, or after a while that there is none yet."""
