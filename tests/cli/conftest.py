@@ -51,13 +51,23 @@ class Outcome:
         return found
 
     def error(self, status: int = 1) -> str:
-        """The one sentence of a command that failed."""
+        """The one sentence of a command that failed; with --json stdout has it too."""
         assert self.status == status, self.stdout + self.stderr
-        assert self.stdout == ""
         assert "Traceback" not in self.stderr
         (sentence,) = [line for line in self.stderr.splitlines() if line.startswith("error: ")]
         assert self.stderr.rstrip().endswith(sentence)
+        if self.stdout:
+            assert f"error: {json.loads(self.stdout)['error']['message']}" == sentence
         return sentence
+
+    def code(self, status: int = 1) -> str:
+        """The code of the error of a command that was told to print JSON: its one object is the error."""
+        assert self.status == status, self.stdout + self.stderr
+        content = json.loads(self.stdout)
+        assert list(content) == ["error"] and content["error"].keys() == {"code", "message"}
+        code = content["error"]["code"]
+        assert isinstance(code, str)
+        return code
 
 
 Tpsl = Callable[..., Outcome]

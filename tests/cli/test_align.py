@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tpsl.data.aligned import Alignment
-from tpsl.transport.certificates import create_authority, issue
+from tpsl.net.certificates import create_authority, issue
 from tpsl.vault import Vault, the_vault
 
 LOGGED = ("--set=local.log=json", "--set=local.threads=1")
@@ -76,8 +76,9 @@ def test_one_process_aligns_and_trains(shop: Path, tpsl: Callable[..., Any]) -> 
     assert checked["passed"] and checked["classes"] == {"0": 167, "1": 33}
     trained = tpsl("train", "job.yaml", "--out", "run", "--json").json()
     assert trained["train_records"] + trained["test_records"] == 200
-    aligned = ("--records", "shop=shop.csv", "--alignment", "shop=alignments/job-shop")
-    assert tpsl("predict", "run", *aligned, "--out", "scores.csv").status == 0
+    (shop / "shop.yaml").write_text("party: shop\nalignment: alignments/job-shop\n")
+    given = ("--records", "shop=shop.csv", "--local", "shop.yaml")
+    assert tpsl("predict", "run", *given, "--out", "scores.csv").status == 0
     scored = [line.partition(",")[0] for line in (shop / "scores.csv").read_text().splitlines()[1:]]
     assert scored == [f'"{row:012d}"' for row in range(1, 201)], "rows of the file, which has no column of ids"
     again = tpsl("align", "job.yaml", "--together")

@@ -22,9 +22,7 @@ SMALL = ("--epochs", 1, "--set=training.batch_size=256", "--json")
 
 def test_synthetic_writes_both_files_a_job_that_trains_and_the_best_possible_auc(tpsl: Any, tmp_path: Path) -> None:
     out = tmp_path / "made"
-    written = tpsl(
-        "research", "data", "synthetic", "--out", out, "--rows", 600, "--set=training.seed=3", "--json"
-    ).json()
+    written = tpsl("research", "data", "synthetic", "--out", out, "--rows", 600, "--set=data.seed=3", "--json").json()
     assert written["files"] == [str(out / "feature.parquet"), str(out / "label.parquet")]
     assert written["job"] == str(out / "job.yaml")
     assert written["rows"] == 600
@@ -40,7 +38,10 @@ def test_synthetic_writes_both_files_a_job_that_trains_and_the_best_possible_auc
 
 
 def test_the_files_can_be_moved_together(tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tpsl("research", "data", "synthetic", "--out", tmp_path / "made", "--rows", 100, "--classes", 3).status == 0
+    assert (
+        tpsl("research", "data", "synthetic", "--out", tmp_path / "made", "--rows", 100, "--set=data.classes=3").status
+        == 0
+    )
     (tmp_path / "made").rename(tmp_path / "moved")
     monkeypatch.chdir(tmp_path)
     assert tpsl("train", "moved/job.yaml", "--out", "run", *SMALL).json()["classes"] == 3
@@ -54,7 +55,7 @@ def test_the_files_can_be_moved_together(tpsl: Any, tmp_path: Path, monkeypatch:
 
 def test_flights_writes_what_the_built_in_data_has(tpsl: Any, tmp_path: Path) -> None:
     out = tmp_path / "flights"
-    shown = tpsl("research", "data", "flights", "--out", out, "--rows", 2000, "--task", "delay5")
+    shown = tpsl("research", "data", "flights", "--out", out, "--rows", 2000, "--set=data.task=delay5")
     assert shown.facts() == {
         "job": str(out / "job.yaml"),
         "data of airport": str(out / "airport.parquet"),

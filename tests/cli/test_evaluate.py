@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
-from tpsl.transport.certificates import create_authority, issue
+from tpsl.net.certificates import create_authority, issue
 
 
 @pytest.fixture
 def run(tpsl: Any, small_job: Path, tmp_path: Path) -> Path:
     vault = ("--vault", tmp_path / "vault")
     assert (
-        tpsl("train", small_job, "--rows", 2000, *vault, "--out", tmp_path / "run", "--set=local.log=none").status == 0
+        tpsl(
+            "train", small_job, "--set=data.rows=2000", *vault, "--out", tmp_path / "run", "--set=local.log=none"
+        ).status
+        == 0
     )
     return tmp_path / "run"
 
@@ -75,7 +78,7 @@ def test_what_the_local_file_forbids_is_refused(tpsl: Any, run: Path, tmp_path: 
             "unknown mechanism 'laplacian'; known are auto, none, laplace",
         ),
         (("--epsilon", 0), "epsilon must be a positive number"),
-        (("--epsilon", 1, "--set=training.epochs=3"), "this command takes only keys of local"),
+        (("--epsilon", 1, "--set=training.epochs=3"), "this command takes only keys of privacy and local"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(tpsl: Any, run: Path, options: tuple[Any, ...], sentence: str) -> None:
@@ -86,7 +89,7 @@ def test_what_makes_no_sense_is_one_sentence(tpsl: Any, run: Path, options: tupl
     "option", [("--set=privacy.mechanism=laplace",), ("--scores", "s.csv"), ("--out", "shared.json")]
 )
 def test_true_labels_are_not_released(tpsl: Any, run: Path, option: tuple[str, str]) -> None:
-    assert f"{option[0]} is for --epsilon" in tpsl("label", "evaluate", run, *option).error(2)
+    assert "are for --epsilon" in tpsl("label", "evaluate", run, *option).error(2)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert "test AUC" in tpsl("label", "evaluate", run).facts()
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before, "it is only read"
@@ -104,7 +107,7 @@ def test_it_takes_nothing_of_the_feature_party_and_leaves_nothing_with_it(tpsl: 
 def test_a_vault_that_was_moved_is_named(tpsl: Any, run: Path, tmp_path: Path) -> None:
     (tmp_path / "vault").rename(tmp_path / "elsewhere")
     assert str(tmp_path / "vault") in tpsl("label", "evaluate", run, "--epsilon", 0.5).error()
-    assert tpsl("label", "evaluate", run, "--epsilon", 0.5, "--vault", tmp_path / "elsewhere").status == 0
+    assert tpsl("label", "evaluate", run, "--epsilon", 0.5, f"--set=local.vault={tmp_path / 'elsewhere'}").status == 0
 
 
 def test_scores_of_new_records_are_evaluated_too(tpsl: Any, run: Path, tmp_path: Path) -> None:

@@ -41,11 +41,11 @@ def test_labels_are_handed_over_and_learned_from(tpsl: Any, office: Path, certif
     assert content["ledger_head"] == tpsl("vault", "ledger", "bought", "--json").json()["head"]
     assert pq.read_schema(made["labels"]).names == ["id", "outcome"]
     again = tpsl(*given)
-    assert "0 were released now, 600 were before" in again.stderr
-    assert again.facts()["labels"] == "600 noisy labels, discrete (ε = 1)"
+    assert again.facts()["labels"] == "0 noisy labels released now, 600 before"
+    assert again.facts()["mechanism"] == "discrete (ε = 1)"
     assert again.facts()["guarantee"] == "largest total of any record: ε = 1"
     (office / "label.parquet").unlink()
-    learning = ("learn", "job.yaml", "--labels", "given", "--certs", certificates / "feature", "--out", "run")
+    learning = ("train", "job.yaml", "--labels", "given", "--certs", certificates / "feature", "--out", "run")
     learned = tpsl(*learning, "--json").json()
     assert learned["epsilon"] == 1.0 and learned["validation_loss"] is not None and learned["test_auc"] is None
     scored = tpsl("predict", "run", "--records", "feature=feature.parquet", "--out", "scores.parquet", "--json").json()
@@ -60,7 +60,7 @@ def test_labels_are_handed_over_and_learned_from(tpsl: Any, office: Path, certif
 
 def test_labels_of_something_else_are_refused(tpsl: Any, office: Path) -> None:
     given = ("vault", "release", "bought", "--epsilon", 1, "--out", "given", "--label")
-    learning = ("learn", "job.yaml", "--labels", "given", "--out", "run", "--json")
+    learning = ("train", "job.yaml", "--labels", "given", "--out", "run", "--json")
     assert tpsl(*given, "bought", "--json").json()["content"]["label"] == "bought"
     refused = "labels.parquet: has labels of 'bought', and data.label.label in the job is 'label'"
     assert refused in tpsl(*learning).error()
@@ -99,14 +99,14 @@ def test_before_there_are_certificates_the_local_file_of_init_is_told_what_to_do
     tpsl: Any, office: Path, certificates: Path
 ) -> None:
     Path("feature.yaml").write_text("party: feature\ndata: feature.parquet\ncertificates: certs/feature\n")
-    learning = ("learn", "job.yaml", "--labels", "given", "--local", "feature.yaml", "--out", "run")
+    learning = ("train", "job.yaml", "--labels", "given", "--local", "feature.yaml", "--out", "run")
     tpsl("vault", "release", "bought", "--epsilon", 1, "--out", "given", "--json").json()
     unsigned = tpsl(*learning).error()
     assert "the label party signs with --certs (`tpsl certs` makes certificates)" in unsigned
     assert "certs/feature" in unsigned and "without `certificates` in the local file" in unsigned
     signed = (
         "vault",
-        "hand-over",
+        "release",
         "bought",
         "--epsilon",
         1,

@@ -31,7 +31,7 @@ def office(tmp_path: Path, tpsl: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("learner", ["lightgbm", "logistic"])
 def test_a_learner_goes_from_labels_to_scores(tpsl: Any, office: Path, learner: str) -> None:
-    learning = ("learn", "job.yaml", "--labels", "given", "--learner", learner, "--out", "run")
+    learning = ("train", "job.yaml", "--labels", "given", "--learner", learner, "--out", "run")
     learned = tpsl(*learning, "--json").json()
     assert (learned["learner"], learned["epsilon"], learned["records"], learned["judges"]) == (learner, 3.0, 1600, 160)
     assert 0 < learned["validation_loss"] < 0.7
@@ -75,7 +75,7 @@ def test_auto_is_a_committee_of_networks_and_learners_that_predicts(
     tpsl: Any, office: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpsl.tuning.alone.default_space", lambda *_: [configuration(1e-2), configuration(3e-3)])
-    learning = ("learn", "job.yaml", "--labels", "given", "--epochs", 1, "--learner", "auto", "--out", "run")
+    learning = ("train", "job.yaml", "--labels", "given", "--epochs", 1, "--learner", "auto", "--out", "run")
     learned = tpsl(*learning, "--json").json()
     assert learned["learner"] == "auto" and 0 < learned["networks"] < 1
     weights = f"{learned['networks']:.2f} networks, {1 - learned['networks']:.2f} committee"
@@ -98,7 +98,7 @@ def test_auto_is_a_committee_of_networks_and_learners_that_predicts(
 def test_what_noise_hides_is_said(tpsl: Any, office: Path) -> None:
     tpsl("vault", "add", "--new", "other", "label.parquet", "--json").json()
     tpsl("vault", "release", "other", "--epsilon", 0.05, "--set=local.compose=true", "--out", "noise", "--json").json()
-    learning = ("learn", "job.yaml", "--epsilon", 0.05, "--labels", "noise", "--learner", "lightgbm", "--out", "run")
+    learning = ("train", "job.yaml", "--epsilon", 0.05, "--labels", "noise", "--learner", "lightgbm", "--out", "run")
     shown = tpsl(*learning)
     assert re.search(
         r"about [01] clean labels; those that judge cannot tell .*: do not rely on it", shown.facts()["worth"]
@@ -107,7 +107,7 @@ def test_what_noise_hides_is_said(tpsl: Any, office: Path) -> None:
 
 def test_another_learner_and_a_network_need_another_folder(tpsl: Any, office: Path) -> None:
     tpsl("train", "job.yaml", "--labels", "given", "--learner", "logistic", "--out", "run", "--json").json()
-    learning = ("learn", "job.yaml", "--labels", "given", "--out", "run", "--learner")
+    learning = ("train", "job.yaml", "--labels", "given", "--out", "run", "--learner")
     assert "holds a model of logistic, not of lightgbm" in tpsl(*learning, "lightgbm").error()
     assert "holds the model of a learner, not a network; choose" in tpsl(*learning, "network").error()
     assert (

@@ -249,8 +249,8 @@ def test_three_companies_whose_common_customers_are_no_secret(companies: Compani
     companies.together(lambda party: ("align", "job.yaml", f"--set=local.data={new[party]}", "--out", "aligned"))
     companies.together(
         lambda party: (
-            *(("predict", "--out", "scores.csv") if party == "label" else ("predict")),
-            *("run", "--records", new[party], "--alignment", "aligned"),
+            *("predict", "run", "--records", new[party], "--set=local.alignment=aligned"),
+            *(("--out", "scores.csv") if party == "label" else ()),
         )
     )
     # Exported halves read raw rows; to be in the same order is their users' business.

@@ -19,7 +19,7 @@ import yaml
 from safetensors.torch import load_file
 from tests.ports import free_port
 
-from tpsl.transport.certificates import create_authority, issue
+from tpsl.net.certificates import create_authority, issue
 
 LIMIT = 240.0
 SECRET = "a key of object storage"
@@ -52,7 +52,7 @@ def office(tmp_path: Path, tpsl: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(LIMIT))
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    tpsl("research", "data", "flights", "--out", tmp_path, "--rows", 2000, "--layout", "all", "--json").json()
+    tpsl("research", "data", "flights", "--out", tmp_path, "--rows", 2000, "--set=data.layout=all", "--json").json()
     content = yaml.safe_load((tmp_path / "job.yaml").read_text())
     (tmp_path / "job.yaml").write_text(yaml.safe_dump({**content, **SMALL}))
     create_authority(tmp_path / "authority")
@@ -140,7 +140,7 @@ def test_a_feature_party_learns_alone_on_ray(
 ) -> None:
     given = ("vault", "release", "vault", "--epsilon", 1, "--certs", "certs/label", "--out", "given", "--json")
     tpsl(*given).json()
-    command = ("learn", "job.yaml", "--labels", "given", "--certs", "certs/feature")
+    command = ("train", "job.yaml", "--labels", "given", "--certs", "certs/feature")
     here = tpsl(*command, "--out", "here", "--json").json()
     there = programs(office, *command, "--out", "there", "--ray", 2, "--json", installed=True).result()
     assert there["steps"] == here["steps"] > 0
@@ -154,7 +154,7 @@ def test_an_error_is_the_one_that_a_worker_has_raised(
 ) -> None:
     (office / "given").mkdir()
     outcome = programs(
-        office, "learn", "job.yaml", "--labels", "given", "--party", "feature", "--ray", 1, installed=True
+        office, "train", "job.yaml", "--labels", "given", "--set=local.party=feature", "--ray", 1, installed=True
     ).outcome()
     assert outcome.status == 1 and "given" in outcome.error() and "Ray" not in outcome.error()
 

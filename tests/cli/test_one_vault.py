@@ -13,7 +13,7 @@ import yaml
 from tpsl.vault import the_vault
 
 ROWS = 300
-LIMIT = "--set=local.max_epsilon=1"
+LIMIT = ("--set=local.max_epsilon=1",)
 JOB: dict[str, Any] = {
     "data": {
         "source": "table",
@@ -116,7 +116,7 @@ def test_labels_that_are_stored_again(bank: Bank, tpsl: Any, permitted: tuple[ob
     for command in (
         ("vault", "release", "again", "--epsilon", 1),
         ("vault", "release", "again", "--epsilon", 1, "--out", "given"),
-        ("label", "evaluate", "run", "--epsilon", 1, "--vault", the_vault() / "again"),
+        ("label", "evaluate", "run", "--epsilon", 1, f"--set=local.vault={the_vault() / 'again'}"),
     ):
         refused(tpsl(*command, *permitted, "--json"))
     assert not Path("given").exists()
@@ -132,7 +132,7 @@ def test_a_second_vault(bank: Bank, tpsl: Any) -> None:
         ("vault", "add", "--new", other, "bank.csv"),
         ("vault", "release", "copy", "--epsilon", 2, "--set=local.compose=true"),
         ("vault", "release", "copy", "--epsilon", 2, "--set=local.compose=true", "--out", "given"),
-        ("label", "evaluate", "run", "--epsilon", 1, "--vault", "copy"),
+        ("label", "evaluate", "run", "--epsilon", 1, "--set=local.vault=copy"),
     ):
         refused(tpsl(*command, "--json"))
     refused(bank.train(bank.job(), "second", "--set=local.compose=true", "--vault", other))

@@ -74,21 +74,8 @@ def test_tables_and_figures_of_many_runs(
     monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (one,))
     monkeypatch.setattr(paper, "EPSILONS", (1.0,))
     (tmp_path / "space.yaml").write_text(yaml.safe_dump([{"training": {"epochs": 1}}]))
-    small = ("--data", "synthetic", "--rows", 300, "--seeds", 1, "--processes", 1)
+    small = ("--data", "synthetic", "--set=data.rows=300", "--seeds", 1, "--processes", 1)
     commands: list[tuple[Any, ...]] = [
-        (
-            "research",
-            "sweep",
-            *small,
-            "--mechanism",
-            "laplace",
-            "--epsilon",
-            1,
-            "--estimator",
-            "linear",
-            "--out",
-            "sweep",
-        ),
         ("research", "paper", *small, "--out", "paper"),
         (
             "research",
@@ -111,7 +98,13 @@ def test_tables_and_figures_of_many_runs(
     found = written(tmp_path / "here")
     assert_private(found)
     for name in (
-        *("sweep/results.csv", "sweep/results.parquet", "paper/tables.md", "paper/tables.csv", "paper/tradeoff.png"),
+        *(
+            "paper/synthetic/results.csv",
+            "paper/synthetic/results.parquet",
+            "paper/tables.md",
+            "paper/tables.csv",
+            "paper/tradeoff.png",
+        ),
         *("frontier/frontier.csv", "frontier/frontier.svg", "tuned/tune.json"),
     ):
         assert name in found

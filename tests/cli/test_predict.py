@@ -69,7 +69,7 @@ def test_what_is_missing_is_one_sentence(office: Path, tmp_path: Path, tpsl: Any
     alone = tpsl("predict", run, "--records", f"shop={shop}", *out).error()
     assert alone == "error: records of shop, label are needed, those of shop are given"
     nobody = tpsl("predict", run, "--records", f"{shop}", *out).error(2)
-    assert nobody.startswith("error: Invalid value: --records takes PARTY=PATH, once for each party; got")
+    assert nobody.startswith("error: Invalid value: --records takes PARTY=FILE, once for each party; got")
     (tmp_path / "new.csv").write_text("id,minutes\n1,3\n")
     column = tpsl("predict", run, "--records", f"shop={tmp_path / 'new.csv'}", *out).error()
     assert column.startswith(f"error: {tmp_path / 'new.csv'}: there is no column 'device'")

@@ -86,7 +86,7 @@ def test_an_option_starts_in_the_current_folder_and_a_job_file_beside_itself(
         assert load_job(run / "job.yaml").data.path == found / "train.txt"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("command", ["frontier", "sweep", "paper"])
+@pytest.mark.parametrize("command", ["frontier", "paper"])
 def test_experiments_take_the_file_as_documented(
     tpsl: Any, here: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -96,11 +96,9 @@ def test_experiments_take_the_file_as_documented(
     monkeypatch.setattr("tpsl_research.paper.EPSILONS", (1.0,))
     small = {
         "frontier": ("--epsilon", 1, "--method", "laplace"),
-        "sweep": ("--set=privacy.mechanism=laplace", "--epsilon", 1),
         "paper": (),
     }[command]
-    data = ("--data", "criteo=train.txt") if command == "paper" else ("--data", "criteo", "--path", "train.txt")
-    options = (*data, "--set=local.not_private=true", "--seeds", 1, "--processes", 1, *small)
+    options = ("--data", "criteo=train.txt", "--set=local.not_private=true", "--seeds", 1, "--processes", 1, *small)
     shown = tpsl("research", command, *options, "--json")
     assert shown.json()
     assert "has no times, so its order is taken for that of time" in shown.stderr

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from tests.ports import free_port
 
+from tpsl.net.certificates import create_authority, issue
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
-from tpsl.transport.certificates import create_authority, issue
 
 TABLE = "\n".join(
     ["id,colour,size,label", *(f"r{n},{'red' if n % 3 else 'blue'},{n % 50},{n % 2}" for n in range(600))]
@@ -176,7 +176,7 @@ def test_a_hangup_reads_the_run_folder_again(site: Site) -> None:
 
 def test_what_cannot_be_served_is_one_sentence(site: Site, tpsl: Callable[..., Any], tmp_path: Path) -> None:
     certs = ("--certs", site.place / "certs/label")
-    assert "the label party needs an address to listen at" in tpsl("score", site.link, *certs).error()
+    assert "a label party needs --listen HOST:PORT" in tpsl("score", site.link, *certs).error()
     listen = ("--listen", f"127.0.0.1:{site.port}")
     assert "is not a run folder" in tpsl("score", tmp_path, *listen, *certs).error()
     assert (
@@ -189,4 +189,7 @@ def test_what_cannot_be_served_is_one_sentence(site: Site, tpsl: Callable[..., A
     insecure = tpsl("score", site.link, "--listen", "0.0.0.0:0", "--set=local.insecure_loopback=true").error()
     assert "without certificates only a loopback address will do" in insecure
     where = ("--connect", f"127.0.0.1:{site.port}")
-    assert "holds the certificate of 'label'" in tpsl("score", site.link, *where, *certs, "--party", "feature").error()
+    assert (
+        "holds the certificate of 'label'"
+        in tpsl("score", site.link, *where, *certs, "--set=local.party=feature").error()
+    )

@@ -14,7 +14,7 @@ from tpsl.training.job import load_job
 from tpsl.training.run_folder import RunFolder
 from tpsl.vault import Vault, the_vault
 
-NO_NOISE = "--set=privacy.mechanism=none"
+NO_NOISE = ("--set=privacy.mechanism=none",)
 
 
 @pytest.fixture(autouse=True)

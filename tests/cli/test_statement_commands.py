@@ -67,7 +67,7 @@ def test_a_statement_that_was_changed_does_not_hold(tpsl: Any, stated: Path, tmp
 def test_the_vault_must_have_the_history_that_was_stated(
     tpsl: Any, stated: Path, vault: Path, certificates: Path, tmp_path: Path
 ) -> None:
-    against = ("vault", "statement", "--check", stated, "--vault")
+    against = ("vault", "statement", "--check", stated)
     assert tpsl(*against, vault, "--json").json()["entries_since"] == 0
     with Vault.create(tmp_path / "second", batches=[(IDS, [0, 1] * 20, None)], apart="of others"):
         pass
@@ -93,7 +93,7 @@ def test_a_statement_is_contradicted_by_a_vault_that_says_otherwise(
     monkeypatch.undo()
     check = ("vault", "statement", "--check", made["statement"], "--certs", certificates / "label")
     assert tpsl(*check).status == 0  # a signature alone does not show it
-    assert "contradicts it: epsilon_per_record is 0.5" in tpsl(*check, "--vault", vault).error()
+    assert "contradicts it: epsilon_per_record is 0.5" in tpsl(*check, vault).error()
 
 
 def test_only_the_label_party_states(tpsl: Any, vault: Path, certificates: Path, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_no_statement_is_written_over_another(
 ) -> None:
     before = stated.read_bytes()
     document = json.loads(before)
-    monkeypatch.setattr("tpsl.transport.signing.sign", lambda content, folder: document)
+    monkeypatch.setattr("tpsl.net.signing.sign", lambda content, folder: document)
     again = tpsl("vault", "statement", vault, "--certs", certificates / "label", "--out", stated.parent)
     assert "exists already" in again.error()
     assert stated.read_bytes() == before

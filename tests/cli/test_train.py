@@ -42,10 +42,8 @@ def contents(folder: Path, *patterns: str) -> dict[str, bytes]:
 
 
 def test_the_quick_flags_on_flights_print_one_json_object_and_nothing_else(programs: Any, tmp_path: Path) -> None:
-    options = (
-        "--data flights --rows 6000 --set privacy.mechanism=laplace --epsilon 1 --epochs 1 --set training.seed=0 --json"
-    )
-    options += " --set privacy.estimator=linear"
+    options = "--data flights --set data.rows=6000 --epsilon 1 --epochs 1 --json"
+    options += " --set privacy.mechanism=laplace --set privacy.estimator=linear"
     done = programs(tmp_path, "train", *options.split(), "--out", tmp_path / "run").outcome()
     result = done.json()
     assert set(result) >= PROMISED
@@ -64,8 +62,7 @@ def test_the_quick_flags_on_flights_print_one_json_object_and_nothing_else(progr
 
 def test_the_quick_flags_on_synthetic_data_for_people(tpsl: Any, tmp_path: Path) -> None:
     options = [
-        "--rows",
-        5000,
+        "--set=data.rows=5000",
         "--set=privacy.mechanism=none",
         "--set=local.not_private=true",
         "--set=training.batch_size=200",
@@ -158,17 +155,8 @@ def test_a_seed_fixes_batches_and_initial_weights_but_never_the_noise(
 
 @pytest.mark.parametrize("mechanism", ["laplace", "discrete"])
 def test_five_classes_of_delay(tpsl: Any, tmp_path: Path, mechanism: str) -> None:
-    options = (
-        "--data",
-        "flights",
-        "--rows",
-        3000,
-        "--mechanism",
-        mechanism,
-        "--epsilon",
-        2,
-        "--set=data.task=delay5",
-    )
+    changes = ("--set=data.rows=3000", f"--set=privacy.mechanism={mechanism}", "--set=data.task=delay5")
+    options = ("--data", "flights", *changes, "--epsilon", 2)
     result = tpsl("train", *options, "--epochs", 1, "--out", tmp_path / "run", "--json").json()
     assert (result["classes"], result["mechanism"], result["private"]) == (5, mechanism, True)
     assert 0.999 * 2 <= result["epsilon"] <= 2
@@ -176,7 +164,7 @@ def test_five_classes_of_delay(tpsl: Any, tmp_path: Path, mechanism: str) -> Non
 
 
 def test_in_the_natural_layout_the_label_party_has_a_bottom_half(tpsl: Any, tmp_path: Path) -> None:
-    options = ["--data", "flights", "--rows", 2000, "--epochs", 1, "--method", "network"]
+    options = ["--data", "flights", "--set=data.rows=2000", "--epochs", 1, "--set=method=network"]
     options += ["--set=data.layout=natural", "--set=data.split=chronological"]
     assert tpsl("train", *options, "--out", tmp_path / "run", "--json").json()["mechanism"] == "discrete"
     weights = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").glob("*/*.safetensors")}
@@ -184,7 +172,7 @@ def test_in_the_natural_layout_the_label_party_has_a_bottom_half(tpsl: Any, tmp_
 
 
 def test_options_override_single_fields_of_the_job_file(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
-    options = "--rows 300 --epsilon 1.5 --set privacy.estimator=posterior --epochs 2 --set training.seed=9"
+    options = "--set data.rows=300 --epsilon 1.5 --set privacy.estimator=posterior --epochs 2 --set training.seed=9"
     options += " --set training.batch_size=64"
     options += " --set training.feature_optimizer.name=sgd --set training.label_optimizer.name=sgd"
     result = tpsl("train", small_job, *options.split(), "--out", tmp_path / "run", "--json").json()
@@ -257,10 +245,7 @@ def test_a_second_folder_releases_nothing_a_second_vault_is_refused_and_a_delete
     kinds = [entry["kind"] for entry in tpsl("vault", "ledger", "table-label", "--json").json()["entries"]]
     assert kinds == ["created", "added", "released"]
     second = ("train", table_job, "--out", "c", "--vault", tmp_path / "second" / "vault")
-    for options in (
-        (),
-        ("--set=local.compose=true",),
-    ):
+    for options in ((), ("--set=local.compose=true",)):
         assert str(the_vault()) in tpsl(*second, *options).error()
     shutil.rmtree(the_vault())
     again = tpsl("train", table_job, "--out", "c", "--json").json()
@@ -285,7 +270,7 @@ def test_what_the_label_party_does_not_permit_is_refused(
     tpsl: Any, small_job: Path, tmp_path: Path, options: str, permission: str
 ) -> None:
     command = ("train", small_job, *options.split(), "--out", tmp_path / "run")
-    assert permission.split()[0] in tpsl(*command).error()
+    assert permission.split("=")[-2].split()[-1] in tpsl(*command).error()
     assert not (tmp_path / "run" / "label" / "vault").exists()
     assert tpsl(*command, *permission.split()).status == 0
 
@@ -307,7 +292,7 @@ def test_an_interrupted_run_says_how_to_go_on(
     program.signal(number)
     ended = program.outcome()
     assert ended.status == status, ended.stderr
-    assert ended.stdout == ""
+    assert ended.code(status) == {130: "interrupted", 143: "terminated"}[status]
     advice = f"{first_word}the same command with --out {tmp_path / 'run'} goes on where it stopped"
     assert advice in ended.stderr.splitlines()
     assert "Traceback" not in ended.stderr

@@ -41,7 +41,7 @@ def test_a_job_file_that_is_not_there(tpsl: Any, tmp_path: Path) -> None:
 def test_a_job_file_that_is_no_job(tpsl: Any, tmp_path: Path, text: str, reason: str) -> None:
     job = tmp_path / "job.yaml"
     job.write_text(text)
-    for options in ((), ("--epochs", 2, "--epsilon", 1, "--rows", 100)):
+    for options in ((), ("--epochs", 2, "--epsilon", 1, "--set=data.rows=100")):
         sentence = tpsl("train", job, *options, "--out", tmp_path / "run").error()
         assert sentence.startswith(f"error: {job}: ")
         assert reason in sentence

@@ -154,7 +154,7 @@ def test_a_command_has_such_options_and_its_files(
         if "job.yaml" in files:
             assert local.metrics == f"0.0.0.0:{ports['metrics']}"
             load_job(tmp_path / "job.yaml")
-        elif container["args"][1] in ("score", "embed"):
+        elif container["args"][0] == "score":
             (health,) = [one["value"] for one in container["env"] if one["name"] == "TPSL_HEALTH"]
             assert health == f"http://127.0.0.1:{local.http}/health"
         assert local.listen == (f"0.0.0.0:{ports['peers']}" if "peers" in ports else None)

@@ -166,7 +166,7 @@ def test_other_numbers_of_classes_are_no_way_round_the_total(party: Party, class
     """A vote over releases of one label, each declared with other classes, tells more than the ε of each."""
     party.train(policy=COMPOSING)
     for policy, sentence in (
-        (ReleasePolicy(), "--set=local.compose=true"),
+        (ReleasePolicy(), "local.compose=true"),
         (COMPOSING, "ε = 2 in all, more than the ε = 1 that"),
     ):
         with pytest.raises(VaultError, match=sentence):

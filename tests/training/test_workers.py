@@ -37,7 +37,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "training": {**PLAIN, "pretrain": {"method": "masked", "epochs": 1}},
         "privacy": {"draws": 2},
     },
-    "statistic": {"training": PLAIN, "statistic": {"share": 0.5, "share_codes": True, "random_features": 16}},
+    "statistic": {"training": PLAIN, "statistic": {"share": 0.5, "share_codes": True}},
     "handed over, three classes": {"training": {**PLAIN, "exchange": "labels"}, "data": {**SYNTHETIC, "classes": 3}},
 }
 

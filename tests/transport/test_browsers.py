@@ -1,7 +1,6 @@
 """Who may ask what stands on a port of this machine."""
 
 import pytest
-
 from tpsl.transport.browsers import is_asked_from_here
 
 

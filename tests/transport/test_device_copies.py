@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-
 from tpsl.transport.device_copies import Payload, arrived, leaving
 from tpsl.transport.rounding import as_sent, from_wire, rounded
 

@@ -13,7 +13,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tpsl.transport import wire_pb2
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import (

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-
 from tpsl.transport import wire_pb2
 from tpsl.transport.channel import Refused
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import Limits, decode, encode_control
 from tpsl.transport.handshake import RECORD_IDS, Agreement, FeatureHandshake, LabelHandshake, LinkPosition, refusal
-from tpsl.transport.peers import WorkerPlace
+
+from tpsl.net.peers import WorkerPlace
 
 IDS = bytes(range(32))
 TERMS = {"protocol version": "1", "digest of the job": "abc", "width of the cut": "128"}

@@ -3,7 +3,6 @@ from inspect import CORO_CLOSED, getcoroutinestate
 
 import pytest
 import torch
-
 from tpsl.transport import in_process
 from tpsl.transport.channel import MESSAGE_OVERHEAD, Channel
 from tpsl.transport.in_process import InProcessMeeting, pair, run_together

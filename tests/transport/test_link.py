@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-
 from tpsl.transport import wire_pb2
 from tpsl.transport.channel import PeerMissing, PeerRestarted, run_alone
 from tpsl.transport.checks import BadMessage

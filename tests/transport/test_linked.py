@@ -5,7 +5,6 @@ from functools import partial
 
 import pytest
 import torch
-
 from tpsl.transport.channel import Channel
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import Limits, encode_message

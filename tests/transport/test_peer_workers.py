@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-
 from tpsl.transport.channel import Channel, JobStopped, PeerRestarted, Refused, run_alone
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.feature_client import FeatureClient
@@ -22,7 +21,8 @@ from tpsl.transport.label_workers import LabelWorkers
 from tpsl.transport.link import Patience, Terms
 from tpsl.transport.messages import Bye, Finished, Rewind, Stop, TensorMessage
 from tpsl.transport.peer_workers import receive_from_any, to_part, worker_count, workers_of
-from tpsl.transport.peers import MOST_WORKERS, WorkerPlace
+
+from tpsl.net.peers import MOST_WORKERS, WorkerPlace
 
 SAME = Agreement({"job": "workers"}, b"ids")
 OLD, NEW = b"old crew", b"new crew"

@@ -4,7 +4,6 @@ from typing import get_args
 
 import pytest
 import torch
-
 from tpsl.transport.messages import WireDtype, WireType
 from tpsl.transport.rounding import are_scales, as_received, as_sent, from_wire, rounded, row_scales, wire_bytes
 

@@ -6,7 +6,6 @@ from types import ModuleType
 import pytest
 from google.protobuf import descriptor_pb2
 from grpc_tools import protoc
-
 from tpsl.transport import scoring_pb2, wire_pb2
 
 SOURCES = Path(__file__).parents[2] / "src"

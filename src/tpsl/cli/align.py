@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,6 +41,12 @@ def align(
     connect: ConnectOption = None,
     certs: CertsOption = None,
     party: PartyOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="This party's alignment. Default: alignments/JOB-PARTY.", show_default=False
+        ),
+    ] = None,
     together: Annotated[
         bool, typer.Option("--together", help="Be all parties in this process, for tries on one machine.")
     ] = False,
@@ -60,6 +67,7 @@ def align(
     from tpsl.training.observer import Watching
 
     flags = {"local.listen": listen, "local.connect": connect, "local.certificates": certs, "local.party": party}
+    flags |= {"local.alignment": out}
     settings = Settings.of(changes, flags)
     if together:
         agreed = _warned(settings.load_parties(job, local).job)

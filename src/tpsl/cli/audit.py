@@ -43,6 +43,12 @@ def audit(
         ),
     ] = None,
     canaries: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Records that get fair-coin labels.")] = 20_000,
+    confidence: Annotated[
+        float,
+        typer.Option(
+            metavar="NUMBER", help="Confidence of the lower bound that is shown. Accusations are surer than this."
+        ),
+    ] = 0.95,
     handed: Annotated[
         Path | None,
         typer.Option(
@@ -88,6 +94,7 @@ def audit(
             run=run,
             handed=handed,
             canaries=canaries,
+            confidence=confidence,
             own=parties.own,
             watching=Watching(progress=stack.enter_context(progress_bar("audit")), notice=notice),
         )

@@ -98,9 +98,9 @@ def _evaluate(path: Path, local: Local, json: bool) -> None:
 @contextmanager
 def _watched(run: RunFolder, log: list[str] | None) -> Iterator[Watching]:
     """Show a progress bar until the block ends, and tell the loggers."""
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.training.loggers import run_logger
     from tpsl.training.observer import Watching
-    from tpsl.transport.peers import LABEL_PARTY
 
     with (
         progress_bar("evaluating") as progress,
@@ -116,6 +116,7 @@ def _share(
     from tpsl.data.dataset import load_label_party
     from tpsl.files import write_atomically
     from tpsl.mechanisms import build_mechanism
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.prediction.scores import read_scores
     from tpsl.training.local import own_data
     from tpsl.training.run_folder import RunFolder
@@ -125,7 +126,6 @@ def _share(
         evaluate_new_records,
         evaluate_test_records,
     )
-    from tpsl.transport.peers import LABEL_PARTY
 
     folder, (epsilon, mechanism) = RunFolder(run), release
     job = folder.job()

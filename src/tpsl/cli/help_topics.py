@@ -50,7 +50,10 @@ def _list_keys(words: list[str], json: bool) -> None:
     found = [key for key in all_keys() if not words or any(word in key.name for word in words)]
     if not found:
         raise ValueError(f"no key has {' or '.join(words)} in its name")
-    answer(json, {"keys": [_facts(key) for key in found]}, (_line(key) for key in found))
+    lines = [_line(key) for key in found]
+    if any(key.name.startswith("data.features[]") for key in found):
+        lines.append("data.label takes the keys of data.features[] too, as data.label.path")
+    answer(json, {"keys": [_facts(key) for key in found]}, lines)
 
 
 def _facts(key: Key) -> dict[str, str]:

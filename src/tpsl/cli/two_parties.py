@@ -73,7 +73,7 @@ class Side:
     def peers(self) -> list[str]:
         """The parties that this side talks with."""
         from tpsl.data.dataset import feature_party_names
-        from tpsl.transport.peers import LABEL_PARTY
+        from tpsl.net.peers import LABEL_PARTY
 
         return list(feature_party_names(self.job.data)) if self.party == LABEL_PARTY else [LABEL_PARTY]
 
@@ -102,9 +102,9 @@ class Side:
         Of several workers the first shows it and tells the loggers; the others show what ends them.
         """
         from tpsl.cli.live import Live
+        from tpsl.net.peers import LABEL_PARTY
         from tpsl.training.loggers import run_logger
         from tpsl.training.observer import Watching
-        from tpsl.transport.peers import LABEL_PARTY
 
         workers, others = self.workers, "feature parties wait" if self.party == LABEL_PARTY else "label party waits"
         log_json = self.local.logs_json

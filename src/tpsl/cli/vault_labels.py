@@ -49,13 +49,14 @@ def add(
         ),
     ] = None,
     classes: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             metavar="NUMBER",
-            help="Labels are numbers from 0 to this, less one; or texts: name them in class order with commas between "
-            "(a job's class_values).",
+            help="Number of classes, 2 if not given: labels are numbers from 0 on. Where they are texts, repeat it "
+            "with each text, in class order (a job's class_values).",
+            show_default=False,
         ),
-    ] = "2",
+    ] = None,
     apart: Annotated[
         str | None,
         typer.Option(
@@ -73,7 +74,7 @@ def add(
     from tpsl.vault import Vault
     from tpsl.vault.place import label_meant
 
-    number, texts = _classes(classes)
+    number, texts = _classes(classes or ())
 
     def read(progress: Progress) -> list[LabelTable]:
         return _tables(tables, id, label, unit, texts, progress)
@@ -91,12 +92,11 @@ def add(
     answer(json, content, Report("Stored the labels", facts, _release_it(vault)))
 
 
-def _classes(text: str) -> tuple[int, list[str] | None]:
+def _classes(given: Sequence[str]) -> tuple[int, list[str] | None]:
     """Return the number of classes, and the texts of labels that are no numbers."""
-    if text.isdecimal():
-        return int(text), None
-    names = [name.strip() for name in text.split(",")]
-    return len(names), names
+    if len(given) == 1 and given[0].isdecimal():
+        return int(given[0]), None
+    return len(given) or 2, list(given) or None
 
 
 def _add(vault: Path, read: Callable[[Progress], list[LabelTable]], json: bool) -> None:

@@ -25,11 +25,11 @@ from tpsl.data.config import DataPath, PackageData, TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
 from tpsl.models.model_config import Precision
+from tpsl.net.credentials import Certificates
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.tables.locations import Location, is_url
 from tpsl.training.job import Job, Returns, reason_of
 from tpsl.training.own_parts import Factory, OwnParts
-from tpsl.transport.credentials import Certificates
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import ReleasePolicy
 from tpsl.vault.cost import DEFAULT_MAX_EPSILON
 
@@ -124,7 +124,9 @@ class Local(BaseModel):
         description="This party's alignment, where the job has `data.alignment`; alignments/JOB-PARTY if not given.",
     )
     inputs: Factory | None = Field(
-        None, description="Makes this party's own source of records, as package.module:name."
+        None,
+        description="Makes this party's own source of records, as package.module:function, or with "
+        "{factory: package.module:function, arguments: {name: value}}.",
     )
     bottom: Factory | None = Field(None, description="Makes this party's own bottom half of the network.")
     top: Factory | None = Field(None, description="Label party: makes its own top half of the network.")

@@ -14,12 +14,11 @@ from typing import Protocol
 
 from torch import Tensor
 
-from tpsl.data.dataset import feature_party_names
 from tpsl.data.encoder import EncoderState
 from tpsl.data.order import Rows
 from tpsl.data.sides import FeatureSide, LabelRecords
 from tpsl.files import make_private_folder
-from tpsl.net.asking import Answers, AtHome, Due, Label
+from tpsl.net.asking import Answers, AtHome, Label
 from tpsl.net.messages import Message
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.party.feature_party import FeatureParty
@@ -203,9 +202,8 @@ class LabelRole(Role):
         super().__init__(setup, LABEL_PARTY, records.train, records.test)
         self.records, self.vault = records, vault
         self.make_party, self.after_epoch = make_party, after_epoch
-        self.feature_parties = feature_party_names(setup.job.data)
         self.present: tuple[str, ...] = ()
-        """The feature parties that take part: all, but for those that have finished for good."""
+        """The feature parties that take part, in the job's order: all, but for those that have finished for good."""
 
     @property
     def halves(self) -> Halves:
@@ -226,12 +224,9 @@ class LabelRole(Role):
             self._noisy = given_by_first(self.workers, self.vault.noisy, self.job)
         return self._noisy
 
-    def due(
-        self, method: str, part: int, rows: int, width: Callable[[str], int | range], step: int | None = None
-    ) -> Due:
-        """Return the question in which every party sends so many rows, each as wide as `width` says of the party."""
-        widths = {name: width(name) for name in self.feature_parties}
-        return Due(method, self.done if step is None else step, part, rows=rows, widths=widths)
+    def widths(self, width: Callable[[str], int]) -> dict[str, int]:
+        """Return how wide the rows of each feature party are, as `width` says of a party."""
+        return {name: width(name) for name in self.present}
 
     def answers(self, tensors: Sequence[Tensor]) -> Mapping[str, Message]:
         """Return a tensor for each party, in the job's order, as answers."""

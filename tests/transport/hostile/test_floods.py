@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
 from tpsl.transport.channel import run_alone
-from tpsl.transport.credentials import Certificates
 from tpsl.transport.link import Patience
 from tpsl.transport.messages import Finished, TensorMessage
+
+from tpsl.net.credentials import Certificates
 
 Embeddings = partial(TensorMessage, "embeddings")
 Gradients = partial(TensorMessage, "gradients")

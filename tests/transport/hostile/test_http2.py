@@ -13,12 +13,12 @@ from typing import Any
 
 import grpc
 import pytest
-
 from tpsl.transport import wire_pb2
-from tpsl.transport.certificates import issue
-from tpsl.transport.credentials import LABEL_SERVER_NAME, Certificates
 from tpsl.transport.frames import encode_control
 from tpsl.transport.link import Patience
+
+from tpsl.net.certificates import issue
+from tpsl.net.credentials import LABEL_SERVER_NAME, Certificates
 
 MIB = 1 << 20
 METHOD = "/tpsl.wire.Split/Connect"

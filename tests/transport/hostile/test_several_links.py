@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-
 from tpsl.transport.channel import JobStopped, PeerMissing, PeerRestarted, Refused, run_alone
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import encode_message
 from tpsl.transport.link import Patience
 from tpsl.transport.messages import Bye, Finished, Stop, TensorMessage
 from tpsl.transport.peer_workers import workers_of
-from tpsl.transport.peers import MOST_WORKERS, WorkerPlace
+
+from tpsl.net.peers import MOST_WORKERS, WorkerPlace
 
 CREW = b"started together"
 NAMED = r"^worker 1 of 2 of feature party 'airport' "

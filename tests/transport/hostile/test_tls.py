@@ -12,10 +12,10 @@ from typing import Any
 import grpc
 import pytest
 from rich.console import Console
+from tpsl.transport.channel import Refused, run_alone
 
 from tpsl.cli.live import Live
-from tpsl.transport.channel import Refused, run_alone
-from tpsl.transport.credentials import Certificates
+from tpsl.net.credentials import Certificates
 
 
 def test_a_plaintext_client_gets_nowhere(scene: Any) -> None:
@@ -92,7 +92,7 @@ from pathlib import Path
 from tpsl.transport.channel import run_alone
 from tpsl.transport.frames import Limits
 from tpsl.transport.handshake import Agreement
-from tpsl.transport.credentials import Certificates
+from tpsl.net.credentials import Certificates
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Terms
 

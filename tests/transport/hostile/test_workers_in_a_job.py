@@ -20,8 +20,16 @@ import torch
 from safetensors.torch import load_file
 from tests.transport.hostile import test_in_a_job as one_link
 from tests.transport.hostile.test_in_a_job import Embeddings, Listening, TestEmbeddings, ignore
+from tpsl.transport.channel import Channel, JobStopped, run_alone
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.feature_client import FeatureClient
+from tpsl.transport.link import Patience, Terms
+from tpsl.transport.messages import Bye, Message, Position, Rewind, Start, Stop, TensorMessage
 
 from tpsl.data.dataset import load_feature_party
+from tpsl.net.certificates import create_authority, issue
+from tpsl.net.credentials import Certificates
+from tpsl.net.peers import WorkerPlace
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.job import Job, make_job
 from tpsl.training.join import join
@@ -30,14 +38,6 @@ from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.training.one_process import train
 from tpsl.training.schedule import Schedule
 from tpsl.training.serve import serve
-from tpsl.transport.certificates import create_authority, issue
-from tpsl.transport.channel import Channel, JobStopped, run_alone
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.credentials import Certificates
-from tpsl.transport.feature_client import FeatureClient
-from tpsl.transport.link import Patience, Terms
-from tpsl.transport.messages import Bye, Message, Position, Rewind, Start, Stop, TensorMessage
-from tpsl.transport.peers import WorkerPlace
 from tpsl.vault import Vault
 
 ROWS, WIDTH, STEPS = 10, 6, 8  # of a part; two parts are a batch

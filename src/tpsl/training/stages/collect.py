@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tpsl.data.order import Rows
 from tpsl.files import naming_what_does_not_fit, open_private
-from tpsl.net.asking import Script
+from tpsl.net.asking import Due, Script
 from tpsl.party.feature_party import FeatureParty
 from tpsl.training.build import build_feature_party, load_pretrained
 from tpsl.training.checkpoint import write_weights
@@ -33,9 +33,10 @@ def label(role: LabelRole) -> Script:
         return
     is_kept = role.result is None
     untrained = untrained_half(role) if is_kept else None
+    widths = role.widths(role.job.head_width)
     with _inputs_of_head(role, is_kept) as write:
         for part, all_rows in enumerate(role.schedule.head_parts()):
-            question = yield role.due(HEAD, part, len(all_rows), role.job.head_width)
+            question = yield Due(HEAD, role.done, part, rows=len(all_rows), widths=widths)
             received, rows = question.tensors(), role.mine(all_rows)
             if part == 0 and not role.job.trains:
                 note_received(role, received)

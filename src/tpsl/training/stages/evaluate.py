@@ -15,14 +15,14 @@ import numpy.typing as npt
 
 from tpsl.data.out_of_core import COLUMNS, RowStack
 from tpsl.metrics import blocks
-from tpsl.net.asking import Script
+from tpsl.net.asking import Due, Script
 from tpsl.net.checks import NOT_FINITE_NUMBERS
 from tpsl.net.failures import NOT_FINITE, BadMessage
 from tpsl.net.messages import Message
+from tpsl.training.noisy_metrics import noisy_validation
 from tpsl.training.role import FeatureRun, LabelRole, Role
 from tpsl.training.run_folder import epoch_folder
 from tpsl.training.stages import early_stopping
-from tpsl.training.validation import noisy_validation
 from tpsl.training.versions import note_received, note_sent
 
 EVALUATE = "Evaluate"
@@ -34,9 +34,9 @@ def label(role: LabelRole) -> Script:
     """Keep what the network predicts, and what noisy labels say of it; answer with the verdict."""
     classes, parts = role.records.classes, role.schedule.test_parts()
     predicted = RowStack(np.float32, 1 if classes == 2 else classes, COLUMNS)
-    question = None
+    question, widths = None, role.widths(role.job.model.cut_width)
     for part, rows in enumerate(parts):
-        question = yield role.due(EVALUATE, part, len(rows), role.job.model.cut_width)
+        question = yield Due(EVALUATE, role.done, part, rows=len(rows), widths=widths)
         received = question.tensors()
         if part == 0:
             note_received(role, received)

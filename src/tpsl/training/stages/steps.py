@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import cache, partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tpsl.net.asking import Script
+from tpsl.net.asking import Due, Script
 from tpsl.net.checks import checked_tensor
 from tpsl.net.messages import Message
 from tpsl.net.peers import LABEL_PARTY
@@ -33,7 +34,7 @@ def label(role: LabelRole) -> Script:
     if role.result is not None:
         return
     early_stopping.apply_verdict(role)
-    schedule, width = role.schedule, role.job.model.cut_width
+    schedule, widths = role.schedule, role.widths(role.job.model.cut_width)
     for stretch in schedule.stretches(role.done):
         if role.verdict is not None and role.verdict[1]:
             break
@@ -44,7 +45,7 @@ def label(role: LabelRole) -> Script:
                 role.recorder.record()
             records = len(schedule.batch(step))
             for part, positions in enumerate(schedule.parts(step)):
-                question = yield role.due(STEP, part, len(positions), width, step)
+                question = yield Due(STEP, step, part, rows=len(positions), widths=widths)
                 if question.passed_over is not None:
                     break
                 mine = role.mine(positions)
@@ -104,6 +105,8 @@ class _Crossing:
 
     def __init__(self, run: FeatureRun) -> None:
         self._roles, self._label, self._waits = run.roles, run.label, run.waits
+        settings = run.job.training
+        self._asks_ahead = settings.staleness > 0 or settings.micro_batches > 1
         self._records_any = any(role.recorder for role in run.roles)
         self._sent: dict[tuple[int, int], list[Tensor]] = {}
         """Of recorded steps: the embeddings as they crossed, by step and part."""
@@ -119,10 +122,14 @@ class _Crossing:
         """Send embeddings; return what waits for the gradients."""
         roles = self._roles
         said = {role.name: Message(tensor=sent) for role, sent in zip(roles, embeddings, strict=True)}
-        answers = self._label.ask_ahead(STEP, step, part, said)
+        if self._asks_ahead:
+            answers = self._label.ask_ahead(STEP, step, part, said)
+        else:
+            answers = partial(self._label.ask, STEP, step, part, said)
         if self._records_any and any(role.is_recorded(step) for role in roles):
             self._sent[step, part] = [rounded(each, roles[0].job.training.wire) for each in embeddings]
 
+        @cache
         def gradients() -> list[Tensor]:
             if self._waits:
                 roles[0].observer.waiting_for(LABEL_PARTY)

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tpsl.files import open_private, sync_folder
-from tpsl.transport.credentials import (
+from tpsl.net.credentials import (
     AUTHORITY_FILE,
     CERTIFICATE_FILE,
     KEY_FILE,
@@ -30,7 +30,7 @@ from tpsl.transport.credentials import (
     CertificateError,
     Certificates,
 )
-from tpsl.transport.peers import LABEL_PARTY
+from tpsl.net.peers import LABEL_PARTY
 
 AUTHORITY = "authority"
 """The name of the authority's folder, beside those of the parties."""

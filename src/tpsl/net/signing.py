@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from tpsl.transport.credentials import (
+from tpsl.net.credentials import (
     CERTIFICATE_FILE,
     KEY_FILE,
     LABEL_SERVER_NAME,
@@ -29,7 +29,7 @@ from tpsl.transport.credentials import (
     common_name,
     read_certificates,
 )
-from tpsl.transport.peers import LABEL_PARTY
+from tpsl.net.peers import LABEL_PARTY
 
 _PREFIX = b"tpsl signed document\n"
 _KEYS = {"content", "signature", "certificates"}

@@ -13,7 +13,7 @@ from tpsl import metrics, spill
 from tpsl.data import out_of_core
 from tpsl.mechanisms import Mechanism, gaussian, identity, laplace, optimized_unary, randomized_response
 from tpsl.mechanisms import subset_selection as subset
-from tpsl.training.validation import corrected_auc, noisy_validation, record_log_likelihoods
+from tpsl.training.noisy_metrics import corrected_auc, noisy_validation, record_log_likelihoods
 
 EXACT = [randomized_response(1.0, 2), randomized_response(0.7, 4), subset(1.0, 5), identity(2), identity(3)]
 

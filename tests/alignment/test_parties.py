@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.alignment.alignment_errors import AlignmentError
-from tpsl.alignment.key_table import KeyTable
-from tpsl.alignment.roles import AlignmentResult, align_together
+from tpsl.alignment import AlignmentError
+from tpsl.alignment.keys import KeyTable
+from tpsl.alignment.parties import AlignmentResult, align_together
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.data.aligned import UNKNOWN, Alignment
 from tpsl.training.observer import Watching

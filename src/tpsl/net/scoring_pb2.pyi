@@ -15,7 +15,12 @@ class ScoreRequest(_message.Message):
     party: str
     version: str
     shares: _containers.RepeatedCompositeFieldContainer[Share]
-    def __init__(self, party: _Optional[str] = ..., version: _Optional[str] = ..., shares: _Optional[_Iterable[_Union[Share, _Mapping]]] = ...) -> None: ...
+    def __init__(
+        self,
+        party: _Optional[str] = ...,
+        version: _Optional[str] = ...,
+        shares: _Optional[_Iterable[_Union[Share, _Mapping]]] = ...,
+    ) -> None: ...
 
 class Share(_message.Message):
     __slots__ = ("key", "records", "numbers")
@@ -25,7 +30,9 @@ class Share(_message.Message):
     key: str
     records: int
     numbers: bytes
-    def __init__(self, key: _Optional[str] = ..., records: _Optional[int] = ..., numbers: _Optional[bytes] = ...) -> None: ...
+    def __init__(
+        self, key: _Optional[str] = ..., records: _Optional[int] = ..., numbers: _Optional[bytes] = ...
+    ) -> None: ...
 
 class ScoreAnswer(_message.Message):
     __slots__ = ("outcomes", "waits")
@@ -33,7 +40,9 @@ class ScoreAnswer(_message.Message):
     WAITS_FIELD_NUMBER: _ClassVar[int]
     outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
     waits: bool
-    def __init__(self, outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., waits: _Optional[bool] = ...) -> None: ...
+    def __init__(
+        self, outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., waits: _Optional[bool] = ...
+    ) -> None: ...
 
 class Outcome(_message.Message):
     __slots__ = ("scores", "code", "sentence")
@@ -43,7 +52,9 @@ class Outcome(_message.Message):
     scores: bytes
     code: int
     sentence: str
-    def __init__(self, scores: _Optional[bytes] = ..., code: _Optional[int] = ..., sentence: _Optional[str] = ...) -> None: ...
+    def __init__(
+        self, scores: _Optional[bytes] = ..., code: _Optional[int] = ..., sentence: _Optional[str] = ...
+    ) -> None: ...
 
 class HealthCheckRequest(_message.Message):
     __slots__ = ("service",)
@@ -59,6 +70,7 @@ class HealthCheckResponse(_message.Message):
         SERVING: _ClassVar[HealthCheckResponse.ServingStatus]
         NOT_SERVING: _ClassVar[HealthCheckResponse.ServingStatus]
         SERVICE_UNKNOWN: _ClassVar[HealthCheckResponse.ServingStatus]
+
     UNKNOWN: HealthCheckResponse.ServingStatus
     SERVING: HealthCheckResponse.ServingStatus
     NOT_SERVING: HealthCheckResponse.ServingStatus
