@@ -26,7 +26,6 @@ from tests.net.http2 import (
     resident,
 )
 from tests.net.scene import AGREED, MIB, Scene
-from tpsl.transport.certificates import issue
 
 from tpsl.net.agreement import Introduction
 from tpsl.net.certificates import issue

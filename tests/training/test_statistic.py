@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from tpsl.audit import replay
 from tpsl.data.dataset import load
 from tpsl.mechanisms import randomized_response
-from tpsl.net.asking import AtHome
+from tpsl.net.asking import Answers, AtHome
 from tpsl.net.failures import BadMessage
 from tpsl.net.messages import Message
 from tpsl.report.ledgers import result_now
@@ -166,13 +166,23 @@ def test_flipped_labels_behind_the_same_statistic_change_no_byte(tmp_path: Path)
     assert STATISTIC_HEAD in compared
 
 
+class Strict(AtHome):
+    """Checks shapes as where questions come over a network."""
+
+    def ask(self, method: str, step: int, part: int, said: Answers) -> Answers:
+        assert self._due is not None
+        for name, message in said.items():
+            self._due.require(message, name)
+        return super().ask(method, step, part, said)
+
+
 def label_in(agreed: Job, tmp_path: Path) -> tuple[AtHome, RunFolder]:
     """Return a label party that can be asked anything, after a feature party without checkpoints has agreed."""
     side, run = load(agreed.data).label_side, RunFolder(tmp_path / "run")
     with run.started(agreed, ["label"]):
         setup = RunSetup(agreed, run)
         role = LabelRole(setup, side.records, RunVault(setup, side, run.label / "vault", NO_LIMITS))
-    label = AtHome(partial(begin, role), "float32")
+    label = Strict(partial(begin, role), "float32")
     label.agree({"feature": Message()})
     return label, run
 

@@ -29,7 +29,6 @@ from typing import NoReturn
 
 from tpsl.net.agreement import Agreement, Introduction
 from tpsl.net.asking import Due, Question, Script
-from tpsl.net.checks import checked_tensor
 from tpsl.net.codec import decode, encode, session_of, tensor_bytes
 from tpsl.net.failures import BadMessage, JobStopped, NetError, NotYet, PeerMissing, PeerRestarted, Refused
 from tpsl.net.messages import Limits, Message, Peer
@@ -452,14 +451,10 @@ class Desk:
             raise self._fail(
                 BadMessage(f"{described(caller.name)} sent {what.format(*asked)}; expected was {what.format(*due.key)}")
             )
-        if due.rows is not None:
-            what = f"step {due.step}: the {due.method} numbers from {caller.name}"
-            try:
-                checked_tensor(ticket.message, what, due.rows, due.widths[caller.name])
-            except BadMessage as error:
-                raise self._fail(error) from None
-        elif ticket.message.tensor is not None:
-            raise self._fail(BadMessage(f"{described(caller.name)} sent numbers with {due.method}, which has none"))
+        try:
+            due.require(ticket.message, caller.name)
+        except BadMessage as error:
+            raise self._fail(error) from None
         caller.next += 1
         caller.tickets.pop(caller.next - 1 - self.terms.limits.calls, None)
         return ticket
