@@ -13,10 +13,8 @@ from tpsl.training.local import (
     Local,
     LocalError,
     connect_address,
-    connect_addresses,
     load_local,
     own_data,
-    worker_address,
 )
 from tpsl.workers import ALONE, Workers
 
@@ -190,14 +188,7 @@ def test_of_the_workers_on_a_machine_the_first_serves_metrics() -> None:
     assert Local().metrics_address(ALONE) is None
 
 
-def test_each_worker_of_the_label_party_has_an_address() -> None:
-    local = Local(listen="[::1]:7443", connect="one:7443,one:7444,other:7443")
-    assert [worker_address(local, Workers(number, 3, place)) for number, place in ((0, 0), (1, 1), (2, 0))] == [
-        "[::1]:7443",
-        "[::1]:7444",
-        "[::1]:7443",
-    ]
-    assert worker_address(Local(listen="0.0.0.0:0"), Workers(1, 2, 1)) == "0.0.0.0:0"
-    assert connect_addresses(local) == ["one:7443", "one:7444", "other:7443"]
-    with pytest.raises(LocalError, match="one address of the label party is needed, not 3: one:7443,one:7444"):
-        connect_address(local)
+def test_a_feature_party_finds_the_label_party_at_one_address() -> None:
+    assert connect_address(Local(connect="one:7443")) == "one:7443"
+    with pytest.raises(ValueError, match="an address is HOST:PORT"):
+        Local(connect="one:7443,one:7444")

@@ -41,7 +41,7 @@ class Due:
         return self.method, self.step, self.part
 
     def require(self, message: Message, sender: str) -> None:
-        """Raise BadMessage unless the tensor in a question has the shape that is due, or there is none where none is."""
+        """Raise BadMessage unless the tensor in a question has the shape that is due, or is missing where none is."""
         if self.rows is not None:
             what = f"step {self.step}: the {self.method} numbers from {sender}"
             checked_tensor(message, what, self.rows, self.widths[sender])

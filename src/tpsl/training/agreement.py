@@ -23,7 +23,7 @@ PROTOCOL = 9
 """Rises with every change of the messages or of what a step computes: both sides must run the same."""
 
 _RECORDS = "number of records"
-_SAME_SPACE = "give all sides the same job and the same --space file"
+_SAME_SPACE = "give all sides the same job and the same --tune FILE"
 _LONGEST = 200
 _WINDOW = 64 << 20
 """Bytes of a party's questions that may be under way; two of the largest in any case."""

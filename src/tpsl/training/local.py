@@ -50,11 +50,10 @@ def _host_and_port(address: str) -> str:
     return address
 
 
-def _reachable(addresses: str) -> str:
-    for address in addresses.split(","):
-        if _host_and_port(address).endswith(":0"):
-            raise ValueError("nobody can be reached at port 0")
-    return addresses
+def _reachable(address: str) -> str:
+    if _host_and_port(address).endswith(":0"):
+        raise ValueError("nobody can be reached at port 0")
+    return address
 
 
 def _in_numbers(address: str) -> str:
@@ -85,11 +84,7 @@ class Local(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     listen: ListenAddress | None = Field(None, description="Label party: where to listen; port 0 takes a free one.")
-    connect: ConnectAddress | None = Field(
-        None,
-        description="Feature party: where the label party listens; if it has several workers, where each of them does, "
-        "separated by commas.",
-    )
+    connect: ConnectAddress | None = Field(None, description="Feature party: where the label party listens.")
     certificates: LocalPath | None = Field(None, description="Folder with ca.pem, cert.pem and key.pem.")
     out: LocalPath | None = Field(None, description="Run folder; an interrupted run in it is resumed.")
     start_from: LocalPath | None = Field(
@@ -294,27 +289,13 @@ def listen_address(local: Local) -> str:
     return local.listen
 
 
-def worker_address(local: Local, workers: Workers) -> str:
-    """Return where a worker of the label party listens: those of one machine at ports that follow each other."""
-    host, port = listen_address(local).rsplit(":", 1)
-    return f"{host}:{int(port) + workers.number_on_machine if int(port) else 0}"
-
-
-def connect_addresses(local: Local) -> list[str]:
-    """Return where a feature party finds the workers of the label party, in order."""
+def connect_address(local: Local) -> str:
+    """Return where a feature party finds the label party."""
     if local.connect is None:
         raise LocalError(
             "a feature party needs the label party's address: --connect HOST:PORT or `connect` in the local file"
         )
-    return local.connect.split(",")
-
-
-def connect_address(local: Local) -> str:
-    """Return where a feature party finds the label party, where it has one worker."""
-    (address, *others) = connect_addresses(local)
-    if others:
-        raise LocalError(f"one address of the label party is needed, not {1 + len(others)}: {local.connect}")
-    return address
+    return local.connect
 
 
 def certificates_of(local: Local, party: str) -> Certificates:
