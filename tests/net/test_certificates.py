@@ -11,8 +11,8 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from tpsl.net.credentials import Certificates
 from tpsl.transport.certificates import create_authority, issue
-from tpsl.transport.credentials import Certificates
 
 
 @pytest.fixture

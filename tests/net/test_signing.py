@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from tpsl.net.credentials import CertificateError
 from tpsl.transport import signing
 from tpsl.transport.certificates import create_authority, issue
-from tpsl.transport.credentials import CertificateError
 from tpsl.transport.signing import SignatureInvalid, check, sign
 
 
