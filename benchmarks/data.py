@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tpsl.cli.example_data import write_flights, write_synthetic
 from tpsl.data.config import FlightsData, SyntheticData
 from tpsl.data.dataset import load
 from tpsl.data.order import permutation
+from tpsl_research.example_data import write_flights, write_synthetic
 
 SYNTHETIC_ROWS = 500_000
 FLIGHTS_ROWS = 327_346

@@ -1,4 +1,4 @@
-"""How fast `tpsl train --device cuda` trains, and what the device could do.
+"""How fast `tpsl train --set local.device=cuda` trains, and what the device could do.
 
 The speed is the one that the command states: that of the steps, with privacy. The floor is what a step has to do, each
 tensor written once and read once for each use, at the rate at which the device copies memory; and its products at the

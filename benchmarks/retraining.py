@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tpsl.cli.example_data import write_flights
 from tpsl.data.config import TableData
 from tpsl.data.true_labels import reveal
 from tpsl.metrics import auc
@@ -26,6 +25,7 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
 from tpsl.training.warm_start import StartingPoint
+from tpsl_research.example_data import write_flights
 
 DECEMBER = "2013-12-01"
 DATES = ("month", "day", "day_of_year")

@@ -32,11 +32,11 @@ import numpy as np
 import torch
 
 from tpsl.data.encoder import EncoderState, Vocabulary
+from tpsl.net.certificates import create_authority, issue
 from tpsl.prediction.halves import load_bottom, load_top
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
-from tpsl.transport.certificates import create_authority, issue
 
 DEADLINE_SECONDS = 5.0
 BODIES = 64
@@ -237,14 +237,12 @@ class Parties:
 
     def start_label(self, listen: str, http: object, *more: str) -> tuple[Process, dict[str, Any]]:
         certs = self.folder / "label"
-        made = Process("label", "score", self.link, "--listen", listen, "--certs", certs, "--http", http, *more)
+        made = Process("score", self.link, "--listen", listen, "--certs", certs, "--http", http, *more)
         return made, {} if more else made.told()
 
     def start_feature(self, http: object, *more: str) -> tuple[Process, dict[str, Any]]:
         certs = self.folder / "feature"
-        made = Process(
-            "feature", "embed", self.link, "--connect", self.address, "--certs", certs, "--http", http, *more
-        )
+        made = Process("score", self.link, "--connect", self.address, "--certs", certs, "--http", http, *more)
         return made, {} if more else made.told()
 
     def take_over_new_model(self) -> None:

@@ -22,8 +22,8 @@ from torch.nn import functional
 from step import RATE, batch_rows, features, split_step
 from tpsl.kernels.rows import gather, loops
 from tpsl.mechanisms import laplace
-from tpsl.models.layers import padded_width
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
+from tpsl.models.table import padded_width
 from tpsl.party.batches import Batches
 from tpsl.perturb import BinaryCrossEntropy
 

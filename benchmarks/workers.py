@@ -1,4 +1,4 @@
-"""What several workers give: samples/s, and the memory of each, with a replicated table and with a sharded one.
+"""What several workers give: samples/s, and the memory of each.
 
 Workers are processes of one thread each on this machine, which talk through gloo. They train the bottom half of the
 paper's network on their shares of the same batches, from random gradients of the cut: what a feature party computes and
@@ -27,7 +27,7 @@ from tpsl.models.members import Bottoms
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.training.checkpoint import save_checkpoint
-from tpsl.workers import ALONE, Workers
+from tpsl.workers import Workers
 
 FIELDS, NUMBERS = 26, 13
 SMALLEST = 4
@@ -51,11 +51,7 @@ def main() -> None:
         print(json.dumps(work(**json.loads(options.task))))
         return
     task = {key: getattr(options, key) for key in ("rows", "dim", "batch", "steps", "optimizer")}
-    found = {
-        f"{count} {tables}": together(count, {**task, "sharded": tables == "sharded"})
-        for count in options.workers
-        for tables in (("replicated",) if count == 1 else ("replicated", "sharded"))
-    }
+    found = {str(count): together(count, task) for count in options.workers}
     if options.json:
         print(json.dumps(found))
         return
@@ -82,17 +78,15 @@ def together(count: int, task: dict[str, Any]) -> dict[str, float]:
     return {key: max(each[key] for each in seen) for key in seen[0]} | {"samples/s": seen[0]["samples/s"]}
 
 
-def work(
-    rows: int, dim: int, batch: int, steps: int, optimizer: str, *, sharded: bool, folder: str
-) -> dict[str, float]:
+def work(rows: int, dim: int, batch: int, steps: int, optimizer: str, *, folder: str) -> dict[str, float]:
     """Train and save as one worker."""
     torch.set_num_threads(1)
     workers = Workers.of_this_process()
     share = batch // workers.count
-    step = party(1000, dim, optimizer, workers, sharded=sharded)[1]
+    step = party(1000, dim, optimizer, workers)[1]
     step(0, share)  # loads and compiles whatever it needs
     before = memory("VmRSS")
-    halves, step = party(rows, dim, optimizer, workers, sharded=sharded)
+    halves, step = party(rows, dim, optimizer, workers)
     for number in range(WARM_UP + steps):
         if number == WARM_UP:
             workers.wait_for_all()
@@ -112,12 +106,11 @@ def work(
     }
 
 
-def party(rows: int, dim: int, optimizer: str, workers: Workers, *, sharded: bool) -> tuple[Any, Any]:
+def party(rows: int, dim: int, optimizer: str, workers: Workers) -> tuple[Any, Any]:
     """Return a bottom half with its optimiser, and what takes a step with it."""
     config = ModelConfig(embedding_dim=dim, embedding_updates="lazy")
-    table_workers = workers if sharded else ALONE
     generator = torch.Generator().manual_seed(0)
-    half = Bottoms([Bottom(rows, FIELDS, NUMBERS, config, generator, table_workers)], config.bottom[-1])
+    half = Bottoms([Bottom(rows, FIELDS, NUMBERS, config, generator)], config.bottom[-1])
     sizes = vocabularies(rows)
     starts = sizes.cumsum(0) - sizes
     updates = HalfOptimizer(half, OptimizerConfig(name=optimizer, learning_rate=0.01), workers=workers)

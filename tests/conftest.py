@@ -66,7 +66,7 @@ LONGEST = (
     "test_workers.py",
     "cli/test_plan.py",
     "training/test_workers.py",
-    "models/test_sharded_table.py",
+    "models/test_workers_of_a_half.py",
     "cli/test_own_parts.py",
     "report/test_page_in_browser.py",
     "data/test_party_file.py",
@@ -74,7 +74,6 @@ LONGEST = (
     "cli/test_demo.py",
     "export/test_graphs.py",
     "models/test_compiling.py",
-    "training/test_sharded_runs.py",
     "training/test_crash.py",
     "report/test_run_browser.py",
     "vault/test_vault.py",
@@ -567,7 +566,7 @@ PRIVACY: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Certificate folders of a label party and of feature parties, all of one authority; no test changes them."""
-    from tpsl.transport.certificates import create_authority, issue
+    from tpsl.net.certificates import create_authority, issue
 
     folder = tmp_path_factory.mktemp("certificates")
     create_authority(folder / "authority")

@@ -240,7 +240,7 @@ def test_labels_are_released_once_and_the_total_stands_first(tmp_path: Path) -> 
         return tpsl.train(job, tmp_path / name, vault=vault, record_steps=0, progress=False, **options)
 
     assert trained(5, "a").guarantee == "ε = 5"
-    with pytest.raises(ValueError, match="--compose"):
+    with pytest.raises(ValueError, match=r"local\.compose=true"):
         trained(1, "b")
     with pytest.raises(ValueError, match=r"ε = 6 in all, more than the ε = 5\.5 that the label party permits"):
         trained(1, "b", compose=True, max_epsilon=5.5)

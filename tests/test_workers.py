@@ -16,19 +16,24 @@ from tests.ports import free_port
 from tpsl.workers import ALONE, PartyInterrupted, WorkerLost, Workers
 
 
+def test_rows_are_divided_evenly_and_without_a_gap() -> None:
+    assert [Workers(number, 3).slice(10) for number in range(3)] == [slice(0, 3), slice(3, 6), slice(6, 10)]
+    assert ALONE.slice(5) == slice(0, 5)
+    for rows, count in ((0, 2), (1, 4), (100_003, 7)):
+        shares = [Workers(number, count).slice(rows) for number in range(count)]
+        assert [row for share in shares for row in range(rows)[share]] == list(range(rows))
+
+
 def _everything(workers: Workers) -> dict[str, Any]:
     number = workers.number
     tensors = [torch.full((2, 3), 1.0 + number), torch.tensor([number], dtype=torch.int64), torch.tensor(0.5)]
     workers.add_up(tensors)
     rows = torch.full((number, 2), number, dtype=torch.bfloat16)
-    given = [number + other for other in range(workers.count)]
-    parts = torch.cat([torch.full((size, 1), 10 * number + other) for other, size in enumerate(given)])
     labels = torch.arange(6, dtype=torch.int16).reshape(2, 3) if workers.is_first else None
     seen = {
         "sums": [tensor.tolist() for tensor in tensors],
         "rows": workers.gathered(rows).tolist(),
         "nothing": workers.gathered(torch.empty(0, 4)).shape,
-        "parts": workers.exchanged(parts, given, workers.numbers_for_this(given)).flatten().tolist(),
         "said": workers.from_first({"step": 3, "who": "worker"} if workers.is_first else None),
         "labels": workers.tensor_from_first(labels).tolist(),
         "type": str(workers.tensor_from_first(labels).dtype),
@@ -56,11 +61,6 @@ def test_rows_are_gathered_in_order_though_their_numbers_differ(three: list[dict
     for seen in three:
         assert seen["rows"] == [[1.0, 1.0], [2.0, 2.0], [2.0, 2.0]]
         assert seen["nothing"] == (0, 4)
-
-
-def test_parts_go_to_the_worker_that_they_are_for(three: list[dict[str, Any]]) -> None:
-    for number, seen in enumerate(three):
-        assert seen["parts"] == [10 * other + number for other in range(3) for _ in range(other + number)]
 
 
 def test_all_hear_the_first_worker(three: list[dict[str, Any]]) -> None:
@@ -126,7 +126,7 @@ def test_a_worker_alone_gets_back_what_it_gave() -> None:
     tensor = torch.ones(3)
     ALONE.add_up([tensor])
     assert tensor.tolist() == [1.0] * 3
-    assert ALONE.gathered(tensor) is tensor and ALONE.exchanged(tensor, [3], ALONE.numbers_for_this([3])) is tensor
+    assert ALONE.gathered(tensor) is tensor
     assert ALONE.from_first({"a": 1}) == {"a": 1} and ALONE.tensor_from_first(tensor) is tensor
     ALONE.wait_for_all()
 

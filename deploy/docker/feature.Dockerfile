@@ -8,4 +8,4 @@ ARG TPSL=tpsl
 FROM ${TPSL}
 EXPOSE 9101
 ENTRYPOINT ["tpsl", "feature"]
-CMD ["join", "/etc/tpsl/job.yaml", "--local", "/etc/tpsl/local.yaml", "--log-json"]
+CMD ["join", "/etc/tpsl/job.yaml", "--local", "/etc/tpsl/local.yaml", "--set", "local.log=json"]

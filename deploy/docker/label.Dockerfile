@@ -8,4 +8,4 @@ ARG TPSL=tpsl
 FROM ${TPSL}
 EXPOSE 7443 9101
 ENTRYPOINT ["tpsl", "label"]
-CMD ["serve", "/etc/tpsl/job.yaml", "--local", "/etc/tpsl/local.yaml", "--log-json"]
+CMD ["serve", "/etc/tpsl/job.yaml", "--local", "/etc/tpsl/local.yaml", "--set", "local.log=json"]

@@ -1,8 +1,8 @@
 """Customer lists from NYC flights: a passenger for each flight, known to each company in its own spelling, or not.
 
-Reads the folder `flights` of `tpsl data flights --layout all`. Writes the lists of an airport, a travel agency and an
-airline; `claims.csv`, the airline's customers who were late; and `new-*.csv`, new customers, those of the last flights,
-with columns in another order and one more.
+Reads the folder `flights` of `tpsl research data flights --set data.layout=all`. Writes the lists of an airport, a
+travel agency and an airline; `claims.csv`, the airline's customers who were late; and `new-*.csv`, new customers, those
+of the last flights, with columns in another order and one more.
 """
 
 import csv

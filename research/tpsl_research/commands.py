@@ -3,40 +3,48 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from tpsl.cli.console import JsonFlag, RunsArgument, answer, notice, progress_bar
-from tpsl.cli.data import config_of, write_job
-from tpsl.cli.settings import Settings, settings_command
+from tpsl.cli.console import answer, notice, progress_bar
+from tpsl.cli.flags import JsonFlag, RunsArgument, SetOption
+from tpsl.cli.settings import Settings
 from tpsl.files import make_private_folder, write_atomically
+from tpsl_research import data_sets
 
 if TYPE_CHECKING:
     from tpsl.training.job import Job
     from tpsl.training.local import Local
-    from tpsl_research.clicklog import ClickData
     from tpsl_research.drawing import Format
     from tpsl_research.frontier_cells import Part
 
 app = typer.Typer(
-    help="The laboratory: the paper's tables and figure, grids of runs, what ε buys, figures for papers.",
+    help="The laboratory: data sets, the paper's tables and figure, what ε buys, figures for papers.",
     no_args_is_help=True,
+    rich_markup_mode="markdown",
 )
+app.command("data")(data_sets.data)
 
 ProcessesOption = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Runs at the same time, in one thread each. Default: one for each core."),
+    typer.Option(
+        min=1,
+        metavar="NUMBER",
+        help="Runs at the same time, in one thread each. Default: one for each core.",
+        show_default=False,
+    ),
 ]
-SeedsOption = Annotated[int, typer.Option(min=1, metavar="N", help="Number of seeds, from 0; each repeats everything.")]
-OutOption = Annotated[Path, typer.Option(help="Folder for the results; what is in it is continued.")]
+SeedsOption = Annotated[
+    int, typer.Option(min=1, metavar="NUMBER", help="Number of seeds, from 0; each repeats everything.")
+]
+ResultsOption = Annotated[
+    Path, typer.Option(metavar="FOLDER", help="Folder for the results; what is in it is continued.")
+]
 
 _PARTS = ("data", "model", "training", "local")
-_FLAGS = {"rows": "data.rows", "epochs": "training.epochs", "not_private": "local.not_private"}
-_DATA_FLAGS = {"data": "data.source", "path": "data.path"}
 _PUBLIC = ("flights", "synthetic")
 """Data that comes with the package."""
 _HEADS: tuple[Part, ...] = ("private", "local")
@@ -44,70 +52,46 @@ _FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
 Name = TypeVar("Name", bound=str)
 
 
-LogArgument = Annotated[Path, typer.Argument(help="The file that Kaggle gives for training, plain or compressed.")]
-TablesOption = Annotated[Path, typer.Option(help="Folder to write to.")]
-
-
-@app.command(cls=settings_command("data", rows="data.rows"))
-def criteo(
-    context: typer.Context, path: LogArgument, out: TablesOption = Path("criteo"), json: JsonFlag = False
-) -> None:
-    """Convert Criteo's display advertising file: features for the feature party, clicks for the label party."""
-    from tpsl_research.clicklog import CriteoData
-
-    _convert(config_of(context, CriteoData, path=str(path)), out, json)
-
-
-@app.command(cls=settings_command("data", rows="data.rows"))
-def avazu(context: typer.Context, path: LogArgument, out: TablesOption = Path("avazu"), json: JsonFlag = False) -> None:
-    """Convert Avazu's click file: features for the feature party, clicks for the label party."""
-    from tpsl_research.clicklog import AvazuData
-
-    _convert(config_of(context, AvazuData, path=str(path)), out, json)
-
-
-def _convert(config: ClickData, out: Path, json: bool) -> None:
-    """Stream a click log of any size to one Parquet file for each party, and write the job that trains on them."""
-    from tpsl_research.clicklog import convert
-
-    with progress_bar(f"converting {config.path.name}") as progress:
-        convert(config, out, progress)
-    files = [out / "feature.parquet", out / "label.parquet"]
-    write_job(out, {"source": config.source, "path": "."}, files, {}, json)
-
-
-@app.command(cls=settings_command(*_PARTS, **_FLAGS))
+@app.command()
 def paper(
-    context: typer.Context,
+    changes: SetOption = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME[=PATH]", help="Data set, as criteo=train.txt; may be repeated. Default: flights."),
+        typer.Option(
+            metavar="NAME[=FILE]",
+            help="Data set, as criteo=train.txt; may be repeated. Default: flights.",
+            show_default=False,
+        ),
     ] = None,
     seeds: SeedsOption = 3,
     preset: Annotated[
         Literal["paper", "small", "adam"],
-        typer.Option(help="paper: batch 8192, SGD, each record once. small: batch 512. adam: small with Adam."),
+        typer.Option(
+            metavar="NAME",
+            help="paper: batch 8192, SGD, each record once. small: batch 512. adam: small with Adam.",
+        ),
     ] = "small",
     defences: Annotated[
         bool, typer.Option("--defences", help="Also isotropic noise at the cut, max norm and Marvell.")
     ] = False,
     processes: ProcessesOption = None,
-    out: OutOption = Path("runs/paper"),
+    out: ResultsOption = Path("runs/paper"),
     json: JsonFlag = False,
 ) -> None:
     """Reproduce the paper's three tables and its trade-off figure, the printed values beside ours.
 
-    Noise is seeded, and one row has none: data that does not come with the package needs --not-private.
-    Example: tpsl research paper --data criteo=train.txt --not-private
+    Noise is seeded, and one row has none: data that does not come with the package needs
+    `--set local.not_private=true`. Example: tpsl research paper --data flights --seeds 1
     """
     from tpsl_research.paper import SKIPPED_BATCHES, leakage_table, paper_settings, results_table, tables_csv
     from tpsl_research.paper_figure import trade_off_figure
     from tpsl_research.sweep import sweep as run_sweep
 
     bases = {}
-    for name, _, path in (text.partition("=") for text in data or ["flights"]):
-        chosen = {"source": name, **({"path": path} if path else {})}
-        bases[name], _ = _base(Settings.of(context), _training(preset), chosen)
+    for text in data or ["flights"]:
+        chosen = _named(text)
+        name = chosen["source"]
+        bases[name], _ = _base(Settings.of(changes, parts=_PARTS), _training(preset), chosen)
     settings = paper_settings(range(seeds), defences=defences)
     results, tables = {}, []
     for source, base in bases.items():
@@ -125,63 +109,45 @@ def paper(
     _answer(json, {"tables": content}, text, files)
 
 
-@app.command(cls=settings_command(*_PARTS, **_DATA_FLAGS, **_FLAGS))
-def sweep(
-    context: typer.Context,
-    mechanism: Annotated[
-        list[str] | None, typer.Option(help="Mechanism; may be repeated. Default: none, laplace and discrete.")
-    ] = None,
-    epsilon: Annotated[list[float] | None, typer.Option(help="May be repeated. Default: 0.1, 1 and 10.")] = None,
-    estimator: Annotated[
-        list[str] | None, typer.Option(help="Estimator; may be repeated. Default: linear and posterior.")
-    ] = None,
-    seeds: SeedsOption = 3,
-    processes: ProcessesOption = None,
-    out: OutOption = Path("runs/sweep"),
-    json: JsonFlag = False,
-) -> None:
-    """Train and attack every combination of mechanism, ε, estimator and seed; the same command resumes.
-
-    Writes results.csv and results.parquet, one row for each run. Noise is seeded so that results repeat: not private,
-    so data that does not come with the package needs --not-private. Each run has a vault of its own.
-    """
-    from tpsl_research.sweep import grid, results_table
-    from tpsl_research.sweep import sweep as run_sweep
-
-    settings = grid(
-        mechanism or ["none", "laplace", "discrete"],
-        epsilon or [0.1, 1.0, 10.0],
-        estimator or ["linear", "posterior"],
-        range(seeds),
-    )
-    base, _ = _base(Settings.of(context), _training("small"))
-    with progress_bar("sweep") as progress:
-        results = run_sweep(settings, base, out, workers=processes, progress=progress)
-    content = {"out": str(out), "runs": len(results), "results": results}
-    _answer(json, content, results_table(results).markdown(), [out / "results.csv", out / "results.parquet"])
-
-
-@app.command(cls=settings_command(*_PARTS, **_DATA_FLAGS, **_FLAGS, device="local.device", threads="local.threads"))
+@app.command()
 def frontier(
-    context: typer.Context,
     job: Annotated[
         Path | None,
-        typer.Argument(help="Job file (YAML): its data and its network are taken, and nothing else of it."),
+        typer.Argument(
+            metavar="JOB",
+            help="Job file (YAML): its data and its network are taken, and nothing else of it.",
+            show_default=False,
+        ),
+    ] = None,
+    changes: SetOption = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[=FILE]", help="Data set, as criteo=train.txt, if there is no job.", show_default=False
+        ),
     ] = None,
     seeds: SeedsOption = 5,
-    epsilon: Annotated[list[float] | None, typer.Option(help="May be repeated. Default: 0.1, 0.5, 1 and 2.")] = None,
+    epsilon: Annotated[
+        list[float] | None,
+        typer.Option(metavar="NUMBER", help="May be repeated. Default: 0.1, 0.5, 1 and 2.", show_default=False),
+    ] = None,
     head: Annotated[
-        list[str] | None, typer.Option(help="'private' or 'local' heads; may be repeated. Default: both.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="'private' or 'local' heads; may be repeated. Default: both.", show_default=False
+        ),
     ] = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="NAME",
             help="What to compare with training without noise: laplace, discrete, gaussian, network, hand-over, trees, "
             "statistic, auto, joined-logistic, joined-trees or ceiling; may be repeated. Default: all.",
+            show_default=False,
         ),
     ] = None,
     processes: ProcessesOption = None,
-    out: OutOption = Path("runs/frontier"),
+    out: ResultsOption = Path("runs/frontier"),
     json: JsonFlag = False,
 ) -> None:
     """Measure what ε buys, on data that come with tpsl or on those of any job; the same command resumes.
@@ -195,11 +161,11 @@ def frontier(
     Networks are tuned by noisy labels alone, for each seed again: Laplace and training without noise over six
     configurations, Discrete and Gaussian over two, ours over what `tpsl tune` tries; every epoch is a candidate, three
     at most, fewer at small ε. Batches are of 1024 records, on small data of fewer, the same for all. With a GPU
-    (--device cuda) networks and statistics are computed there, trees and logistic regression on the cores.
+    (--set local.device=cuda) networks and statistics are computed there, trees and logistic regression on the cores.
 
     A cell that fails, or does not apply to the data, is listed with its reason. Writes frontier.md, .csv, .json, .png
     and .svg. Noise is seeded so that results repeat: not private, so data that does not come with the package needs
-    --not-private.
+    `--set local.not_private=true`.
     """
     import torch
 
@@ -208,8 +174,8 @@ def frontier(
     from tpsl_research.frontier_figure import frontier_figure
     from tpsl_research.frontier_report import markdown, summary, write_tables
 
-    settings = Settings.of(context)
-    asked, local = _base(settings, {}, start=job)
+    settings = Settings.of(changes, parts=_PARTS)
+    asked, local = _base(settings, {}, _named(data) if data else None, start=job)
     name = job.stem if job is not None else asked.data.source
     epsilons, heads = sorted(set(epsilon or (0.1, 0.5, 1.0, 2.0))), _chosen("head", head, _HEADS)
     wanted = cells(range(seeds), epsilons, heads, [METHODS[name] for name in _chosen("method", method, tuple(METHODS))])
@@ -226,10 +192,17 @@ def frontier(
 @app.command()
 def figures(
     runs: RunsArgument,
-    out: Annotated[Path, typer.Option(help="Folder for the files; made if it is not there.")] = Path("figures"),
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the files; made if it is missing.")] = Path(
+        "figures"
+    ),
     formats: Annotated[
         list[str] | None,
-        typer.Option("--format", help="Format of the figures; may be repeated. Default: png, svg and pdf."),
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="Format of the figures; may be repeated. Default: png, svg and pdf.",
+            show_default=False,
+        ),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -259,10 +232,16 @@ def figures(
         notice(f"{name}: not drawn, it {reason}")
 
 
+def _named(text: str) -> dict[str, str]:
+    """Return the data that NAME or NAME=FILE means."""
+    name, _, path = text.partition("=")
+    return {"source": name, **({"path": path} if path else {})}
+
+
 def _base(
     settings: Settings,
     training: dict[str, Any],
-    data: Mapping[str, Any] | None = None,
+    data: dict[str, str] | None = None,
     start: Path | None = None,
 ) -> tuple[Job, Local]:
     """Return the job that all runs of an experiment start from, of a file or of options alone, and this side's file.
@@ -278,7 +257,7 @@ def _base(
     if job.data.source not in _PUBLIC and not local.not_private:
         raise ValueError(
             f"this experiment trains without noise, or with noise from a seed, on {job.data.source}: that is NOT "
-            "PRIVATE, and for data that does not come with the package it needs --not-private"
+            "PRIVATE, and for data that does not come with the package it needs --set local.not_private=true"
         )
     notice("noise is seeded so that results repeat; these runs are not private")
     if trusted := taken_on_trust(job.data):

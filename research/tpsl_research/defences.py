@@ -17,10 +17,9 @@ from torch import Tensor
 
 from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
-from tpsl.models.members import Tops
+from tpsl.models.computing import HERE, Placement
+from tpsl.models.members import Tops, seed_of
 from tpsl.models.optimizer import HalfOptimizer
-from tpsl.models.placement import HERE, Placement
-from tpsl.models.seeds import seed_of
 from tpsl.party.label_party import LabelParty
 from tpsl.perturb import LogitGradient
 from tpsl.training.build import NO_PARTS, LabelPartyBuilder, build_top

@@ -1,6 +1,6 @@
-"""A grid of runs: mechanism × ε × estimator × seed, in parallel where cores allow, resumable, one tidy table out.
+"""Many runs of one job, each with its own mechanism and seed: in parallel, resumable, one tidy table out.
 
-Each cell of the grid is trained, attacked and reduced to one row; its transcript is deleted. A cell that has its row
+Each cell is trained, attacked and reduced to one row; its transcript is deleted. A cell that has its row
 is not run again, so an interrupted sweep goes on where it stopped. Noise is seeded, because an experiment should be
 repeatable: the runs of a sweep are not private, and their rows say so.
 """
@@ -26,6 +26,7 @@ import pyarrow.parquet
 from tpsl.attacks import AttackReport, run_attacks
 from tpsl.attacks.auc_prediction import predicted_auc
 from tpsl.files import for_json, make_private_folder, write_atomically
+from tpsl.net.failures import BadMessage
 from tpsl.progress import Progress, no_progress
 from tpsl.training.build import build_label_party
 from tpsl.training.job import Job, make_job
@@ -34,11 +35,9 @@ from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.checks import BadMessage
 from tpsl.tuning.pool import Task, load_once, run_tasks
 from tpsl.tuning.shared_records import SharedRecords
 from tpsl_research.defences import Defence, defended
-from tpsl_research.text_table import Table
 
 ATTACKS = ("norm", "spectral", "shortest_distance", "likelihood")
 
@@ -64,26 +63,6 @@ class Setting:
         privacy = {**self.privacy, "noise_seed": None if self.privacy["mechanism"] == "none" else self.seed}
         content = {**base.model_dump(mode="json"), "privacy": privacy}
         return make_job(content, {"training": {"seed": self.seed}}, f"{self.algorithm}, seed {self.seed}")
-
-
-def grid(
-    mechanisms: Sequence[str], epsilons: Sequence[float], estimators: Sequence[str], seeds: Sequence[int]
-) -> list[Setting]:
-    """Return the full grid; Gaussian noise is set to the shortest-distance AUC that Laplace has at the same ε."""
-    settings = []
-    for seed in seeds:
-        for mechanism in mechanisms:
-            if mechanism == "none":
-                settings.append(Setting("none", {"mechanism": "none", "estimator": "linear"}, seed))
-                continue
-            for epsilon in epsilons:
-                parameters: dict[str, float] = {"epsilon": epsilon}
-                if mechanism == "gaussian":
-                    parameters = {"sigma": gaussian_sigma_like_laplace(epsilon), "delta": 1e-5}
-                for estimator in estimators:
-                    privacy = {"mechanism": mechanism, **parameters, "estimator": estimator}
-                    settings.append(Setting(f"{mechanism}, {estimator}", privacy, seed))
-    return settings
 
 
 def gaussian_sigma_like_laplace(epsilon: float) -> float:
@@ -184,21 +163,3 @@ def _results(result: TrainResult, report: AttackReport) -> dict[str, Any]:
         found[f"{attack.name}_low"] = attack.auc_low
         found[f"{attack.name}_high"] = attack.auc_high
     return found
-
-
-_SHOWN = {
-    "test AUC": "test_auc",
-    "norm": "norm_auc",
-    "spectral": "spectral_auc",
-    "shortest distance": "shortest_distance_auc",
-}
-
-
-def results_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Return the AUCs of every run, to look at."""
-    lines = []
-    for row in rows:
-        epsilon = "∞" if row["epsilon"] is None else f"{row['epsilon']:.4g}"
-        areas = ("diverged" if row["diverged"] else f"{row[column]:.4f}" for column in _SHOWN.values())
-        lines.append((row["algorithm"], epsilon, str(row["seed"]), *areas))
-    return Table("Test and attack AUC", (("algorithm", "ε", "seed", *_SHOWN), *lines))

@@ -43,7 +43,7 @@ class Workers:
 
     What workers exchange they do together: all of them call the same methods in the same order. What is returned, or
     left in place, is equal at all of them to the last bit, and for a given number of workers it is the same in every
-    run; only `exchanged` returns to each what is for it. A worker alone gets back what it gave.
+    run. A worker alone gets back what it gave.
     """
 
     number: int
@@ -86,6 +86,10 @@ class Workers:
         """Whether the party has more workers than this one."""
         return self.count > 1
 
+    def own_rows(self, rows: int) -> slice:
+        """Return which of n rows are this worker's: with 3 workers, worker 1 has rows 3 to 5 of 10."""
+        return slice(self.number * rows // self.count, (self.number + 1) * rows // self.count)
+
     def add_up(self, tensors: Sequence[Tensor]) -> None:
         """Put into each tensor the sum of it over all workers; they have the same shapes everywhere."""
         if not self.are_several:
@@ -112,28 +116,6 @@ class Workers:
         with _together() as group:
             group.all_gather(received, padded)
         everything = torch.cat([part[:length] for part, length in zip(received, lengths, strict=True)])
-        return _from_bytes(everything, rows)
-
-    def numbers_for_this(self, given: Sequence[int]) -> list[int]:
-        """Return the number that each worker has for this one, if each has one for every worker."""
-        if not self.are_several:
-            return list(given)
-        received = torch.empty(self.count, dtype=torch.int64)
-        with _together() as group:
-            group.all_to_all_single(received, torch.tensor(given))
-        return [int(each) for each in received]
-
-    def exchanged(self, rows: Tensor, given: Sequence[int], received: Sequence[int]) -> Tensor:
-        """Give the first `given[0]` rows to worker 0, the next `given[1]` to worker 1 and so on; return what they give.
-
-        That are `received[i]` rows of worker i, in order of their numbers (`numbers_for_this`).
-        """
-        if not self.are_several:
-            return rows
-        own = _as_bytes(rows)
-        everything = own.new_empty((sum(received), own.shape[1]))
-        with _together() as group:
-            group.all_to_all_single(everything, own, list(received), list(given))
         return _from_bytes(everything, rows)
 
     def from_first(self, value: Any) -> Any:

@@ -20,7 +20,7 @@ from tpsl.training.vaults import VaultChoice
 from tpsl.vault import NO_LIMITS, ReleasePolicy, Vault
 
 DATA = {"source": "synthetic", "rows": 2000, "numeric_fields": 3, "categorical_fields": 3, "signal": 2.0}
-PRETRAIN = {"method": "masked", "epochs": 1, "batch_size": 256}
+PRETRAIN = {"method": "masked", "epochs": 1}
 EPSILON = 8.0
 
 Trained = Callable[..., tuple[RunFolder, Dataset]]

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tpsl.cli.example_data import write_synthetic
 from tpsl.cli.main import main
 from tpsl.data.config import SyntheticData
+from tpsl_research.example_data import write_synthetic
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,23 @@ class Outcome:
         return found
 
     def error(self, status: int = 1) -> str:
-        """The one sentence of a command that failed."""
+        """The one sentence of a command that failed; with --json stdout has it too."""
         assert self.status == status, self.stdout + self.stderr
-        assert self.stdout == ""
         assert "Traceback" not in self.stderr
         (sentence,) = [line for line in self.stderr.splitlines() if line.startswith("error: ")]
         assert self.stderr.rstrip().endswith(sentence)
+        if self.stdout:
+            assert f"error: {json.loads(self.stdout)['error']['message']}" == sentence
         return sentence
+
+    def code(self, status: int = 1) -> str:
+        """The code of the error of a command that was told to print JSON: its one object is the error."""
+        assert self.status == status, self.stdout + self.stderr
+        content = json.loads(self.stdout)
+        assert list(content) == ["error"] and content["error"].keys() == {"code", "message"}
+        code = content["error"]["code"]
+        assert isinstance(code, str)
+        return code
 
 
 Tpsl = Callable[..., Outcome]
@@ -112,7 +122,7 @@ class Script:
 
 
 class Program:
-    """One command, running or ended, in a process of its own; with --log-json its log is JSON lines on stderr."""
+    """One command, running or ended, in a process; with `local.log=json` its log is JSON lines on stderr."""
 
     def __init__(self, process: Any) -> None:
         self.process = process

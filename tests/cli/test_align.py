@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from tpsl.data.aligned import Alignment
-from tpsl.transport.certificates import create_authority, issue
+from tpsl.net.certificates import create_authority, issue
 from tpsl.vault import Vault, the_vault
 
-LOGGED = ("--log-json", "--set", "local.threads=1")
+LOGGED = ("--set=local.log=json", "--set=local.threads=1")
 
 
 @pytest.fixture
@@ -72,12 +72,13 @@ def test_one_process_aligns_and_trains(shop: Path, tpsl: Callable[..., Any]) -> 
     found = people(shop)
     assert sorted(found["shop"]) == list(range(200))
     assert found["label"] == [person if person >= 100 else -1 for person in found["shop"]]
-    checked = tpsl("data", "check", "job.yaml", "--json").json()
+    checked = tpsl("check", "job.yaml", "--json").json()
     assert checked["passed"] and checked["classes"] == {"0": 167, "1": 33}
     trained = tpsl("train", "job.yaml", "--out", "run", "--json").json()
     assert trained["train_records"] + trained["test_records"] == 200
-    aligned = ("--records", "shop=shop.csv", "--alignment", "shop=alignments/job-shop")
-    assert tpsl("predict", "run", *aligned, "--out", "scores.csv").status == 0
+    (shop / "shop.yaml").write_text("party: shop\nalignment: alignments/job-shop\n")
+    given = ("--records", "shop=shop.csv", "--local", "shop.yaml")
+    assert tpsl("predict", "run", *given, "--out", "scores.csv").status == 0
     scored = [line.partition(",")[0] for line in (shop / "scores.csv").read_text().splitlines()[1:]]
     assert scored == [f'"{row:012d}"' for row in range(1, 201)], "rows of the file, which has no column of ids"
     again = tpsl("align", "job.yaml", "--together")
@@ -86,21 +87,28 @@ def test_one_process_aligns_and_trains(shop: Path, tpsl: Callable[..., Any]) -> 
 
 
 def test_mode_both_warns_and_size_cannot_train(shop: Path, tpsl: Callable[..., Any]) -> None:
-    both = tpsl("align", "job.yaml", "--together", "--mode", "both", "--plain", "--json")
+    both = tpsl(
+        "align",
+        "job.yaml",
+        "--together",
+        "--set=data.alignment.mode=both",
+        "--set=data.alignment.engine=plain",
+        "--json",
+    )
     assert both.json()["parties"]["shop"]["matched"] == 100
     assert "membership can be the label" in both.stderr and "plain is no private set intersection" in both.stderr
     found = people(shop)
     assert found["shop"] == found["label"] and sorted(found["shop"]) == list(range(100, 200))
     assert "holds another alignment" in tpsl("align", "job.yaml", "--together").error()
-    refused = tpsl("train", "job.yaml", "--set", "data.alignment.mode=size").error()
+    refused = tpsl("train", "job.yaml", "--set=data.alignment.mode=size").error()
     assert "only the number of common records was found" in refused
 
 
 def test_records_can_be_in_the_order_of_time(shop: Path, tpsl: Callable[..., Any]) -> None:
-    assert tpsl("align", "job.yaml", "--together", "--set", "data.alignment.order=time").status == 0
+    assert tpsl("align", "job.yaml", "--together", "--set=data.alignment.order=time").status == 0
     days = [(7 * person) % 200 for person in people(shop)["shop"]]
     assert days == sorted(days)
-    timed = ("--set", "data.alignment.order=time", "--set", "data.split=chronological")
+    timed = ("--set=data.alignment.order=time", "--set=data.split=chronological")
     assert tpsl("train", "job.yaml", *timed, "--json").json()["test_records"] == 40
 
 
@@ -115,7 +123,7 @@ def test_what_cannot_be_aligned_is_one_sentence(shop: Path, tpsl: Callable[..., 
     (shop / "without.yaml").write_text(yaml.safe_dump(content))
     assert "the job has no data.alignment" in tpsl("align", "without.yaml", "--together").error()
     assert "given more than once" in tpsl("align", "job.yaml", "--local", "a", "--local", "b").error(2)
-    loopback = ("--insecure-loopback", "--party")
+    loopback = ("--set=local.insecure_loopback=true", "--party")
     assert "needs an address to listen at" in tpsl("align", "job.yaml", *loopback, "label").error()
     assert "needs the label party's address" in tpsl("align", "job.yaml", *loopback, "shop").error()
 

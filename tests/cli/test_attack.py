@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tpsl.attacks import ATTACKS
 from tpsl.training.transcript import RECORDED_STEPS, Transcript
@@ -16,7 +15,12 @@ from tpsl.training.transcript import RECORDED_STEPS, Transcript
 @pytest.fixture
 def recorded(tpsl: Any, small_job: Path, tmp_path: Path) -> Path:
     run = tmp_path / "run"
-    assert tpsl("train", small_job, "--rows", 2000, "--record-transcript", "--out", run, "--json").status == 0
+    assert (
+        tpsl(
+            "train", small_job, "--set=data.rows=2000", "--set=local.record_transcript=true", "--out", run, "--json"
+        ).status
+        == 0
+    )
     return run
 
 
@@ -91,21 +95,14 @@ def test_each_row_has_the_bound_of_its_own_kind_of_attacker(
     assert "noisy label and best prediction from features together" in explained
 
 
-def test_it_computes_with_as_many_threads_as_it_is_told(tpsl: Any, recorded: Path) -> None:
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3)
-        assert tpsl("attack", recorded, "--only", "likelihood", "--threads", 2, "--json").status == 0
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
 def test_one_process_records_its_first_steps_unless_it_is_told_to_record_all(
     tpsl: Any, small_job: Path, tmp_path: Path
 ) -> None:
-    longer = ("--rows", 5000)  # 80 steps of 50 records: a fifth is for the test
-    for name, steps, flags in (("plain", RECORDED_STEPS, ()), ("recorded", 80, ("--record-transcript",))):
+    longer = ("--set=data.rows=5000",)  # 80 steps of 50 records: a fifth is for the test
+    for name, steps, flags in (
+        ("plain", RECORDED_STEPS, ()),
+        ("recorded", 80, ("--set=local.record_transcript=true",)),
+    ):
         run = tmp_path / name
         shown = tpsl("train", small_job, *longer, *flags, "--vault", tmp_path / "vault", "--out", run)
         assert shown.facts()["play the attacker"] == f"tpsl attack {run}"
@@ -125,7 +122,7 @@ def test_errors_name_the_culprit(tpsl: Any, small_job: Path, recorded: Path, tmp
     assert f"{tmp_path / 'nowhere'}: is not a run folder" in tpsl("attack", tmp_path / "nowhere").error()
     assert tpsl("train", small_job, "--out", tmp_path / "plain", "--json").status == 0
     shutil.rmtree(tmp_path / "plain" / "feature" / "transcript")
-    assert "record one with --record-transcript" in tpsl("attack", tmp_path / "plain").error()
+    assert "record one with --set local.record_transcript=true" in tpsl("attack", tmp_path / "plain").error()
     (recorded / "feature" / "transcript" / "gradients.f32").write_bytes(b"12345")
     assert "gradients.f32" in tpsl("attack", recorded).error()
 
@@ -134,8 +131,8 @@ def test_of_a_statistic_alone_one_attack_exists_and_its_attacker_is_described(
     tpsl: Any, small_job: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    given = ("--set", "method=statistic", "--set", "privacy.mechanism=discrete", "--epsilon", 1, "--rows", 1000)
-    trained = tpsl("train", small_job, *given, "--record-transcript", "--out", run)
+    given = ("--set=method=statistic", "--set=privacy.mechanism=discrete", "--epsilon", 1, "--set=data.rows=1000")
+    trained = tpsl("train", small_job, *given, "--set=local.record_transcript=true", "--out", run)
     assert trained.status == 0, trained.stderr
     lines = [" ".join(line.split()) for line in trained.stdout.splitlines()]
     assert "mechanism gaussian statistic" in lines, "without the estimator and the draws of noisy labels"

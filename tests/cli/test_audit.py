@@ -18,7 +18,7 @@ def _few_made_up_labels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_sound_job_passes_every_part(tpsl: Any, small_job: Path) -> None:
-    content = tpsl("audit", small_job, "--rows", 3000, "--confidence", 0.999999, "--json").json()
+    content = tpsl("audit", small_job, "--set=data.rows=3000", "--confidence", 0.999999, "--json").json()
     assert content["passed"]
     assert content["accusations"] == []
     assert content["vault"] is None  # a job has none yet
@@ -114,6 +114,13 @@ def test_errors_name_the_culprit(tpsl: Any, small_job: Path, tmp_path: Path) -> 
 
 
 def test_an_audit_releases_no_more_than_is_permitted(tpsl: Any, tmp_path: Path) -> None:
-    command = ("audit", "--data", "synthetic", "--rows", 200, "--epochs", 1, "--canaries", 50)
-    assert "--not-private" in tpsl(*command, "--mechanism", "none").error()
-    assert "--max-epsilon" in tpsl(*command, "--epsilon", 11).error()
+    command = (
+        "audit",
+        "--set=data.source=synthetic",
+        "--set=data.rows=200",
+        "--set=training.epochs=1",
+        "--canaries",
+        50,
+    )
+    assert "local.not_private=true" in tpsl(*command, "--set=privacy.mechanism=none").error()
+    assert "local.max_epsilon" in tpsl(*command, "--epsilon", 11).error()

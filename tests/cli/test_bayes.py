@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from tpsl.cli.example_data import BayesOptimum
+from tpsl_research.example_data import BayesOptimum
 
 
 def test_auc_counts_expected_pairs() -> None:

@@ -12,17 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tpsl.cli.example_data import BayesOptimum
 from tpsl.data.config import FlightsData, SyntheticData
 from tpsl.data.dataset import load
 from tpsl.data.synthetic import World
+from tpsl_research.example_data import BayesOptimum
 
-SMALL = ("--epochs", 1, "--set", "training.batch_size=256", "--json")
+SMALL = ("--epochs", 1, "--set=training.batch_size=256", "--json")
 
 
 def test_synthetic_writes_both_files_a_job_that_trains_and_the_best_possible_auc(tpsl: Any, tmp_path: Path) -> None:
     out = tmp_path / "made"
-    written = tpsl("data", "synthetic", "--out", out, "--rows", 600, "--seed", 3, "--json").json()
+    written = tpsl("research", "data", "synthetic", "--out", out, "--rows", 600, "--set=data.seed=3", "--json").json()
     assert written["files"] == [str(out / "feature.parquet"), str(out / "label.parquet")]
     assert written["job"] == str(out / "job.yaml")
     assert written["rows"] == 600
@@ -38,7 +38,10 @@ def test_synthetic_writes_both_files_a_job_that_trains_and_the_best_possible_auc
 
 
 def test_the_files_can_be_moved_together(tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tpsl("data", "synthetic", "--out", tmp_path / "made", "--rows", 100, "--classes", 3).status == 0
+    assert (
+        tpsl("research", "data", "synthetic", "--out", tmp_path / "made", "--rows", 100, "--set=data.classes=3").status
+        == 0
+    )
     (tmp_path / "made").rename(tmp_path / "moved")
     monkeypatch.chdir(tmp_path)
     assert tpsl("train", "moved/job.yaml", "--out", "run", *SMALL).json()["classes"] == 3
@@ -52,13 +55,13 @@ def test_the_files_can_be_moved_together(tpsl: Any, tmp_path: Path, monkeypatch:
 
 def test_flights_writes_what_the_built_in_data_has(tpsl: Any, tmp_path: Path) -> None:
     out = tmp_path / "flights"
-    shown = tpsl("data", "flights", "--out", out, "--rows", 2000, "--task", "delay5")
+    shown = tpsl("research", "data", "flights", "--out", out, "--rows", 2000, "--set=data.task=delay5")
     assert shown.facts() == {
         "job": str(out / "job.yaml"),
         "data of airport": str(out / "airport.parquet"),
         "data of airline": str(out / "airline.parquet"),
         "rows": "2,000",
-        "look at them": f"tpsl data check {out / 'job.yaml'}",
+        "look at them": f"tpsl check {out / 'job.yaml'}",
         "train on them": f"tpsl train {out / 'job.yaml'}",
     }
     assert {file["path"] for file in yaml.safe_load((out / "job.yaml").read_text())["data"]["features"]} == {
@@ -72,9 +75,12 @@ def test_flights_writes_what_the_built_in_data_has(tpsl: Any, tmp_path: Path) ->
 
 
 def test_too_many_flights_and_a_folder_that_cannot_be_made_are_errors(tpsl: Any, tmp_path: Path) -> None:
-    assert "999999999" in tpsl("data", "flights", "--out", tmp_path / "a", "--rows", 999_999_999).error()
+    assert "999999999" in tpsl("research", "data", "flights", "--out", tmp_path / "a", "--rows", 999_999_999).error()
     (tmp_path / "file").touch()
-    assert str(tmp_path / "file") in tpsl("data", "synthetic", "--out", tmp_path / "file", "--rows", 100).error()
+    assert (
+        str(tmp_path / "file")
+        in tpsl("research", "data", "synthetic", "--out", tmp_path / "file", "--rows", 100).error()
+    )
 
 
 def criteo_lines(count: int) -> str:
@@ -90,11 +96,11 @@ def criteo_lines(count: int) -> str:
 def test_a_click_log_is_converted_and_trains(tpsl: Any, tmp_path: Path) -> None:
     log = tmp_path / "train.txt"
     log.write_text(criteo_lines(300))
-    content = tpsl("research", "criteo", log, "--out", tmp_path / "criteo", "--json").json()
+    content = tpsl("research", "data", "criteo", log, "--out", tmp_path / "criteo", "--json").json()
     assert [Path(file).name for file in content["files"]] == ["feature.parquet", "label.parquet"]
-    options = ("--epochs", 1, "--set", "training.batch_size=64", "--json")
+    options = ("--epochs", 1, "--set=training.batch_size=64", "--json")
     converted = tpsl("train", content["job"], *options, "--out", tmp_path / "one").json()
-    direct = tpsl("train", "--data", "criteo", "--set", f"data.path={log}", *options, "--out", tmp_path / "two").json()
+    direct = tpsl("train", "--data", "criteo", f"--set=data.path={log}", *options, "--out", tmp_path / "two").json()
     assert converted["train_records"] == direct["train_records"] == 240
     assert converted["data"] == "criteo"
 
@@ -102,26 +108,26 @@ def test_a_click_log_is_converted_and_trains(tpsl: Any, tmp_path: Path) -> None:
 def test_a_bad_line_of_a_click_log_is_named(tpsl: Any, tmp_path: Path) -> None:
     log = tmp_path / "train.txt"
     log.write_text(criteo_lines(50) + "2" + criteo_lines(1)[1:])
-    sentence = tpsl("research", "criteo", log, "--out", tmp_path / "criteo").error()
+    sentence = tpsl("research", "data", "criteo", log, "--out", tmp_path / "criteo").error()
     assert "line 51" in sentence
     assert "'2'" in sentence
     assert not (tmp_path / "criteo" / "label.parquet").exists()
-    assert "train.csv" in tpsl("research", "avazu", tmp_path / "train.csv", "--out", tmp_path / "avazu").error()
+    assert "train.csv" in tpsl("research", "data", "avazu", tmp_path / "train.csv", "--out", tmp_path / "avazu").error()
 
 
 def test_check_says_what_is_there_and_what_is_strange(tpsl: Any, tmp_path: Path) -> None:
-    assert tpsl("data", "synthetic", "--out", tmp_path, "--rows", 600).status == 0
-    sound = tpsl("data", "check", tmp_path / "job.yaml")
+    assert tpsl("research", "data", "synthetic", "--out", tmp_path, "--rows", 600).status == 0
+    sound = tpsl("check", tmp_path / "job.yaml")
     assert sound.status == 0
     assert "feature: 600 records" in sound.stdout and "labels: 0: " in sound.stdout
     assert "what is printed stays with the label party" in sound.stderr
     assert "with training.exchange: labels these cross, noisy, and no embedding" in sound.stderr
-    split = tpsl("data", "check", tmp_path / "job.yaml", "--set", "training.head=local")
+    split = tpsl("check", tmp_path / "job.yaml", "--set=training.head=local")
     assert split.status == 0 and "training.exchange" not in split.stderr
     (told,) = re.findall(
         r"discrete \(ε = 1\): the noisy labels of the training records are worth (\d+) clean ones", sound.stdout
     )
-    found = tpsl("data", "check", tmp_path / "job.yaml", "--json").json()
+    found = tpsl("check", tmp_path / "job.yaml", "--json").json()
     positive = found["classes"]["1"] / 600
     spread, noise = positive * (1 - positive), 1 / (math.exp(0.5) - math.exp(-0.5)) ** 2
     assert found["effective_labels"] == int(told) == pytest.approx(480 * spread / (spread + noise), abs=2)
@@ -130,7 +136,7 @@ def test_check_says_what_is_there_and_what_is_strange(tpsl: Any, tmp_path: Path)
     file = job["data"]["features"][0]
     file["id"], file["categorical"][0] = file["categorical"][0], "id"
     (tmp_path / "strange.yaml").write_text(yaml.safe_dump(job))
-    strange = tpsl("data", "check", tmp_path / "strange.yaml", "--json")
+    strange = tpsl("check", tmp_path / "strange.yaml", "--json")
     assert strange.status == 1
     found = json.loads(strange.stdout)
     assert not found["passed"]
@@ -149,10 +155,10 @@ def test_check_of_what_parties_bring_themselves(tpsl: Any, tmp_path: Path, monke
     (tmp_path / "job.yaml").write_text("data: {source: own, parties: [left]}\n")
     for party in ("left", "label"):
         (tmp_path / f"{party}.yaml").write_text(f"party: {party}\ninputs: brought:Source\n")
-    found = tpsl("data", "check", "job.yaml", "--local", "left.yaml", "--local", "label.yaml", "--json").json()
+    found = tpsl("check", "job.yaml", "--local", "left.yaml", "--local", "label.yaml", "--json").json()
     assert found["passed"] and found["classes"] == {"0": 20, "1": 20}
     (tmp_path / "label.yaml").unlink()
-    alone = tpsl("data", "check", "job.yaml", "--local", "left.yaml")
+    alone = tpsl("check", "job.yaml", "--local", "left.yaml")
     assert "label: its data is not here" in alone.stdout
 
 
@@ -161,7 +167,7 @@ def test_check_says_where_it_has_looked_for_data_that_is_not_here(tpsl: Any, tmp
     (tmp_path / "label.csv").write_text("id,label\n" + "".join(f"{i},{i % 2}\n" for i in range(40)))
     features = "features: [{path: days/mon*, numeric: [size]}]"
     (tmp_path / "job.yaml").write_text(f"data: {{source: table, {features}, label: {{path: label.csv}}}}\n")
-    told = " ".join(tpsl("data", "check", tmp_path / "job.yaml").stdout.split())
+    told = " ".join(tpsl("check", tmp_path / "job.yaml").stdout.split())
     days = tmp_path / "days"
     sentence = f"{days}/mon*: the pattern matches no file, only a folder {days}/monday; {days}/mon*/* is the files in"
     assert f"feature: its data is not here, and was not checked ({sentence}" in told

@@ -61,7 +61,7 @@ def test_the_demo_ends_with_a_table_and_the_path_of_the_page(tpsl: Any, out: Pat
 
 
 def test_the_last_run_is_what_a_user_gets_without_options(tpsl: Any, out: Path, tmp_path: Path) -> None:
-    options = ("--data", "flights", *QUICK, "--epsilon", 1, "--out", tmp_path / "run")
+    options = ("--data", "flights", "--set=data.rows=2000", "--epsilon", 1, "--out", tmp_path / "run")
     assert tpsl("train", *options, "--json").json()["mechanism"] == "discrete"
     mine, ours = RunFolder(tmp_path / "run").job(), RunFolder(out / "tpsl").job()
     assert mine == ours

@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 
-from tpsl.transport.certificates import create_authority, issue
+from tpsl.net.certificates import create_authority, issue
 
 
 @pytest.fixture
 def run(tpsl: Any, small_job: Path, tmp_path: Path) -> Path:
     vault = ("--vault", tmp_path / "vault")
-    assert tpsl("train", small_job, "--rows", 2000, *vault, "--out", tmp_path / "run", "--log", "none").status == 0
+    assert (
+        tpsl(
+            "train", small_job, "--set=data.rows=2000", *vault, "--out", tmp_path / "run", "--set=local.log=none"
+        ).status
+        == 0
+    )
     return tmp_path / "run"
 
 
@@ -58,28 +63,33 @@ def test_what_the_local_file_forbids_is_refused(tpsl: Any, run: Path, tmp_path: 
     assert "bring the records to ε = 0.5 in all, more than the ε = 0.4 that the label party permits" in refused
     assert not (run / "shared_metrics.json").exists()
     assert tpsl("label", "evaluate", run, "--epsilon", 0.4, "--local", tmp_path / "local.yaml").status == 0
-    assert "--compose" in tpsl("label", "evaluate", run, "--epsilon", 1).error()
-    both = tpsl("label", "evaluate", run, "--epsilon", 1, "--compose", "--json").json()
+    assert "local.compose=true" in tpsl("label", "evaluate", run, "--epsilon", 1).error()
+    both = tpsl("label", "evaluate", run, "--epsilon", 1, "--set=local.compose=true", "--json").json()
     assert both["total_epsilon"] == pytest.approx(1.4)
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--epsilon", 1, "--mechanism", "none"), "mechanism 'none' does not take epsilon"),
-        (("--epsilon", 1, "--mechanism", "gaussian"), "mechanism 'gaussian' does not take epsilon"),
-        (("--epsilon", 1, "--mechanism", "laplacian"), "unknown mechanism 'laplacian'; known are auto, none, laplace"),
+        (("--epsilon", 1, "--set=privacy.mechanism=none"), "mechanism 'none' does not take epsilon"),
+        (("--epsilon", 1, "--set=privacy.mechanism=gaussian"), "mechanism 'gaussian' does not take epsilon"),
+        (
+            ("--epsilon", 1, "--set=privacy.mechanism=laplacian"),
+            "unknown mechanism 'laplacian'; known are auto, none, laplace",
+        ),
         (("--epsilon", 0), "epsilon must be a positive number"),
-        (("--epsilon", 1, "--set", "training.epochs=3"), "this command takes only keys of local"),
+        (("--epsilon", 1, "--set=training.epochs=3"), "this command takes only keys of privacy and local"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(tpsl: Any, run: Path, options: tuple[Any, ...], sentence: str) -> None:
     assert sentence in tpsl("label", "evaluate", run, *options).error()
 
 
-@pytest.mark.parametrize("option", [("--mechanism", "laplace"), ("--scores", "s.csv"), ("--out", "shared.json")])
+@pytest.mark.parametrize(
+    "option", [("--set=privacy.mechanism=laplace",), ("--scores", "s.csv"), ("--out", "shared.json")]
+)
 def test_true_labels_are_not_released(tpsl: Any, run: Path, option: tuple[str, str]) -> None:
-    assert f"{option[0]} is for --epsilon" in tpsl("label", "evaluate", run, *option).error(2)
+    assert "are for --epsilon" in tpsl("label", "evaluate", run, *option).error(2)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert "test AUC" in tpsl("label", "evaluate", run).facts()
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before, "it is only read"
@@ -97,7 +107,7 @@ def test_it_takes_nothing_of_the_feature_party_and_leaves_nothing_with_it(tpsl: 
 def test_a_vault_that_was_moved_is_named(tpsl: Any, run: Path, tmp_path: Path) -> None:
     (tmp_path / "vault").rename(tmp_path / "elsewhere")
     assert str(tmp_path / "vault") in tpsl("label", "evaluate", run, "--epsilon", 0.5).error()
-    assert tpsl("label", "evaluate", run, "--epsilon", 0.5, "--vault", tmp_path / "elsewhere").status == 0
+    assert tpsl("label", "evaluate", run, "--epsilon", 0.5, f"--set=local.vault={tmp_path / 'elsewhere'}").status == 0
 
 
 def test_scores_of_new_records_are_evaluated_too(tpsl: Any, run: Path, tmp_path: Path) -> None:

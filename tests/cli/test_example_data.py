@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tpsl.cli.example_data import write_flights, write_synthetic
 from tpsl.data.config import FlightsData, SyntheticData
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.features import Features
 from tpsl.data.true_labels import reveal
 from tpsl.tables import DataError
+from tpsl_research.example_data import write_flights, write_synthetic
 
 
 def same_features(one: Features | None, other: Features | None) -> bool:
@@ -83,7 +83,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 from tpsl.data.config import SyntheticData
-from tpsl.cli.example_data import write_synthetic
+from tpsl_research.example_data import write_synthetic
 peaks = []
 def listen(what, done, total): peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 write_synthetic(Path(sys.argv[1]), SyntheticData(rows=8 * 65536), listen)

@@ -22,7 +22,7 @@ class Example:
         shutil.copytree(EXAMPLES / name, folder)
         self.parties = sorted(file.stem for file in folder.glob("*.yaml") if file.stem not in ("job", "label"))
         keys = {"training.epochs": EPOCHS[name], "training.checkpoint_every": 5, "local.threads": 1}
-        self.short = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+        self.short = [f"--set={key}={value}" for key, value in keys.items()]
 
     def tpsl(self, *arguments: object) -> Any:
         return self.programs(self.folder, *arguments, "--json")
@@ -31,21 +31,19 @@ class Example:
         """Train in one process, with the local files of all parties."""
         files = [word for party in (*self.parties, "label") for word in ("--local", f"{party}.yaml")]
         result: dict[str, Any] = self.tpsl(
-            "train", "job.yaml", *files, *self.short, "--out", run, "--record-transcript"
+            "train", "job.yaml", *files, *self.short, "--out", run, "--set=local.record_transcript=true"
         ).result()
         return result
 
     def serve(self) -> tuple[Any, str]:
         """Start the label party; return it and where it listens."""
-        label = self.tpsl(
-            "label", "serve", "job.yaml", "--local", "label.yaml", "--listen", "127.0.0.1:0", "--log-json", *self.short
-        )
+        serving = ("label", "serve", "job.yaml", "--local", "label.yaml", "--listen", "127.0.0.1:0")
+        label = self.tpsl(*serving, "--set=local.log=json", *self.short)
         return label, label.wait_for("listening")["address"]
 
     def join(self, party: str, address: str) -> Any:
-        return self.tpsl(
-            "feature", "join", "job.yaml", "--local", f"{party}.yaml", "--connect", address, "--log-json", *self.short
-        )
+        joining = ("feature", "join", "job.yaml", "--local", f"{party}.yaml", "--connect", address)
+        return self.tpsl(*joining, "--set=local.log=json", *self.short)
 
     def weights(self, *runs: str) -> dict[str, bytes]:
         roots = [self.folder / run for run in runs]

@@ -17,7 +17,15 @@ from tpsl.prediction.local_head import load_predictor
 @pytest.fixture
 def run(tpsl: Any, small_job: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "run"
-    options = ("--rows", 1000, "--vault", tmp_path / "vault", "--set", "training.head=local", "--out", folder, "--json")
+    options = (
+        "--set=data.rows=1000",
+        "--vault",
+        tmp_path / "vault",
+        "--set=training.head=local",
+        "--out",
+        folder,
+        "--json",
+    )
     assert tpsl("train", small_job, *options).status == 0
     return folder
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tpsl.cli import init_questions
+from tpsl.cli import init
 from tpsl.training.job import load_job
 from tpsl.training.local import load_local
 
@@ -117,9 +117,11 @@ def test_two_files_nobody_prepared_become_a_page(tpsl: Any, folder: Path) -> Non
 def test_the_same_files_train_as_two_programs(tpsl: Any, programs: Any, folder: Path) -> None:
     next_steps = steps(tpsl("init", "customers.csv", "loans.csv").stdout)
     assert tpsl(*next_steps["two parties: first"]).status == 0
-    serve = programs(folder, *next_steps["label party: train"], "--listen", "127.0.0.1:0", "--log-json", "--json")
+    serve = programs(
+        folder, *next_steps["label party: train"], "--listen", "127.0.0.1:0", "--set=local.log=json", "--json"
+    )
     address = serve.wait_for("listening")["address"]
-    join = programs(folder, *next_steps["feature party: train"], "--connect", address, "--log-json", "--json")
+    join = programs(folder, *next_steps["feature party: train"], "--connect", address, "--set=local.log=json", "--json")
     assert serve.result()["test_auc"] is None  # computed by another command, whose end no peer sees
     assert tpsl(*next_steps["label party: test, afterwards"], "--json").json()["test_auc"] > 0.65
     assert join.result()["train_records"] == 0.8 * CUSTOMERS
@@ -179,14 +181,12 @@ def test_options_say_what_would_be_guessed(tpsl: Any, folder: Path) -> None:
             "init",
             "customers.csv",
             "loans.csv",
-            "--id",
-            "Customer ID,client_no",
-            "--positive",
-            "repaid",
+            "--set=id=Customer ID,client_no",
+            "--set=positive=repaid",
             "--epsilon",
             0.5,
         ),
-        *("--drop", "Postcode, Age", "--numeric", "amount", "--categorical", "Currency", "--json"),
+        *("--set=drop=Postcode, Age", "--set=numeric=amount", "--set=categorical=Currency", "--json"),
     ).json()
     columns = {table["party"]: table["columns"] for table in found["tables"]}
     assert columns["label"] == {"amount": "number"}
@@ -221,18 +221,18 @@ def test_ids_that_differ_are_to_be_aligned(tpsl: Any, folder: Path) -> None:
 def test_errors_are_told_also_where_ids_differ(tpsl: Any, folder: Path) -> None:
     customers = (folder / "customers.csv").read_text().splitlines()
     (folder / "few.csv").write_text("\n".join(customers[:301]))
-    made = tpsl("init", "few.csv", "loans.csv", "--numeric", "Work")
+    made = tpsl("init", "few.csv", "loans.csv", "--set=numeric=Work")
     assert made.status == 1
     (error,) = [line for line in made.stdout.splitlines() if line.startswith("error: ")]
     assert re.search(r"few\.csv: column 'Work', row \d: '\S+' is not a number", error)
-    assert steps(made.stdout) == {"mend them, then": ["data", "check", "job.yaml"]}
+    assert steps(made.stdout) == {"mend them, then": ["check", "job.yaml"]}
 
 
 def test_names_of_columns_are_shown_as_they_are(tpsl: Any, folder: Path) -> None:
     (folder / "a.csv").write_text("id,income [chf]\n" + "".join(f"{number},{number % 7}\n" for number in range(50)))
     (folder / "b.csv").write_text("id,paid\n" + "".join(f"{number},{number % 2}\n" for number in range(50)))
     assert re.search(r"income \[chf\] +number", tpsl("init", "a.csv", "b.csv").stdout)
-    assert re.search(r"income \[chf\] +number", tpsl("data", "check", "job.yaml").stdout)
+    assert re.search(r"income \[chf\] +number", tpsl("check", "job.yaml").stdout)
 
 
 def test_ids_of_which_none_is_common_are_refused(tpsl: Any, folder: Path) -> None:
@@ -244,11 +244,11 @@ def test_ids_of_which_none_is_common_are_refused(tpsl: Any, folder: Path) -> Non
 
 
 def test_each_side_describes_its_own_table_and_one_of_them_the_job(tpsl: Any, folder: Path) -> None:
-    assert tpsl("init", "--labels", "loans.csv", "--epsilon", 2, "--out", "lender").status == 0
+    assert tpsl("init", "loans.csv", "--party", "label", "--epsilon", 2, "--out", "lender").status == 0
     part = (folder / "lender/labels.part.yaml").read_text()
     assert "repaid" in part
     assert not re.search(r"\d{4}", part), "no counts"
-    made = tpsl("init", "--features", "customers.csv", "--with", "lender/labels.part.yaml", "--out", "bank")
+    made = tpsl("init", "customers.csv", "--party", "feature", "--with", "lender/labels.part.yaml", "--out", "bank")
     assert made.status == 0
     job = load_job(folder / "bank/job.yaml")
     assert (job.privacy.epsilon, job.data.class_values) == (2.0, ("repaid", "defaulted"))  # type: ignore[union-attr]
@@ -257,12 +257,12 @@ def test_each_side_describes_its_own_table_and_one_of_them_the_job(tpsl: Any, fo
 
 
 def test_a_part_from_the_other_side_says_nothing_of_this_sides_privacy_and_files(tpsl: Any, folder: Path) -> None:
-    assert tpsl("init", "--features", "customers.csv", "--out", "bank").status == 0
+    assert tpsl("init", "customers.csv", "--party", "feature", "--out", "bank").status == 0
     part = yaml.safe_load((folder / "bank/features.part.yaml").read_text())
     part["data"]["features"][0]["path"] = str(folder / "customers.csv")
     part["privacy"] = {"epsilon": 50.0, "noise_seed": 1, "mechanism": "none"}
     (folder / "part.yaml").write_text(yaml.safe_dump(part))
-    found = tpsl("init", "--labels", "loans.csv", "--with", "part.yaml", "--json").json()
+    found = tpsl("init", "loans.csv", "--party", "label", "--with", "part.yaml", "--json").json()
     content = yaml.safe_load((folder / "job.yaml").read_text())
     assert content["privacy"] == {"epsilon": 1.0}
     assert load_local(folder / "label.yaml").max_epsilon == 1.0
@@ -273,13 +273,19 @@ def test_a_part_from_the_other_side_says_nothing_of_this_sides_privacy_and_files
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "init takes the table of features and the table of labels"),
-        (("customers.csv",), "say --features TABLE or --labels TABLE"),
+        (("customers.csv",), "say --party feature or --party label"),
+        (("customers.csv", "loans.csv", "--party", "label"), "init takes the table of features and the table of"),
         (("customers.csv", "nowhere.csv"), "nowhere.csv: there is no such file"),
-        (("customers.csv", "loans.csv", "--label", "amount"), "'amount' has 90 different numbers, so it is a quantity"),
-        (("customers.csv", "loans.csv", "--drop", "Agee"), "there is no column 'Agee'; the columns are 'Customer ID'"),
-        (("--features", "customers.csv", "--epsilon", "1"), "how private labels are is for the label party to say"),
-        (("--labels", "loans.csv", "--with", "loans.csv"), "loans.csv: is no part of a job"),
+        (
+            ("customers.csv", "loans.csv", "--set", "label=amount"),
+            "'amount' has 90 different numbers, so it is a quantity",
+        ),
+        (("customers.csv", "loans.csv", "--set=drop=Agee"), "there is no column 'Agee'; the columns are 'Customer ID'"),
+        (
+            ("customers.csv", "--party", "feature", "--epsilon", "1"),
+            "how private labels are is for the label party to say",
+        ),
+        (("loans.csv", "--party", "label", "--with", "loans.csv"), "loans.csv: is no part of a job"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(tpsl: Any, folder: Path, arguments: tuple[str, ...], sentence: str) -> None:
@@ -293,7 +299,7 @@ def test_on_a_terminal_each_guess_is_asked_about(tpsl: Any, folder: Path, monkey
     answers = ["", "", "", "repayed", "repaid", "Agee", "Age,Postcode", "0.25"]
     os.write(ours, "".join(f"{answer}\n" for answer in answers).encode())
     monkeypatch.setattr("sys.stdin", os.fdopen(theirs))
-    monkeypatch.setattr(init_questions, "on_terminal", lambda: os.isatty(theirs))
+    monkeypatch.setattr(init, "on_terminal", lambda: os.isatty(theirs))
     made = tpsl("init", "customers.csv", "loans.csv")
     os.close(ours)
     assert made.status == 0, made.stderr
@@ -326,9 +332,10 @@ def test_a_rare_label_is_told_before_anything_is_released(tpsl: Any, rare: Path)
         r"about (\d+) labels 'yes' drown in about (\d+) false ones at ε = 1, .*use ε ≥ (\d+), (\d+) times"
     )
     made = tpsl("init", "shop.csv", "bank.csv")
-    checked = tpsl("data", "check", "job.yaml")
-    alone = tpsl("init", "--labels", "bank.csv", "--out", "alone")
-    waiting = ("--insecure-loopback", "--listen", "127.0.0.1:0", "--set", "local.wait=0", "--out", "waited")
+    checked = tpsl("check", "job.yaml")
+    alone = tpsl("init", "bank.csv", "--party", "label", "--out", "alone")
+    here = ("--set=local.insecure_loopback=true", "--listen", "127.0.0.1:0")
+    waiting = (*here, "--set=local.wait=0", "--out", "waited")
     served = tpsl("label", "serve", "job.yaml", *waiting)
     trained = tpsl("train", "job.yaml", "--out", "run")
     assert served.status == 1 and trained.status == 0, trained.stderr
@@ -350,7 +357,7 @@ def test_a_rare_label_is_told_before_anything_is_released(tpsl: Any, rare: Path)
 def test_a_label_that_is_not_rare_is_not_called_so(tpsl: Any, folder: Path) -> None:
     made = tpsl("init", "customers.csv", "loans.csv")
     assert "clean ones" not in made.stdout
-    assert "drown" not in tpsl("data", "check", "job.yaml").stdout
+    assert "drown" not in tpsl("check", "job.yaml").stdout
 
 
 def test_the_limit_that_init_writes_holds_in_its_own_command(tpsl: Any, rare: Path) -> None:
@@ -363,12 +370,16 @@ def test_the_limit_that_init_writes_holds_in_its_own_command(tpsl: Any, rare: Pa
     assert free.startswith(
         "error: 2,000 records were released before under something else (2,000 under discrete (ε = 1)"
     )
-    costs = [free.index(way) for way in ("cost nothing", "--scratch", "--compose", "to ε = 3 in all, for good")]
+    costs = [
+        free.index(way) for way in ("cost nothing", "--scratch", "local.compose=true", "to ε = 3 in all, for good")
+    ]
     assert costs == sorted(costs)
-    refused = tpsl(*other, "--compose").error()
+    refused = tpsl(*other, "--set=local.compose=true").error()
     assert "to ε = 3 in all, more than the ε = 1 that the label party permits" in refused
     (rare / "elsewhere.yaml").write_text("party: label\nmax_epsilon: 3.0\n")
-    assert tpsl(*other, "--compose", "--local", "elsewhere.yaml", "--json").json()["total_epsilon"] == 3.0
+    assert (
+        tpsl(*other, "--set=local.compose=true", "--local", "elsewhere.yaml", "--json").json()["total_epsilon"] == 3.0
+    )
 
 
 def test_other_files_beside_a_job_are_not_read(tpsl: Any, rare: Path) -> None:

@@ -38,31 +38,32 @@ def test_two_programs_search_and_predict_with_the_committee(programs: Callable[.
     write_job(tmp_path)
     address = f"127.0.0.1:{free_port()}"
 
-    def both(command: str, given: dict[str, tuple[str, ...]]) -> list[Any]:
+    def both(commands: dict[str, tuple[str, ...]], given: dict[str, tuple[str, ...]]) -> list[Any]:
         doors = {"label": ("--listen", address), "feature": ("--connect", address)}
         running = [
-            programs(tmp_path, party, command, *own, *doors[party], "--insecure-loopback", "--json")
+            programs(tmp_path, *commands[party], *own, *doors[party], "--set=local.insecure_loopback=true", "--json")
             for party, own in given.items()
         ]
         return [program.result() for program in running]
 
-    space = ("--space", "space.yaml")
+    search = ("job.yaml", "--tune", "space.yaml", "--out")
     tuned, kept = both(
-        "tune",
-        {"label": ("job.yaml", *space, "--out", "bank"), "feature": ("job.yaml", *space, "--out", "shop")},
+        {"label": ("label", "serve"), "feature": ("feature", "join")},
+        {"label": (*search, "bank"), "feature": (*search, "shop")},
     )
     assert len(tuned["candidates"]) == len(kept["candidates"]) == 2
     assert not any(name in row for row in kept["candidates"] for name in ("weight", "test_auc", "validation_loss"))
     assert tuned["committee"]["test_auc"] is tuned["best"]["test_auc"] is None, "this process ends where a peer sees it"
     tuned = programs(tmp_path, "label", "evaluate", "bank", "--json").result()
     both(
-        "predict",
+        {"label": ("predict",), "feature": ("predict",)},
         {
             "label": ("bank", "--records", "new_bank.csv", "--out", "scores.csv"),
             "feature": ("shop", "--records", "new_shop.csv"),
         },
     )
-    one = programs(tmp_path, "tune", "job.yaml", *space, "--out", "one", "--vault", tuned["vault"], "--json").result()
+    alone = ("tune", "job.yaml", "--space", "space.yaml", f"--set=local.vault={tuned['vault']}", "--out", "one")
+    one = programs(tmp_path, *alone, "--json").result()
     assert one["committee"] == tuned["committee"]
     records = ("--records", "label=new_bank.csv", "--records", "shop=new_shop.csv")
     programs(tmp_path, "predict", "one", *records, "--out", "expected.csv", "--json").result()

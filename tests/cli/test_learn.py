@@ -1,4 +1,4 @@
-"""`tpsl learn --learner`: trees and others on handed-over labels, from the vault to scores of new records."""
+"""`tpsl train --learner`: trees and others on handed-over labels, from the vault to scores of new records."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tpsl.tuning.space import configuration
 def office(tmp_path: Path, tpsl: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files of two parties, a job, and labels that were handed over."""
     monkeypatch.chdir(tmp_path)
-    tpsl("data", "synthetic", "--rows", 2000, "--out", tmp_path, "--json").json()
+    tpsl("research", "data", "synthetic", "--rows", 2000, "--out", tmp_path, "--json").json()
     content = yaml.safe_load((tmp_path / "job.yaml").read_text())
     (tmp_path / "job.yaml").write_text(yaml.safe_dump({**content, "privacy": {"epsilon": 3.0}}))
-    tpsl("vault", "create", "vault", "label.parquet", "--json").json()
-    tpsl("vault", "hand-over", "vault", "--epsilon", 3, "--out", "given", "--json").json()
+    tpsl("vault", "add", "--new", "vault", "label.parquet", "--json").json()
+    tpsl("vault", "release", "vault", "--epsilon", 3, "--out", "given", "--json").json()
     return tmp_path
 
 
 @pytest.mark.parametrize("learner", ["lightgbm", "logistic"])
 def test_a_learner_goes_from_labels_to_scores(tpsl: Any, office: Path, learner: str) -> None:
-    learning = ("learn", "job.yaml", "--labels", "given", "--learner", learner, "--out", "run")
+    learning = ("train", "job.yaml", "--labels", "given", "--learner", learner, "--out", "run")
     learned = tpsl(*learning, "--json").json()
     assert (learned["learner"], learned["epsilon"], learned["records"], learned["judges"]) == (learner, 3.0, 1600, 160)
     assert 0 < learned["validation_loss"] < 0.7
@@ -48,7 +48,7 @@ def test_a_learner_goes_from_labels_to_scores(tpsl: Any, office: Path, learner: 
 
 
 def test_the_page_of_a_learner_is_its_partys(tpsl: Any, office: Path, browser: Any) -> None:
-    tpsl("learn", "job.yaml", "--labels", "given", "--learner", "logistic", "--out", "run", "--json").json()
+    tpsl("train", "job.yaml", "--labels", "given", "--learner", "logistic", "--out", "run", "--json").json()
     assert "a feature party's page is made with --for feature" in tpsl("report", "run").error()
     shown = tpsl("report", "run", "--for", "feature", "--out", "page.html", "--json").json()["runs"][0]
     best = predicted_auc(randomized_response(3.0)).best_score
@@ -75,7 +75,7 @@ def test_auto_is_a_committee_of_networks_and_learners_that_predicts(
     tpsl: Any, office: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpsl.tuning.alone.default_space", lambda *_: [configuration(1e-2), configuration(3e-3)])
-    learning = ("learn", "job.yaml", "--labels", "given", "--epochs", 1, "--learner", "auto", "--out", "run")
+    learning = ("train", "job.yaml", "--labels", "given", "--epochs", 1, "--learner", "auto", "--out", "run")
     learned = tpsl(*learning, "--json").json()
     assert learned["learner"] == "auto" and 0 < learned["networks"] < 1
     weights = f"{learned['networks']:.2f} networks, {1 - learned['networks']:.2f} committee"
@@ -96,9 +96,9 @@ def test_auto_is_a_committee_of_networks_and_learners_that_predicts(
 
 
 def test_what_noise_hides_is_said(tpsl: Any, office: Path) -> None:
-    tpsl("vault", "create", "other", "label.parquet", "--json").json()
-    tpsl("vault", "hand-over", "other", "--epsilon", 0.05, "--compose", "--out", "noise", "--json").json()
-    learning = ("learn", "job.yaml", "--epsilon", 0.05, "--labels", "noise", "--learner", "lightgbm", "--out", "run")
+    tpsl("vault", "add", "--new", "other", "label.parquet", "--json").json()
+    tpsl("vault", "release", "other", "--epsilon", 0.05, "--set=local.compose=true", "--out", "noise", "--json").json()
+    learning = ("train", "job.yaml", "--epsilon", 0.05, "--labels", "noise", "--learner", "lightgbm", "--out", "run")
     shown = tpsl(*learning)
     assert re.search(
         r"about [01] clean labels; those that judge cannot tell .*: do not rely on it", shown.facts()["worth"]
@@ -106,8 +106,8 @@ def test_what_noise_hides_is_said(tpsl: Any, office: Path) -> None:
 
 
 def test_another_learner_and_a_network_need_another_folder(tpsl: Any, office: Path) -> None:
-    tpsl("learn", "job.yaml", "--labels", "given", "--learner", "logistic", "--out", "run", "--json").json()
-    learning = ("learn", "job.yaml", "--labels", "given", "--out", "run", "--learner")
+    tpsl("train", "job.yaml", "--labels", "given", "--learner", "logistic", "--out", "run", "--json").json()
+    learning = ("train", "job.yaml", "--labels", "given", "--out", "run", "--learner")
     assert "holds a model of logistic, not of lightgbm" in tpsl(*learning, "lightgbm").error()
     assert "holds the model of a learner, not a network; choose" in tpsl(*learning, "network").error()
     assert (

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.cli.example_data import write_flights
 from tpsl.data.aligned import Alignment
+from tpsl_research.example_data import write_flights
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "life-cycle"
-SHORT = ("--set", "training.epochs=1", "--set", "local.threads=1")
-RECORDED = ("job.yaml", *SHORT, "--record-transcript")
+SHORT = ("--set=training.epochs=1", "--set=local.threads=1")
+RECORDED = ("job.yaml", *SHORT, "--set=local.record_transcript=true")
 
 # An exported script, run as its owner does; whoever imports tpsl there fails.
 WITHOUT_TPSL = """
@@ -194,7 +194,7 @@ def attack_and_audit(companies: Companies) -> None:
 def assert_that_a_missing_column_is_one_sentence(companies: Companies, new: Path) -> None:
     lacking = [{name: value for name, value in row.items() if name != "visib"} for row in read(new)]
     write(companies.folder / "airport" / "lacking.csv", lacking)
-    joint = ("feature", "predict", "run", "--records", "lacking.csv", "--out", "scores.csv", "--connect", "127.0.0.1:1")
+    joint = ("predict", "run", "--records", "lacking.csv", "--out", "scores.csv", "--connect", "127.0.0.1:1")
     refused = companies.tpsl("airport", *joint).error()
     assert "lacking.csv: there is no column 'visib'; the columns are 'pressure'" in refused
     script = companies.script("airport", "--records", "lacking.csv", "--out", "share.npy")
@@ -211,8 +211,8 @@ def test_an_airport_and_an_airline_that_keeps_its_claims_to_itself(companies: Co
     attack_and_audit(companies)
 
     assert_another_shape(own, new)
-    at_airport = ("feature", "predict", "run", "--records", "new-airport.csv", "--numbered", "--out", "scores.csv")
-    at_label = ("label", "predict", "run", "--out", "scores.csv")
+    at_airport = ("predict", "run", "--records", "new-airport.csv", "--numbered", "--out", "scores.csv")
+    at_label = ("predict", "run", "--out", "scores.csv")
     companies.together(lambda party: at_label if party == "label" else at_airport)
     expected = list(companies.scores("label").values())
     assert np.std(expected) > 1e-3  # or anything would do
@@ -246,11 +246,11 @@ def test_three_companies_whose_common_customers_are_no_secret(companies: Compani
     assert companies.tpsl("label", "audit", "run", "--only", "vault").result()["passed"]
 
     new = {party: f"new-{name}.csv" for party, name in COMPANIES.items()}
-    companies.together(lambda party: ("align", "job.yaml", "--set", f"local.data={new[party]}", "--out", "aligned"))
+    companies.together(lambda party: ("align", "job.yaml", f"--set=local.data={new[party]}", "--out", "aligned"))
     companies.together(
         lambda party: (
-            *(("label", "predict", "--out", "scores.csv") if party == "label" else ("feature", "predict")),
-            *("run", "--records", new[party], "--alignment", "aligned"),
+            *("predict", "run", "--records", new[party], "--set=local.alignment=aligned"),
+            *(("--out", "scores.csv") if party == "label" else ()),
         )
     )
     # Exported halves read raw rows; to be in the same order is their users' business.

@@ -8,7 +8,7 @@ import pytest
 
 from tpsl.cli import live_state
 from tpsl.cli.live_state import LiveState
-from tpsl.transport.channel import Traffic
+from tpsl.net.messages import Traffic
 
 
 class Clock:

@@ -19,7 +19,7 @@ import yaml
 from safetensors.torch import load_file
 from tests.ports import free_port
 
-from tpsl.transport.certificates import create_authority, issue
+from tpsl.net.certificates import create_authority, issue
 
 LIMIT = 240.0
 SECRET = "a key of object storage"
@@ -52,7 +52,7 @@ def office(tmp_path: Path, tpsl: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(LIMIT))
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    tpsl("data", "flights", "--out", tmp_path, "--rows", 2000, "--layout", "all", "--json").json()
+    tpsl("research", "data", "flights", "--out", tmp_path, "--rows", 2000, "--set=data.layout=all", "--json").json()
     content = yaml.safe_load((tmp_path / "job.yaml").read_text())
     (tmp_path / "job.yaml").write_text(yaml.safe_dump({**content, **SMALL}))
     create_authority(tmp_path / "authority")
@@ -94,7 +94,7 @@ def test_both_parties_train_on_ray_and_survive_a_kill(
     cluster: Path, office: Path, programs: Callable[..., Any]
 ) -> None:
     """The label party is told to end and begins again; one of the two workers of the feature party is killed later."""
-    address, options = f"127.0.0.1:{free_port()}", ("--log-json", "--json")
+    address, options = f"127.0.0.1:{free_port()}", ("--set=local.log=json", "--json")
     serve = ("label", "serve", "job.yaml", "--vault", "vault", "--listen", address, "--certs", "certs/label")
     join = ("feature", "join", "job.yaml", "--connect", address, "--certs", "certs/feature", "--ray", 2)
     log = office / "label-run-ray" / "worker-0.log"
@@ -138,9 +138,9 @@ def test_workers_train_as_one_process_and_ray_writes_no_key_of_theirs(
 def test_a_feature_party_learns_alone_on_ray(
     cluster: Path, office: Path, tpsl: Any, programs: Callable[..., Any]
 ) -> None:
-    given = ("vault", "hand-over", "vault", "--epsilon", 1, "--certs", "certs/label", "--out", "given", "--json")
+    given = ("vault", "release", "vault", "--epsilon", 1, "--certs", "certs/label", "--out", "given", "--json")
     tpsl(*given).json()
-    command = ("learn", "job.yaml", "--labels", "given", "--certs", "certs/feature")
+    command = ("train", "job.yaml", "--labels", "given", "--certs", "certs/feature")
     here = tpsl(*command, "--out", "here", "--json").json()
     there = programs(office, *command, "--out", "there", "--ray", 2, "--json", installed=True).result()
     assert there["steps"] == here["steps"] > 0
@@ -154,7 +154,7 @@ def test_an_error_is_the_one_that_a_worker_has_raised(
 ) -> None:
     (office / "given").mkdir()
     outcome = programs(
-        office, "learn", "job.yaml", "--labels", "given", "--party", "feature", "--ray", 1, installed=True
+        office, "train", "job.yaml", "--labels", "given", "--set=local.party=feature", "--ray", 1, installed=True
     ).outcome()
     assert outcome.status == 1 and "given" in outcome.error() and "Ray" not in outcome.error()
 

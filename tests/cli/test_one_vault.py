@@ -13,7 +13,7 @@ import yaml
 from tpsl.vault import the_vault
 
 ROWS = 300
-LIMIT = ("--max-epsilon", 1)
+LIMIT = ("--set=local.max_epsilon=1",)
 JOB: dict[str, Any] = {
     "data": {
         "source": "table",
@@ -69,7 +69,13 @@ def refused(outcome: Any) -> None:
     assert "Traceback" not in outcome.stderr
 
 
-@pytest.mark.parametrize("permitted", [(), ("--compose",)])
+@pytest.mark.parametrize(
+    "permitted",
+    [
+        (),
+        ("--set=local.compose=true",),
+    ],
+)
 def test_six_jobs_with_other_numbers_of_classes(bank: Bank, permitted: tuple[str, ...]) -> None:
     assert bank.train(bank.job(classes=2), "2", *permitted).json()["total_epsilon"] == 1.0
     for classes in range(3, 8):
@@ -78,7 +84,13 @@ def test_six_jobs_with_other_numbers_of_classes(bank: Bank, permitted: tuple[str
     assert set(bank.totals().values()) <= {0.0, 1.0}
 
 
-@pytest.mark.parametrize("permitted", [(), ("--compose",)])
+@pytest.mark.parametrize(
+    "permitted",
+    [
+        (),
+        ("--set=local.compose=true",),
+    ],
+)
 def test_classes_in_another_order(bank: Bank, permitted: tuple[str, ...]) -> None:
     assert bank.train(bank.job(class_values=["0", "1"]), "first").json()["total_epsilon"] == 1.0
     refused(bank.train(bank.job(class_values=["1", "0"]), "second", *permitted))
@@ -89,22 +101,22 @@ def test_classes_in_another_order(bank: Bank, permitted: tuple[str, ...]) -> Non
 def test_a_sum_that_is_permitted_is_the_total_of_both_names(bank: Bank) -> None:
     assert bank.train(bank.job(), "first").json()["total_epsilon"] == 1.0
     turned = bank.job("turned.yaml", class_values=["1", "0"])
-    both = bank.train(turned, "second", "--compose", "--max-epsilon", 2).json()
+    both = bank.train(turned, "second", "--set=local.compose=true", "--set=local.max_epsilon=2").json()
     assert both["total_epsilon"] == 2.0
     assert bank.totals() == {"table-label": 2.0, "table-label-2": 2.0}
-    again = bank.train(bank.job(), "first", "--max-epsilon", 2).json()
+    again = bank.train(bank.job(), "first", "--set=local.max_epsilon=2").json()
     assert (again["total_epsilon"], again["epsilon"]) == (2.0, 1.0)
 
 
-@pytest.mark.parametrize("permitted", [(), ("--compose", *LIMIT)])
+@pytest.mark.parametrize("permitted", [(), ("--set=local.compose=true", *LIMIT)])
 def test_labels_that_are_stored_again(bank: Bank, tpsl: Any, permitted: tuple[object, ...]) -> None:
     assert bank.train(bank.job(), "run").json()["total_epsilon"] == 1.0
     assert tpsl("label", "evaluate", "run", "--epsilon", 1, "--json").json()["total_epsilon"] == 1.0
-    tpsl("vault", "create", "again", "bank.csv", "--json").json()
+    tpsl("vault", "add", "--new", "again", "bank.csv", "--json").json()
     for command in (
         ("vault", "release", "again", "--epsilon", 1),
-        ("vault", "hand-over", "again", "--epsilon", 1, "--out", "given"),
-        ("label", "evaluate", "run", "--epsilon", 1, "--vault", the_vault() / "again"),
+        ("vault", "release", "again", "--epsilon", 1, "--out", "given"),
+        ("label", "evaluate", "run", "--epsilon", 1, f"--set=local.vault={the_vault() / 'again'}"),
     ):
         refused(tpsl(*command, *permitted, "--json"))
     assert not Path("given").exists()
@@ -117,14 +129,16 @@ def test_a_second_vault(bank: Bank, tpsl: Any) -> None:
     tpsl("vault", "backup", "--out", "copy", "--json").json()
     other = bank.folder / "other"
     for command in (
-        ("vault", "create", other, "bank.csv"),
-        ("vault", "release", "copy", "--epsilon", 2, "--compose"),
-        ("vault", "hand-over", "copy", "--epsilon", 2, "--compose", "--out", "given"),
-        ("label", "evaluate", "run", "--epsilon", 1, "--vault", "copy"),
+        ("vault", "add", "--new", other, "bank.csv"),
+        ("vault", "release", "copy", "--epsilon", 2, "--set=local.compose=true"),
+        ("vault", "release", "copy", "--epsilon", 2, "--set=local.compose=true", "--out", "given"),
+        ("label", "evaluate", "run", "--epsilon", 1, "--set=local.vault=copy"),
     ):
         refused(tpsl(*command, "--json"))
-    refused(bank.train(bank.job(), "second", "--compose", "--vault", other))
-    refused(bank.train(bank.job(), "third", "--compose", "--epsilon", 0.5, "--vault", bank.folder / "copy"))
+    refused(bank.train(bank.job(), "second", "--set=local.compose=true", "--vault", other))
+    refused(
+        bank.train(bank.job(), "third", "--set=local.compose=true", "--epsilon", 0.5, "--vault", bank.folder / "copy")
+    )
     assert not other.exists() and not Path("given").exists()
     assert bank.totals() == {"table-label": 1.0}
     assert tpsl("vault", "ledger", "copy", "--json").json()["epsilon_per_record"] == 1.0
@@ -133,7 +147,7 @@ def test_a_second_vault(bank: Bank, tpsl: Any) -> None:
 def test_two_servers_that_were_started_before_the_first_release(bank: Bank, programs: Callable[..., Any]) -> None:
     """Both were permitted when they opened their ports; the vault decides when they release."""
     jobs = [bank.job(f"{classes}.yaml", classes=classes) for classes in (2, 3)]
-    loopback = ("--insecure-loopback", "--log-json", "--json", "--out")
+    loopback = ("--set=local.insecure_loopback=true", "--set=local.log=json", "--json", "--out")
     servers = [
         programs(bank.folder, "label", "serve", job, "--listen", "127.0.0.1:0", *LIMIT, *loopback, f"at-{job.stem}")
         for job in jobs
@@ -142,7 +156,7 @@ def test_two_servers_that_were_started_before_the_first_release(bank: Bank, prog
     assert set(bank.totals().values()) == {0.0}
     clients = []
     for job, address in zip(jobs, addresses, strict=True):
-        joining = ("feature", "join", job, "--connect", address, "--party", "feature", "--set", "local.wait=5")
+        joining = ("feature", "join", job, "--connect", address, "--party", "feature", "--set=local.wait=5")
         clients.append(programs(bank.folder, *joining, *loopback, f"shop-{job.stem}"))
         clients[-1].outcome()
     assert servers[0].result()["total_epsilon"] == 1.0

@@ -40,7 +40,14 @@ def test_a_run_with_all_that_is_found_and_shown_of_it(tpsl: Any, small_job: Path
     content["model"] |= {"wide": True, "members": 2}
     small_job.write_text(yaml.safe_dump(content))
     commands: list[tuple[Any, ...]] = [
-        ("train", small_job, "--out", "runs/run", "--record-transcript", "--log", "tensorboard"),
+        (
+            "train",
+            small_job,
+            "--out",
+            "runs/run",
+            "--set=local.record_transcript=true",
+            "--set=local.log=tensorboard",
+        ),
         ("attack", "runs/run"),
         ("audit", "runs/run", "--only", "replay"),
         ("report", "runs/run", "--out", "page.html"),
@@ -67,21 +74,8 @@ def test_tables_and_figures_of_many_runs(
     monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (one,))
     monkeypatch.setattr(paper, "EPSILONS", (1.0,))
     (tmp_path / "space.yaml").write_text(yaml.safe_dump([{"training": {"epochs": 1}}]))
-    small = ("--data", "synthetic", "--rows", 300, "--seeds", 1, "--processes", 1)
+    small = ("--data", "synthetic", "--set=data.rows=300", "--seeds", 1, "--processes", 1)
     commands: list[tuple[Any, ...]] = [
-        (
-            "research",
-            "sweep",
-            *small,
-            "--mechanism",
-            "laplace",
-            "--epsilon",
-            1,
-            "--estimator",
-            "linear",
-            "--out",
-            "sweep",
-        ),
         ("research", "paper", *small, "--out", "paper"),
         (
             "research",
@@ -104,7 +98,13 @@ def test_tables_and_figures_of_many_runs(
     found = written(tmp_path / "here")
     assert_private(found)
     for name in (
-        *("sweep/results.csv", "sweep/results.parquet", "paper/tables.md", "paper/tables.csv", "paper/tradeoff.png"),
+        *(
+            "paper/synthetic/results.csv",
+            "paper/synthetic/results.parquet",
+            "paper/tables.md",
+            "paper/tables.csv",
+            "paper/tradeoff.png",
+        ),
         *("frontier/frontier.csv", "frontier/frontier.svg", "tuned/tune.json"),
     ):
         assert name in found
@@ -116,13 +116,13 @@ def test_data_for_two_parties(tpsl: Any, tmp_path: Path, monkeypatch: pytest.Mon
     line = "\t".join(["1", *["5"] * 13, *["0a1b2c3d"] * 26])
     (tmp_path / "train.txt").write_text(f"{line}\n" * 40)
     for command in (
-        ("data", "synthetic", "--rows", 100),
-        ("data", "flights", "--rows", 100),
-        ("research", "criteo", tmp_path / "train.txt"),
+        ("research", "data", "synthetic", "--rows", 100),
+        ("research", "data", "flights", "--rows", 100),
+        ("research", "data", "criteo", tmp_path / "train.txt"),
     ):
         shown = tpsl(*command)
         assert shown.status == 0, shown.stderr
-    model = ("--epochs", 1, "--set", "training.batch_size=20")
+    model = ("--epochs", 1, "--set=training.batch_size=20")
     shown = tpsl("train", "criteo/job.yaml", *model, "--out", "run")
     assert shown.status == 0, shown.stderr
     found = written(tmp_path / "here")

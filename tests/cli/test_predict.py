@@ -69,7 +69,7 @@ def test_what_is_missing_is_one_sentence(office: Path, tmp_path: Path, tpsl: Any
     alone = tpsl("predict", run, "--records", f"shop={shop}", *out).error()
     assert alone == "error: records of shop, label are needed, those of shop are given"
     nobody = tpsl("predict", run, "--records", f"{shop}", *out).error(2)
-    assert nobody.startswith("error: Invalid value: --records takes PARTY=PATH, once for each party; got")
+    assert nobody.startswith("error: Invalid value: --records takes PARTY=FILE, once for each party; got")
     (tmp_path / "new.csv").write_text("id,minutes\n1,3\n")
     column = tpsl("predict", run, "--records", f"shop={tmp_path / 'new.csv'}", *out).error()
     assert column.startswith(f"error: {tmp_path / 'new.csv'}: there is no column 'device'")
@@ -83,8 +83,8 @@ def test_two_processes_score_as_one_does(
     new = office / "new"
     label = programs(
         tmp_path,
-        *("label", "predict", office / "run", "--records", new / "bank.csv", "--out", "scores.parquet"),
-        *("--listen", "127.0.0.1:0", "--certs", certificates / "label", "--set", "local.threads=1"),
+        *("predict", office / "run", "--records", new / "bank.csv", "--out", "scores.parquet"),
+        *("--listen", "127.0.0.1:0", "--certs", certificates / "label", "--set=local.threads=1"),
     )
     until = time.monotonic() + 60
     while "listening at " not in label.log() and time.monotonic() < until:
@@ -92,8 +92,8 @@ def test_two_processes_score_as_one_does(
     address = label.log().partition("listening at ")[2].split()[0]
     feature = programs(
         tmp_path,
-        *("feature", "predict", office / "run", "--records", new / "shop.csv", "--connect", address),
-        *("--certs", certificates / "shop", "--json", "--set", "local.threads=1"),
+        *("predict", office / "run", "--records", new / "shop.csv", "--connect", address),
+        *("--certs", certificates / "shop", "--json", "--set=local.threads=1"),
     )
     assert feature.result() == {"scores": None, "records": 60}
     assert label.outcome().stdout == "Scored 60 records\n  scores  scores.parquet\n"

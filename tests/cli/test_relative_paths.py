@@ -39,13 +39,11 @@ def elsewhere(tmp_path: Path) -> Path:
 OPTIONS = (
     "--data",
     "criteo",
-    "--set",
-    "data.path=train.txt",
+    "--set=data.path=train.txt",
     "--epochs",
     1,
-    "--set",
-    "training.batch_size=32",
-    "--record-transcript",
+    "--set=training.batch_size=32",
+    "--set=local.record_transcript=true",
 )
 
 
@@ -82,13 +80,13 @@ def test_an_option_starts_in_the_current_folder_and_a_job_file_beside_itself(
 ) -> None:
     (elsewhere / "train.txt").write_text((here / "train.txt").read_text())
     (elsewhere / "job.yaml").write_text(yaml.safe_dump({"data": {"source": "criteo", "path": "train.txt"}}))
-    for options, found in (((), elsewhere), (("--set", "data.path=train.txt"), here)):
+    for options, found in (((), elsewhere), (("--set=data.path=train.txt",), here)):
         run = here / f"run-{len(options)}"
         tpsl("train", elsewhere / "job.yaml", *options, "--epochs", 1, "--out", run, "--json").json()
         assert load_job(run / "job.yaml").data.path == found / "train.txt"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("command", ["frontier", "sweep", "paper"])
+@pytest.mark.parametrize("command", ["frontier", "paper"])
 def test_experiments_take_the_file_as_documented(
     tpsl: Any, here: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -98,11 +96,9 @@ def test_experiments_take_the_file_as_documented(
     monkeypatch.setattr("tpsl_research.paper.EPSILONS", (1.0,))
     small = {
         "frontier": ("--epsilon", 1, "--method", "laplace"),
-        "sweep": ("--mechanism", "laplace", "--epsilon", 1),
         "paper": (),
     }[command]
-    data = ("--data", "criteo=train.txt") if command == "paper" else ("--data", "criteo", "--path", "train.txt")
-    options = (*data, "--not-private", "--seeds", 1, "--processes", 1, *small)
+    options = ("--data", "criteo=train.txt", "--set=local.not_private=true", "--seeds", 1, "--processes", 1, *small)
     shown = tpsl("research", command, *options, "--json")
     assert shown.json()
     assert "has no times, so its order is taken for that of time" in shown.stderr

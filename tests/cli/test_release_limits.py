@@ -12,7 +12,7 @@ from tpsl.report.label_view import read_run
 from tpsl.report.page import page_data
 from tpsl.report.words import LARGE_DELTA_TEXT, privacy_text
 
-HALF = ("--mechanism", "gaussian", "--set", "privacy.sigma=1", "--set", "privacy.delta=0.5")
+HALF = ("--set=privacy.mechanism=gaussian", "--set=privacy.sigma=1", "--set=privacy.delta=0.5")
 
 
 def test_a_run_with_a_large_delta_is_refused_unless_permitted_and_is_not_simply_called_private(
@@ -22,7 +22,7 @@ def test_a_run_with_a_large_delta_is_refused_unless_permitted_and_is_not_simply_
     sentence = tpsl("train", small_job, *HALF, "--out", run).error()
     assert "a record would have δ = 0.5 in all, more than 1/records = 0.00313 for 320 records" in sentence
     assert not (run / "label" / "vault").exists()
-    shown = tpsl("train", small_job, *HALF, "--set", "local.max_delta=0.5", "--out", run)
+    shown = tpsl("train", small_job, *HALF, "--set=local.max_delta=0.5", "--out", run)
     assert shown.status == 0, shown.stderr
     assert shown.facts()["guarantee"].endswith(f", δ = 0.5. {LARGE_DELTA_TEXT}")
     view = read_run(run)
@@ -36,7 +36,7 @@ def test_a_run_with_a_large_delta_is_refused_unless_permitted_and_is_not_simply_
 
 
 def test_a_small_delta_wears_the_badge(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
-    small = ("--mechanism", "gaussian", "--set", "privacy.sigma=2", "--set", "privacy.delta=1e-5")
+    small = ("--set=privacy.mechanism=gaussian", "--set=privacy.sigma=2", "--set=privacy.delta=1e-5")
     shown = tpsl("train", small_job, *small, "--out", tmp_path / "run")
     assert LARGE_DELTA_TEXT not in shown.stdout
     view = read_run(tmp_path / "run")
@@ -47,8 +47,17 @@ def test_the_label_party_refuses_before_it_listens(tpsl: Any, small_job: Path, t
     job = yaml.safe_load(small_job.read_text())
     job["privacy"] = {"mechanism": "gaussian", "sigma": 1.0, "delta": 0.5}
     small_job.write_text(yaml.safe_dump(job))
-    serve = ("label", "serve", small_job, "--listen", "127.0.0.1:0", "--insecure-loopback", "--out", tmp_path / "run")
-    refused = tpsl(*serve, "--set", "local.wait=0")
+    serve = (
+        "label",
+        "serve",
+        small_job,
+        "--listen",
+        "127.0.0.1:0",
+        "--set=local.insecure_loopback=true",
+        "--out",
+        tmp_path / "run",
+    )
+    refused = tpsl(*serve, "--set=local.wait=0")
     assert "δ = 0.5 in all, more than 1/records" in refused.error()
     assert "listening" not in refused.stderr
     (tmp_path / "local.yaml").write_text("max_delta: 0.5\nwait: 0.0\n")
@@ -83,5 +92,5 @@ def test_a_run_warns_of_near_duplicate_ids_when_it_stores_them(tpsl: Any, twins:
     assert (first.status, first.stderr.count(sentence)) == (0, 1), first.stderr
     again = tpsl("train", twins, "--out", tmp_path / "again")
     assert (again.status, again.stderr.count(sentence)) == (0, 0), again.stderr
-    removed = tpsl("train", twins, "--set", "local.allow_lookalikes=true", "--out", tmp_path / "other")
+    removed = tpsl("train", twins, "--set=local.allow_lookalikes=true", "--out", tmp_path / "other")
     assert "there is no key 'local.allow_lookalikes'" in removed.error()

@@ -23,7 +23,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(tpsl: Any, small_job: Path, folder: Path) -> Path:
     """A recorded run, trained once for all tests."""
     if not (folder / "run").exists():
-        assert tpsl("train", small_job, "--record-transcript", "--out", folder / "run", "--json").status == 0
+        assert (
+            tpsl("train", small_job, "--set=local.record_transcript=true", "--out", folder / "run", "--json").status
+            == 0
+        )
     return folder / "run"
 
 
@@ -55,19 +58,22 @@ def test_what_attack_and_audit_found_is_in_the_report(
     assert summary["test_auc"] == json.loads((run / "result.json").read_text())["test_auc"]
     # An audit of another job than the run's says nothing about the run.
     (run / "label" / "audit.json").unlink()
-    assert tpsl("audit", run, "--epsilon", 1.0, "--mechanism", "laplace", "--only", "canaries", "--json").status == 0
+    assert (
+        tpsl("audit", run, "--epsilon", 1.0, "--set=privacy.mechanism=laplace", "--only", "canaries", "--json").status
+        == 0
+    )
     assert read_finding(run, "audit") is None
 
 
 def test_it_ends_with_a_table_and_the_path_of_the_page(tpsl: Any, run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "stopped")
     (tmp_path / "stopped" / "result.json").unlink()
-    shown = tpsl("report", run, tmp_path / "stopped", "--out", tmp_path / "page.html", "--title", "Two runs")
+    shown = tpsl("report", run, tmp_path / "stopped", "--out", tmp_path / "page.html")
     assert shown.status == 0, shown.stderr
     assert shown.stdout.splitlines()[-1] == f"The page: {tmp_path / 'page.html'}"
     assert "stopped" in shown.stdout
     data = data_of(tmp_path / "page.html")
-    assert data["title"] == "Two runs"
+    assert data["title"] == "run, stopped"
     assert [view["state"] for view in data["runs"]] == ["finished", "unfinished"]
 
 
@@ -114,4 +120,4 @@ def test_wrong_input_is_one_sentence(tpsl: Any, run: Path, tmp_path: Path) -> No
     (tmp_path / "broken" / "result.json").write_text('{"run": 1}')
     assert "result.json: is damaged" in tpsl("report", tmp_path / "broken", *out).error()
     assert not (tmp_path / "page.html").exists()
-    assert "Missing argument 'runs'" in tpsl("report").error(status=2)
+    assert "Missing argument 'RUN…'" in tpsl("report").error(status=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import shutil
 from pathlib import Path
@@ -18,34 +17,7 @@ from tpsl.tuning.space import configuration
 from tpsl_research import paper
 from tpsl_research.frontier_cells import HANDED_OVER, JOINED_LOGISTIC, METHODS, NETWORK, TREES
 
-SMALL = ("--data", "synthetic", "--rows", 1500, "--seeds", 1, "--processes", 1)
-
-
-def test_a_sweep_writes_one_row_for_each_run_and_resumes(tpsl: Any, tmp_path: Path) -> None:
-    command = (
-        "research",
-        "sweep",
-        *SMALL,
-        "--mechanism",
-        "none",
-        "--mechanism",
-        "laplace",
-        "--epsilon",
-        1,
-        "--estimator",
-        "linear",
-    )
-    content = tpsl(*command, "--out", tmp_path, "--json").json()
-    assert content["runs"] == 2
-    assert [row["mechanism"] for row in content["results"]] == ["none", "laplace"]
-    assert content["results"][0]["shortest_distance_auc"] == pytest.approx(1.0)
-    with (tmp_path / "results.csv").open() as file:
-        assert len(list(csv.DictReader(file))) == 2
-    again = tpsl(*command, "--out", tmp_path, "--json").json()
-    assert again == content
-    shown = tpsl(*command, "--out", tmp_path)
-    assert "not private" in shown.stderr
-    assert str(tmp_path / "results.csv") in shown.stdout
+SMALL = ("--data", "synthetic", "--set=data.rows=1500", "--seeds", 1, "--processes", 1)
 
 
 def test_the_paper_gives_tables_and_figures(tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,22 +41,20 @@ def test_paths_go_with_the_data_that_needs_them(tpsl: Any, tmp_path: Path) -> No
     assert "data.path: is needed, and not given" in tpsl("research", "paper", "--data", "criteo", *out).error()
     assert "data.path: there is no such key" in tpsl("research", "paper", "--data", "flights=train.txt", *out).error()
     assert "(train.txt)" in tpsl("research", "paper", "train.txt", *out).error(status=2)
-    assert "data.path: there is no such key" in tpsl("research", "sweep", "--path", "train.txt", *out).error()
-    options = ("--not-private", "--processes", 1, "--out", tmp_path)
-    assert "missing.txt" in tpsl("research", "sweep", "--path", "missing.txt", "--data", "criteo", *options).error()
+    options = ("--set=local.not_private=true", "--processes", 1, "--out", tmp_path)
+    assert "missing.txt" in tpsl("research", "paper", "--data", "criteo=missing.txt", *options).error()
 
 
-@pytest.mark.parametrize("command", ["sweep", "paper", "frontier"])
+@pytest.mark.parametrize("command", ["paper", "frontier"])
 def test_data_of_ones_own_is_not_shown_without_being_asked(tpsl: Any, tmp_path: Path, command: str) -> None:
     """These experiments contain runs without noise, or with seeded noise; public data needs no permission."""
-    data = ("--data", "criteo=train.txt") if command == "paper" else ("--data", "criteo", "--path", "train.txt")
-    sentence = tpsl("research", command, *data, "--out", tmp_path).error()
+    sentence = tpsl("research", command, "--data", "criteo=train.txt", "--out", tmp_path).error()
     assert "NOT PRIVATE" in sentence
-    assert "--not-private" in sentence
+    assert "local.not_private=true" in sentence
 
 
 def test_wrong_options_of_the_frontier_are_named(tpsl: Any, tmp_path: Path) -> None:
-    frontier = ("research", "frontier", "--out", tmp_path, "--data", "synthetic", "--rows", 500)
+    frontier = ("research", "frontier", "--out", tmp_path, "--data", "synthetic", "--set=data.rows=500")
     assert "--epsilon" in tpsl(*frontier, "--epsilon", "1;2").error(status=2)
     wrong_head = tpsl(*frontier, "--head", "private", "--head", "public").error()
     assert "--head: 'public' is none of private, local" in wrong_head
@@ -107,9 +77,19 @@ def test_the_frontier_gives_tables_and_a_figure_and_resumes(
     one = configuration(1e-2)
     monkeypatch.setattr("tpsl_research.frontier_cells.BASELINE_SPACE", (one,))
     monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (one,))
-    options = ("--data", "synthetic", "--rows", 600, "--seeds", 1, "--epsilon", 1, "--head", "private")
+    options = ("--data", "synthetic", "--set=data.rows=600", "--seeds", 1, "--epsilon", 1, "--head", "private")
     methods = [part for name in ("network", "laplace", "discrete", "gaussian") for part in ("--method", name)]
-    command = ("research", "frontier", *options, *methods, "--threads", 1, "--processes", 1, "--out", tmp_path)
+    command = (
+        "research",
+        "frontier",
+        *options,
+        *methods,
+        "--set=local.threads=1",
+        "--processes",
+        1,
+        "--out",
+        tmp_path,
+    )
     content = tpsl(*command, "--json").json()
     assert {(line["algorithm"], line["epsilon"]) for line in content["frontier"]} == {
         ("non-private", None),
@@ -146,9 +126,9 @@ def test_the_frontier_takes_any_job_and_says_what_does_not_apply(
     job = {"data": data, "model": {"bottom": [8], "top": [8]}, "privacy": {"epsilon": 0.3}, "training": {"epochs": 9}}
     (tmp_path / "credit.yaml").write_text(yaml.safe_dump(job))
     command = ("research", "frontier", tmp_path / "credit.yaml", "--seeds", 1, "--epsilon", 2, "--head", "private")
-    assert "--not-private" in tpsl(*command, "--out", tmp_path / "out").error()
+    assert "local.not_private=true" in tpsl(*command, "--out", tmp_path / "out").error()
     options = (
-        "--not-private",
+        "--set=local.not_private=true",
         *(part for name in ("network", "hand-over", "trees", "joined-logistic") for part in ("--method", name)),
         "--processes",
         1,
@@ -196,7 +176,7 @@ def test_figures_say_what_was_written_and_what_could_not_be_drawn(tpsl: Any, run
 
 def test_wrong_input_of_figures_is_one_sentence(tpsl: Any, run: Path, tmp_path: Path) -> None:
     out = ("--out", tmp_path / "figures")
-    assert "Missing argument 'runs'" in tpsl("research", "figures").error(status=2)
+    assert "Missing argument 'RUN…'" in tpsl("research", "figures").error(status=2)
     assert (
         f"{tmp_path / 'absent'}: is not a run folder" in tpsl("research", "figures", tmp_path / "absent", *out).error()
     )

@@ -1,4 +1,4 @@
-"""`tpsl label score` and `tpsl feature embed` as processes: restarts, take-overs, a new model, the end."""
+"""`tpsl score` and `tpsl score` as processes: restarts, take-overs, a new model, the end."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from tests.ports import free_port
 
+from tpsl.net.certificates import create_authority, issue
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
-from tpsl.transport.certificates import create_authority, issue
 
 TABLE = "\n".join(
     ["id,colour,size,label", *(f"r{n},{'red' if n % 3 else 'blue'},{n % 50},{n % 2}" for n in range(600))]
@@ -60,12 +60,12 @@ class Site:
 
     def label(self, *more: str) -> Any:
         door = ("--listen", f"127.0.0.1:{self.port}", "--certs", self.place / "certs/label", "--http", self.label_http)
-        return self.programs(self.folder, "label", "score", self.link, *door, *more, "--json")
+        return self.programs(self.folder, "score", self.link, *door, *more, "--json")
 
     def feature(self, *more: str) -> Any:
-        certs = ("--certs", self.place / "certs/feature", "--http", self.feature_http, "--deadline", "20")
+        certs = ("--certs", self.place / "certs/feature", "--http", self.feature_http, "--set=local.deadline=20")
         where = ("--connect", f"127.0.0.1:{self.port}")
-        return self.programs(self.folder, "feature", "embed", self.link, *where, *certs, *more, "--json")
+        return self.programs(self.folder, "score", self.link, *where, *certs, *more, "--json")
 
     def asked(self, path: str = "/v1/score", content: Any = None, *, at_label: bool = False) -> tuple[int, Any]:
         """Ask a door; one that is not open yet is asked again."""
@@ -176,22 +176,20 @@ def test_a_hangup_reads_the_run_folder_again(site: Site) -> None:
 
 def test_what_cannot_be_served_is_one_sentence(site: Site, tpsl: Callable[..., Any], tmp_path: Path) -> None:
     certs = ("--certs", site.place / "certs/label")
-    assert "the label party needs an address to listen at" in tpsl("label", "score", site.link, *certs).error()
+    assert "a label party needs --listen HOST:PORT" in tpsl("score", site.link, *certs).error()
     listen = ("--listen", f"127.0.0.1:{site.port}")
-    assert "is not a run folder" in tpsl("label", "score", tmp_path, *listen, *certs).error()
+    assert "is not a run folder" in tpsl("score", tmp_path, *listen, *certs).error()
     assert (
         "the run has no local head"
-        in tpsl("label", "score", site.link, *listen, *certs, "--head", "local", "--returns", "nothing").error()
+        in tpsl("score", site.link, *listen, *certs, "--head", "local", "--set=local.returns=nothing").error()
     )
-    assert (
-        "never leave the label party" in tpsl("label", "score", site.link, *listen, *certs, "--head", "local").error()
-    )
+    assert "never leave the label party" in tpsl("score", site.link, *listen, *certs, "--head", "local").error()
     with socket.create_server(("127.0.0.1", site.port)):
-        assert f"cannot listen at 127.0.0.1:{site.port}" in tpsl("label", "score", site.link, *listen, *certs).error()
-    insecure = tpsl("label", "score", site.link, "--listen", "0.0.0.0:0", "--insecure-loopback").error()
+        assert f"cannot listen at 127.0.0.1:{site.port}" in tpsl("score", site.link, *listen, *certs).error()
+    insecure = tpsl("score", site.link, "--listen", "0.0.0.0:0", "--set=local.insecure_loopback=true").error()
     assert "without certificates only a loopback address will do" in insecure
     where = ("--connect", f"127.0.0.1:{site.port}")
     assert (
         "holds the certificate of 'label'"
-        in tpsl("feature", "embed", site.link, *where, *certs, "--party", "feature").error()
+        in tpsl("score", site.link, *where, *certs, "--set=local.party=feature").error()
     )

@@ -14,7 +14,7 @@ from tpsl.training.job import load_job
 from tpsl.training.run_folder import RunFolder
 from tpsl.vault import Vault, the_vault
 
-NO_NOISE = ("--set", "privacy.mechanism=none")
+NO_NOISE = ("--set=privacy.mechanism=none",)
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def test_the_cost_of_noise_is_measured_and_no_total_knows_of_it(tpsl: Any, table
     (tmp_path / "label.yaml").write_text("party: label\nmax_epsilon: 2\n")
     plain = ("train", table_job, *NO_NOISE, "--local", "label.yaml", "--out", "runs/plain")
     assert "--scratch" in tpsl(*plain).error()  # the free way is named first
-    assert "--not-private" in tpsl(*plain, "--compose").error()
+    assert "local.not_private=true" in tpsl(*plain, "--set=local.compose=true").error()
     shown = tpsl(*plain, "--scratch")
     assert shown.facts()["vault"] == "runs/plain/label/vault/table-label"
     assert "nothing of it may leave" in shown.facts()["scratch run"]
@@ -42,7 +42,10 @@ def test_the_cost_of_noise_is_measured_and_no_total_knows_of_it(tpsl: Any, table
         assert any("scratch run" in note["text"] for note in promise["notes"]) == (name != "first")
     (label,) = tpsl("vault", "ledger", "--json").json()["labels"]
     assert label["epsilon_per_record"] == 2.0
-    assert tpsl("train", table_job, "--seed", 1, "--out", "runs/second", "--json").json()["total_epsilon"] == 2.0
+    assert (
+        tpsl("train", table_job, "--set=training.seed=1", "--out", "runs/second", "--json").json()["total_epsilon"]
+        == 2.0
+    )
 
 
 def test_a_scratch_run_goes_on_as_one_and_no_other_run_takes_its_vault(tpsl: Any, table_job: Path) -> None:
@@ -67,10 +70,28 @@ def test_nothing_of_a_scratch_run_leaves(tpsl: Any, table_job: Path, certificate
     for command in (
         ("export", "run", "--party", "label", "--out", "out"),
         ("export", "run", "--party", "feature", "--out", "out"),
-        ("vault", "hand-over", vault, "--mechanism", "laplace", "--epsilon", 2, "--out", "out"),
+        ("vault", "release", vault, "--set=privacy.mechanism=laplace", "--epsilon", 2, "--out", "out"),
         ("vault", "statement", vault, "--certs", certificates / "label", "--out", "out"),
-        ("label", "serve", table_job, "--listen", "127.0.0.1:0", "--insecure-loopback", "--out", "run"),
-        ("feature", "join", table_job, "--connect", "127.0.0.1:1", "--insecure-loopback", "--out", "run"),
+        (
+            "label",
+            "serve",
+            table_job,
+            "--listen",
+            "127.0.0.1:0",
+            "--set=local.insecure_loopback=true",
+            "--out",
+            "run",
+        ),
+        (
+            "feature",
+            "join",
+            table_job,
+            "--connect",
+            "127.0.0.1:1",
+            "--set=local.insecure_loopback=true",
+            "--out",
+            "run",
+        ),
     ):
         sentence = tpsl(*command).error()
         assert "scratch run" in sentence and "nothing" in sentence and "may leave" in sentence, command

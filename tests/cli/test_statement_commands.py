@@ -1,4 +1,4 @@
-"""`tpsl vault statement` and `tpsl vault check-statement`, from the label party to the other side and back."""
+"""`tpsl vault statement` and `tpsl vault statement --check`, from the label party to the other side and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IDS = [f"r{row}" for row in range(40)]
 def vault(tmp_path: Path, tpsl: Any) -> Path:
     units = [f"u{row // 4}" for row in range(40)]
     Vault.create(tmp_path / "vault", batches=[(IDS, [0, 1] * 20, units)]).close()
-    tpsl("vault", "release", tmp_path / "vault", "--mechanism", "laplace", "--epsilon", 0.5)
+    tpsl("vault", "release", tmp_path / "vault", "--set=privacy.mechanism=laplace", "--epsilon", 0.5)
     return tmp_path / "vault"
 
 
@@ -41,7 +41,7 @@ def changed(statement: Path, tmp_path: Path, **content: Any) -> Path:
 
 
 def test_the_other_side_checks_a_statement(tpsl: Any, stated: Path, certificates: Path, vault: Path) -> None:
-    checked = tpsl("vault", "check-statement", stated, "--certs", certificates / "feature", "--json")
+    checked = tpsl("vault", "statement", "--check", stated, "--certs", certificates / "feature", "--json")
     found = checked.json()
     assert (found["valid"], found["by_authority"]) == (True, True)
     content = found["content"]
@@ -50,7 +50,7 @@ def test_the_other_side_checks_a_statement(tpsl: Any, stated: Path, certificates
     assert content["ids_digest"] == digest_of_ids(IDS)
     assert content["ledger_head"] == tpsl("vault", "ledger", vault, "--json").json()["head"]
     assert "warning" not in checked.stderr
-    shown = tpsl("vault", "check-statement", stated)
+    shown = tpsl("vault", "statement", "--check", stated)
     assert shown.facts()["largest total"] == "ε = 0.5 of any record"
     assert shown.facts()["of any unit"] == "ε = 2 (4 records)"
     assert "warning: the certificate was not traced to an authority" in shown.stderr
@@ -61,19 +61,19 @@ def test_the_other_side_checks_a_statement(tpsl: Any, stated: Path, certificates
 def test_a_statement_that_was_changed_does_not_hold(tpsl: Any, stated: Path, tmp_path: Path) -> None:
     for field, value in {"epsilon_per_record": 0.1, "private": False, "ledger_head": "0" * 64}.items():
         file = changed(stated, tmp_path, **{field: value})
-        assert f"{file}: the signature does not fit" in tpsl("vault", "check-statement", file).error()
+        assert f"{file}: the signature does not fit" in tpsl("vault", "statement", "--check", file).error()
 
 
 def test_the_vault_must_have_the_history_that_was_stated(
     tpsl: Any, stated: Path, vault: Path, certificates: Path, tmp_path: Path
 ) -> None:
-    against = ("vault", "check-statement", stated, "--vault")
+    against = ("vault", "statement", "--check", stated)
     assert tpsl(*against, vault, "--json").json()["entries_since"] == 0
     with Vault.create(tmp_path / "second", batches=[(IDS, [0, 1] * 20, None)], apart="of others"):
         pass
     sentence = tpsl(*against, tmp_path / "second").error()
     assert "does not have the history it speaks of: it was cut or replaced" in sentence
-    tpsl("vault", "release", vault, "--mechanism", "laplace", "--epsilon", 1, "--compose")
+    tpsl("vault", "release", vault, "--set=privacy.mechanism=laplace", "--epsilon", 1, "--set=local.compose=true")
     assert "has this history; 1 entry was added since" in tpsl(*against, vault).stdout
     connection = sqlite3.connect(vault / "vault.sqlite")
     connection.executescript("DROP TRIGGER outcomes_stay; DELETE FROM outcomes;")
@@ -91,9 +91,9 @@ def test_a_statement_is_contradicted_by_a_vault_that_says_otherwise(
     monkeypatch.setattr(Vault, "statement", lambda self: {**true(self), "epsilon_per_record": 0.1})
     made = tpsl("vault", "statement", vault, "--certs", certificates / "label", "--out", tmp_path, "--json").json()
     monkeypatch.undo()
-    check = ("vault", "check-statement", made["statement"], "--certs", certificates / "label")
+    check = ("vault", "statement", "--check", made["statement"], "--certs", certificates / "label")
     assert tpsl(*check).status == 0  # a signature alone does not show it
-    assert "contradicts it: epsilon_per_record is 0.5" in tpsl(*check, "--vault", vault).error()
+    assert "contradicts it: epsilon_per_record is 0.5" in tpsl(*check, vault).error()
 
 
 def test_only_the_label_party_states(tpsl: Any, vault: Path, certificates: Path, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_no_statement_is_written_over_another(
 ) -> None:
     before = stated.read_bytes()
     document = json.loads(before)
-    monkeypatch.setattr("tpsl.transport.signing.sign", lambda content, folder: document)
+    monkeypatch.setattr("tpsl.net.signing.sign", lambda content, folder: document)
     again = tpsl("vault", "statement", vault, "--certs", certificates / "label", "--out", stated.parent)
     assert "exists already" in again.error()
     assert stated.read_bytes() == before
@@ -126,5 +126,7 @@ def test_no_statement_is_written_over_another(
 )
 def test_a_file_that_is_no_statement_is_a_sentence(tpsl: Any, tmp_path: Path, content: str, sentence: str) -> None:
     (tmp_path / "file.json").write_text(content)
-    assert f"{tmp_path / 'file.json'}: {sentence}" in tpsl("vault", "check-statement", tmp_path / "file.json").error()
-    assert "nothing" in tpsl("vault", "check-statement", tmp_path / "nothing").error()
+    assert (
+        f"{tmp_path / 'file.json'}: {sentence}" in tpsl("vault", "statement", "--check", tmp_path / "file.json").error()
+    )
+    assert "nothing" in tpsl("vault", "statement", "--check", tmp_path / "nothing").error()

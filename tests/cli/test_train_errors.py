@@ -41,7 +41,7 @@ def test_a_job_file_that_is_not_there(tpsl: Any, tmp_path: Path) -> None:
 def test_a_job_file_that_is_no_job(tpsl: Any, tmp_path: Path, text: str, reason: str) -> None:
     job = tmp_path / "job.yaml"
     job.write_text(text)
-    for options in ((), ("--epochs", 2, "--epsilon", 1, "--rows", 100)):
+    for options in ((), ("--epochs", 2, "--epsilon", 1, "--set=data.rows=100")):
         sentence = tpsl("train", job, *options, "--out", tmp_path / "run").error()
         assert sentence.startswith(f"error: {job}: ")
         assert reason in sentence
@@ -86,17 +86,17 @@ def test_a_wrong_field_is_named_with_its_value(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ("--mechanism laplace", "privacy: mechanism 'laplace' needs epsilon"),
-        ("--mechanism gaussian --set privacy.sigma=1", "privacy: mechanism 'gaussian' needs delta"),
-        ("--mechanism gaussian --set privacy.sigma=0 --set privacy.delta=1e-5", "sigma"),
-        ("--mechanism none --epsilon 1", "privacy: mechanism 'none' does not take epsilon"),
+        ("--set privacy.mechanism=laplace", "privacy: mechanism 'laplace' needs epsilon"),
+        ("--set privacy.mechanism=gaussian --set privacy.sigma=1", "privacy: mechanism 'gaussian' needs delta"),
+        ("--set privacy.mechanism=gaussian --set privacy.sigma=0 --set privacy.delta=1e-5", "sigma"),
+        ("--set privacy.mechanism=none --epsilon 1", "privacy: mechanism 'none' does not take epsilon"),
         ("--epsilon 0", "0"),
         ("--epsilon -2", "-2"),
         ("--epsilon nan", "nan"),
         ("--epsilon inf", "inf"),
         ("--data flights --set data.task=never", "data.task: "),
         ("--data synthetic --set data.layout=natural", "data.layout: "),
-        ("--seed -1", "training.seed: "),
+        ("--set training.seed=-1", "training.seed: "),
         ("--set training.batch_size=0", "training.batch_size: "),
         ("--set training.feature_optimizer.learning_rate=0", "training.feature_optimizer.learning_rate: "),
     ],
@@ -140,7 +140,7 @@ def test_a_table_that_is_missing_or_lacks_a_column(tpsl: Any, tmp_path: Path) ->
             "class_values needs 2 different values, one a class, not 4: for 4 classes",
         ),
         ({"class_values": ["no", "yes"]}, "'0' is not a label; labels are no, yes (class_values names others"),
-        ({"classes": 2, "clases": 3}, "data.clases: there is no such key; `tpsl keys` lists them"),
+        ({"classes": 2, "clases": 3}, "data.clases: there is no such key; `tpsl help keys` lists them"),
     ],
 )
 def test_what_to_set_is_said(tpsl: Any, tmp_path: Path, data: dict[str, Any], advice: str) -> None:
@@ -155,7 +155,10 @@ def test_labels_that_are_all_the_same_are_named_and_a_second_release_says_what_p
     said = tpsl("train", job, "--out", tmp_path / "run").stderr
     assert "all 32 training labels are '0': nothing can be learned; is it the right column?" in said
     sentence = tpsl("train", job, "--epsilon", 2, "--out", tmp_path / "again").error()
-    ways = [sentence.index(way) for way in ("cost nothing", "--scratch", "--compose (in Python compose=True)")]
+    ways = [
+        sentence.index(way)
+        for way in ("cost nothing", "--scratch", "--set local.compose=true (in Python compose=True)")
+    ]
     assert ways == sorted(ways) and sentence.endswith("brings the records to ε = 3 in all, for good")
 
 
@@ -173,7 +176,7 @@ def test_a_party_whose_name_is_no_folder_of_its_own(tpsl: Any, tmp_path: Path, p
 def test_another_job_in_the_same_folder_is_refused_with_the_field(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert tpsl("train", small_job, "--out", run).status == 0
-    assert tpsl("train", small_job, "--out", run, "--seed", 4).error() == (
+    assert tpsl("train", small_job, "--out", run, "--set=training.seed=4").error() == (
         f"error: {run}: holds a run of another job (training.seed: 0 against 4); choose another --out"
     )
     assert "privacy.epsilon: 2.0 against 1.0" in tpsl("train", small_job, "--out", run, "--epsilon", 1).error()
@@ -241,7 +244,7 @@ def test_recording_cannot_begin_in_the_middle(tpsl: Any, small_job: Path, tmp_pa
     (run / "result.json").unlink()
     shutil.rmtree(run / "feature" / "transcript")  # as if it had been begun over a network
     (run / "label" / "trajectory.f32").unlink()
-    sentence = tpsl("train", small_job, "--out", run, "--record-transcript").error()
+    sentence = tpsl("train", small_job, "--out", run, "--set=local.record_transcript=true").error()
     assert str(run) in sentence
     assert "not recorded from its first step" in sentence
     assert tpsl("train", small_job, "--out", run).status == 0, "which nobody has asked to record"

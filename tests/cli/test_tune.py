@@ -47,11 +47,11 @@ def test_tuning_spends_once_and_writes_the_best_job(
 
 def test_tuning_asks_before_it_releases(tpsl: Any, table_job: Path, space: Path, tmp_path: Path) -> None:
     command = ("tune", table_job, "--out", tmp_path / "tuned", "--space", space)
-    assert "--max-epsilon" in tpsl(*command, "--max-epsilon", 1).error()
+    assert "local.max_epsilon" in tpsl(*command, "--set=local.max_epsilon=1").error()
     assert not the_vault().exists()
     assert tpsl("train", table_job, "--epsilon", 1, "--out", tmp_path / "run").status == 0
-    assert "--compose" in tpsl(*command).error()
-    shown = tpsl(*command, "--compose")
+    assert "local.compose=true" in tpsl(*command).error()
+    shown = tpsl(*command, "--set=local.compose=true")
     promised = "ε = 3 in all (this run's release: ε = 2): one release for all of them"
     assert shown.facts()["guarantee"] == promised
     assert tpsl(*command, "--json").json()["total_epsilon"] == 3.0  # released already: nothing to compose
@@ -67,7 +67,7 @@ def test_what_is_wrong_is_one_sentence(tpsl: Any, small_job: Path, tmp_path: Pat
     assert "configuration 1 of the space: privacy.epsilon must stay" in tpsl(*tune, bad).error()
     bad.write_text("- [")
     assert "bad.yaml: is not YAML" in tpsl(*tune, bad).error()
-    started = (*tune[:-1], "--set", "local.start_from=runs/monday")
+    started = (*tune[:-1], "--set=local.start_from=runs/monday")
     assert "tuning takes no local.start_from" in tpsl(*started).error()
-    statistic = (*tune[:-1], "--set", "method=statistic")
+    statistic = (*tune[:-1], "--set=method=statistic")
     assert "nothing to tune" in tpsl(*statistic).error() and "train it with `tpsl train`" in tpsl(*statistic).error()

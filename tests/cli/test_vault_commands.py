@@ -28,13 +28,13 @@ def write_csv(path: Path, labels: list[int], first: int = 0) -> Path:
 def vault(tpsl: Any, tmp_path: Path) -> Path:
     """A vault that was created on the command line, with four records of each user."""
     table = write_csv(tmp_path / "labels.csv", [row % 2 for row in range(RECORDS)])
-    made = tpsl("vault", "create", tmp_path / "vault", table, *COLUMNS, "--json").json()
+    made = tpsl("vault", "add", "--new", tmp_path / "vault", table, *COLUMNS, "--json").json()
     assert made == {"vault": str(tmp_path / "vault"), "records": RECORDS, "classes": 2}
     return tmp_path / "vault"
 
 
 COLUMNS = ("--id", "record", "--label", "clicked", "--unit", "user")
-DISCRETE = ("--mechanism", "discrete", "--epsilon", 1)
+DISCRETE = ("--set=privacy.mechanism=discrete", "--epsilon", 1)
 
 
 def noisy(vault: Path) -> np.ndarray:
@@ -58,7 +58,9 @@ def test_a_release_happens_once(tpsl: Any, vault: Path) -> None:
         "epsilon_per_record": randomized_response(1.0).epsilon,
     }
     before = noisy(vault)
-    again = tpsl("vault", "release", vault, "--mechanism", "randomized_response", "--epsilon", 1, "--json").json()
+    again = tpsl(
+        "vault", "release", vault, "--set=privacy.mechanism=randomized_response", "--epsilon", 1, "--json"
+    ).json()
     assert (again["mechanism"], again["released"], again["already_released"]) == ("discrete", 0, RECORDS)
     assert np.array_equal(noisy(vault), before)
     verified = tpsl("vault", "verify", vault, "--json").json()
@@ -68,10 +70,19 @@ def test_a_release_happens_once(tpsl: Any, vault: Path) -> None:
 
 def test_another_release_is_refused_with_the_count_unless_composed(tpsl: Any, vault: Path) -> None:
     tpsl("vault", "release", vault, *DISCRETE)
-    sentence = tpsl("vault", "release", vault, "--mechanism", "laplace", "--epsilon", 0.5).error()
+    sentence = tpsl("vault", "release", vault, "--set=privacy.mechanism=laplace", "--epsilon", 0.5).error()
     assert str(RECORDS) in sentence
     assert "compose" in sentence
-    composed = tpsl("vault", "release", vault, "--mechanism", "laplace", "--epsilon", 0.5, "--compose", "--json").json()
+    composed = tpsl(
+        "vault",
+        "release",
+        vault,
+        "--set=privacy.mechanism=laplace",
+        "--epsilon",
+        0.5,
+        "--set=local.compose=true",
+        "--json",
+    ).json()
     total = randomized_response(1.0).epsilon + laplace(0.5).epsilon
     assert composed["composed"] == RECORDS
     assert composed["epsilon_per_record"] == pytest.approx(total, rel=1e-15)
@@ -84,7 +95,7 @@ def test_another_release_is_refused_with_the_count_unless_composed(tpsl: Any, va
 
 
 def test_the_ledger_for_people(tpsl: Any, vault: Path) -> None:
-    tpsl("vault", "release", vault, "--mechanism", "laplace", "--epsilon", 0.5, "--set", "privacy.draws=2")
+    tpsl("vault", "release", vault, "--set=privacy.mechanism=laplace", "--epsilon", 0.5, "--set=privacy.draws=2")
     shown = tpsl("vault", "ledger", vault)
     assert shown.status == 0
     assert shown.stdout.splitlines()[0] == f"Ledger of {vault}: 1 release"
@@ -114,16 +125,25 @@ def test_the_ledger_shows_a_statistic_and_one_record_of_a_unit(tpsl: Any, tmp_pa
 @pytest.mark.parametrize(
     ("options", "private"),
     [
-        (("--mechanism", "none", "--not-private"), False),
-        (("--mechanism", "discrete", "--epsilon", 1, "--set", "privacy.noise_seed=7", "--not-private"), False),
-        (("--mechanism", "gaussian", "--set", "privacy.sigma=2", "--set", "privacy.delta=1e-5"), True),
-        (("--mechanism", "laplace", "--epsilon", 1, "--set", "privacy.draws=2"), True),
+        (("--set=privacy.mechanism=none", "--set=local.not_private=true"), False),
+        (
+            (
+                "--set=privacy.mechanism=discrete",
+                "--epsilon",
+                1,
+                "--set=privacy.noise_seed=7",
+                "--set=local.not_private=true",
+            ),
+            False,
+        ),
+        (("--set=privacy.mechanism=gaussian", "--set=privacy.sigma=2", "--set=privacy.delta=1e-5"), True),
+        (("--set=privacy.mechanism=laplace", "--epsilon", 1, "--set=privacy.draws=2"), True),
     ],
 )
 def test_private_or_not_is_said_everywhere(tpsl: Any, vault: Path, options: tuple[object, ...], private: bool) -> None:
     released = tpsl("vault", "release", vault, *options, "--json")
     assert released.json()["private"] is private
-    assert ("NOT PRIVATE" in released.stderr) == ("privacy.noise_seed=7" in options)
+    assert ("NOT PRIVATE" in released.stderr) == ("--set=privacy.noise_seed=7" in options)
     assert tpsl("vault", "ledger", vault, "--json").json()["private"] is private
     assert ("NOT PRIVATE" in tpsl("vault", "ledger", vault).stdout) != private
     assert tpsl("vault", "verify", vault).status == 0
@@ -132,16 +152,22 @@ def test_private_or_not_is_said_everywhere(tpsl: Any, vault: Path, options: tupl
 @pytest.mark.parametrize(
     ("options", "permission"),
     [
-        (("--mechanism", "none"), ("--not-private",)),
-        (("--mechanism", "discrete", "--epsilon", 1, "--set", "privacy.noise_seed=7"), ("--not-private",)),
-        (("--mechanism", "laplace", "--epsilon", 11), ("--max-epsilon", 11)),
-        (("--mechanism", "laplace", "--epsilon", 6, "--set", "privacy.draws=2"), ("--max-epsilon", 12)),
+        (("--set=privacy.mechanism=none",), ("--set=local.not_private=true",)),
+        (
+            ("--set=privacy.mechanism=discrete", "--epsilon", 1, "--set=privacy.noise_seed=7"),
+            ("--set=local.not_private=true",),
+        ),
+        (("--set=privacy.mechanism=laplace", "--epsilon", 11), ("--set=local.max_epsilon=11",)),
+        (
+            ("--set=privacy.mechanism=laplace", "--epsilon", 6, "--set=privacy.draws=2"),
+            ("--set=local.max_epsilon=12",),
+        ),
     ],
 )
 def test_a_release_that_was_not_permitted_is_refused(
     tpsl: Any, vault: Path, options: tuple[object, ...], permission: tuple[object, ...]
 ) -> None:
-    assert str(permission[0]) in tpsl("vault", "release", vault, *options).error()
+    assert str(permission[0]).split("=")[1] in tpsl("vault", "release", vault, *options).error()
     assert tpsl("vault", "ledger", vault, "--json").json()["released_records"] == 0
     assert tpsl("vault", "release", vault, *options, *permission).status == 0
 
@@ -150,8 +176,15 @@ def test_the_same_seed_gives_the_same_noise(tpsl: Any, tmp_path: Path) -> None:
     table = write_csv(tmp_path / "labels.csv", [row % 2 for row in range(RECORDS)])
     drawn = []
     for name in ("a", "b"):
-        tpsl("vault", "create", tmp_path / name, table, *COLUMNS, "--apart", "a try")
-        tpsl("vault", "release", tmp_path / name, *DISCRETE, "--set", "privacy.noise_seed=7", "--not-private")
+        tpsl("vault", "add", "--new", tmp_path / name, table, *COLUMNS, "--apart", "a try")
+        tpsl(
+            "vault",
+            "release",
+            tmp_path / name,
+            *DISCRETE,
+            "--set=privacy.noise_seed=7",
+            "--set=local.not_private=true",
+        )
         with Vault.open(tmp_path / name) as opened:
             ids = [f"r{row}" for row in range(RECORDS)]
             drawn.append(opened.noisy_labels(randomized_response(1.0), ids, seed=7).draws[0])
@@ -219,18 +252,18 @@ def test_a_hash_that_was_noted_shows_whether_the_ledger_was_cut(tpsl: Any, vault
 @pytest.mark.parametrize(
     ("options", "culprit"),
     [
-        (("--mechanism", "laplace"), "mechanism 'laplace' needs epsilon"),
+        (("--set=privacy.mechanism=laplace",), "mechanism 'laplace' needs epsilon"),
         ((), "mechanism 'auto' needs epsilon"),
-        (("--mechanism", "gaussian", "--set", "privacy.sigma=1"), "mechanism 'gaussian' needs delta"),
-        (("--mechanism", "none", "--epsilon", 1), "mechanism 'none' does not take epsilon"),
+        (("--set=privacy.mechanism=gaussian", "--set=privacy.sigma=1"), "mechanism 'gaussian' needs delta"),
+        (("--set=privacy.mechanism=none", "--epsilon", 1), "mechanism 'none' does not take epsilon"),
         (
-            ("--mechanism", "laplace", "--epsilon", 1, "--set", "privacy.sigma=1"),
+            ("--set=privacy.mechanism=laplace", "--epsilon", 1, "--set=privacy.sigma=1"),
             "mechanism 'laplace' does not take sigma",
         ),
         (("--epsilon", 0), "0"),
         (("--epsilon", -1), "-1"),
         (("--epsilon", "nan"), "nan"),
-        (("--mechanism", "gaussian", "--set", "privacy.sigma=0", "--set", "privacy.delta=1e-5"), "sigma"),
+        (("--set=privacy.mechanism=gaussian", "--set=privacy.sigma=0", "--set=privacy.delta=1e-5"), "sigma"),
     ],
 )
 def test_a_release_needs_its_parameters(tpsl: Any, vault: Path, options: tuple[object, ...], culprit: str) -> None:
@@ -242,14 +275,13 @@ def test_text_labels_with_units(tpsl: Any, tmp_path: Path) -> None:
     vault, table = tmp_path / "vault", tmp_path / "labels.csv"
     texts = ["no", "yes, later", " yes "]
     columns = ("--id", "record", "--label", "clicked", "--unit", "user")
-    names = [part for text in ("no", "yes", "yes, later") for part in ("--class-value", text)]
+    names = [part for text in ("no", "yes", "yes, later") for part in ("--classes", text)]
     lines = [f'r{row},"{texts[row % 3]}",user{row // 4}' for row in range(12)]
     table.write_text("\n".join(["record,clicked,user", *lines]))
-    assert "classes need" in tpsl("vault", "create", vault, table, *columns, *names, "--classes", 2).error()
-    sentence = tpsl("vault", "create", vault, table, *columns, *names[:4]).error()
+    sentence = tpsl("vault", "add", "--new", vault, table, *columns, *names[:4]).error()
     assert f"{table}: column 'clicked', row 2: 'yes, later' is not a label; labels are no, yes" in sentence
     assert not vault.exists()
-    made = tpsl("vault", "create", vault, table, *columns, *names, "--json").json()
+    made = tpsl("vault", "add", "--new", vault, table, *columns, *names, "--json").json()
     assert (made["records"], made["classes"]) == (12, 3)
     table.write_text('record,clicked,user\nlate,"yes, later",user9\n')
     assert "3 classes need" in tpsl("vault", "add", vault, table, *columns, *names[:4]).error()
@@ -265,7 +297,7 @@ def test_records_without_a_unit_are_refused_where_others_have_one(tpsl: Any, vau
     sentence = tpsl("vault", "add", vault, more, *COLUMNS[:4]).error()
     assert f"{more}, row 1: the record 'r{RECORDS}' is new and has no unit" in sentence
     bare = tmp_path / "bare"
-    tpsl("vault", "create", bare, more, *COLUMNS[:4], "--apart", "a try")
+    tpsl("vault", "add", "--new", bare, more, *COLUMNS[:4], "--apart", "a try")
     sentence = tpsl("vault", "add", bare, write_csv(tmp_path / "new.csv", [1]), *COLUMNS).error()
     assert "row 1: it comes with units, but the records before it have none" in sentence
 
@@ -273,7 +305,7 @@ def test_records_without_a_unit_are_refused_where_others_have_one(tpsl: Any, vau
 def test_an_import_warns_of_near_duplicate_ids_and_nothing_is_refused(tpsl: Any, tmp_path: Path) -> None:
     vault, table = tmp_path / "vault", tmp_path / "labels.csv"
     table.write_text("id,label\n7,1\n007,1\nx,0\n")
-    made = tpsl("vault", "create", vault, table, "--json")
+    made = tpsl("vault", "add", "--new", vault, table, "--json")
     assert made.json()["records"] == 3
     assert "warning: 1 id is a near-duplicate of an earlier one, for example '007' of '7'" in made.stderr
     table.write_text("id,label\n X,1\n7.0,1\n")
@@ -285,24 +317,24 @@ def test_an_import_warns_of_near_duplicate_ids_and_nothing_is_refused(tpsl: Any,
 
 
 def test_a_large_delta_is_refused_unless_it_is_asked_for(tpsl: Any, vault: Path) -> None:
-    half = ("--mechanism", "gaussian", "--set", "privacy.sigma=1", "--set", "privacy.delta=0.5")
+    half = ("--set=privacy.mechanism=gaussian", "--set=privacy.sigma=1", "--set=privacy.delta=0.5")
     sentence = tpsl("vault", "release", vault, *half).error()
     assert "a record would have δ = 0.5 in all, more than 1/records = 0.0167 for 60 records" in sentence
     assert "--set local.max_delta=" in sentence
-    assert "more than 0.4" in tpsl("vault", "release", vault, *half, "--set", "local.max_delta=0.4").error()
+    assert "more than 0.4" in tpsl("vault", "release", vault, *half, "--set=local.max_delta=0.4").error()
     assert tpsl("vault", "ledger", vault, "--json").json()["released_records"] == 0
-    assert tpsl("vault", "release", vault, *half, "--set", "local.max_delta=0.5", "--json").json()["delta"] == 0.5
+    assert tpsl("vault", "release", vault, *half, "--set=local.max_delta=0.5", "--json").json()["delta"] == 0.5
 
 
 def test_a_faulty_table_leaves_no_vault(tpsl: Any, tmp_path: Path) -> None:
     vault, table = tmp_path / "vault", tmp_path / "labels.csv"
-    assert str(table) in tpsl("vault", "create", vault, table).error()
+    assert str(table) in tpsl("vault", "add", "--new", vault, table).error()
     write_csv(table, [0, 1, 2])
-    assert "clicks" in tpsl("vault", "create", vault, table, "--id", "record", "--label", "clicks").error()
-    assert f"{table}: column 'clicked', row 3" in tpsl("vault", "create", vault, table, *COLUMNS).error()
+    assert "clicks" in tpsl("vault", "add", "--new", vault, table, "--id", "record", "--label", "clicks").error()
+    assert f"{table}: column 'clicked', row 3" in tpsl("vault", "add", "--new", vault, table, *COLUMNS).error()
     assert not vault.exists()
-    assert tpsl("vault", "create", vault, table, *COLUMNS, "--classes", 3).status == 0
-    assert str(vault) in tpsl("vault", "create", vault, table, *COLUMNS, "--classes", 3).error()
+    assert tpsl("vault", "add", "--new", vault, table, *COLUMNS, "--classes", 3).status == 0
+    assert str(vault) in tpsl("vault", "add", "--new", vault, table, *COLUMNS, "--classes", 3).error()
 
 
 @pytest.mark.parametrize("command", ["release", "ledger", "verify"])
@@ -343,7 +375,7 @@ def test_a_name_is_a_label_of_the_vault_unless_a_vault_here_has_it(
     assert str(the_vault()) in tpsl("vault", "ledger").error()
     (tmp_path / "loans").mkdir()  # a folder, and no vault
     for name, file in (("loans", table), ("clicks", other)):
-        tpsl("vault", "create", name, file, *COLUMNS, "--json").json()
+        tpsl("vault", "add", "--new", name, file, *COLUMNS, "--json").json()
     assert tpsl("vault", "release", "loans", *DISCRETE, "--json").json()["vault"] == str(the_vault() / "loans")
     listed = tpsl("vault", "ledger", "--json").json()
     assert listed["vault"] == str(the_vault())
@@ -354,9 +386,9 @@ def test_a_name_is_a_label_of_the_vault_unless_a_vault_here_has_it(
     assert tpsl("vault", "ledger", "clicks").facts()["over all labels"] == "1"
     assert "'nowhere'; its labels are: loans, clicks" in tpsl("vault", "ledger", "nowhere").error()
     apart = ("--apart", "patients of another country")
-    assert tpsl("vault", "create", "far", table, *COLUMNS, *apart, "--json").json()["vault"] == "far"
+    assert tpsl("vault", "add", "--new", "far", table, *COLUMNS, *apart, "--json").json()["vault"] == "far"
     assert tpsl("vault", "ledger", "far", "--json").json()["vault"] == "far"
-    assert "apart" in tpsl("vault", "create", the_vault() / "third", table, *COLUMNS, *apart).error()
+    assert "apart" in tpsl("vault", "add", "--new", the_vault() / "third", table, *COLUMNS, *apart).error()
     assert [each["label"] for each in tpsl("vault", "ledger", "--json").json()["labels"]] == ["loans", "clicks"]
 
 
@@ -364,13 +396,13 @@ def test_the_whole_vault_is_verified_copied_and_moved(tpsl: Any, tmp_path: Path)
     table = write_csv(tmp_path / "labels.csv", [row % 2 for row in range(RECORDS)])
     other = write_csv(tmp_path / "other.csv", [row // 2 % 2 for row in range(RECORDS)])
     for name, file in (("loans", table), ("clicks", other)):
-        tpsl("vault", "create", name, file, *COLUMNS, "--json").json()
+        tpsl("vault", "add", "--new", name, file, *COLUMNS, "--json").json()
         tpsl("vault", "release", name, *DISCRETE, "--json").json()
     copied = tpsl("vault", "backup", "--out", tmp_path / "copy", "--json").json()
     assert (copied["vault"], copied["labels"]) == (str(the_vault()), 2)
     for vault in ((), ("clicks",), (tmp_path / "copy",), (tmp_path / "copy" / "loans",)):
         assert tpsl("vault", "verify", *vault, "--hash", copied["head"], "--json").json()["entries_since_head"] == 0
-    again = ("vault", "release", tmp_path / "copy" / "loans", "--epsilon", 2, "--compose")
+    again = ("vault", "release", tmp_path / "copy" / "loans", "--epsilon", 2, "--set=local.compose=true")
     assert str(the_vault()) in tpsl(*again).error()
     moved = tpsl("vault", "move", tmp_path / "moved", "--json").json()
     assert moved["vault"] == str(the_vault()) == str(tmp_path / "moved")

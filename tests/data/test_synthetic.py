@@ -4,13 +4,13 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from tpsl.cli.example_data import BayesOptimum
 from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import load, load_feature_party, load_label_party
 from tpsl.data.party_file import numbered_ids
 from tpsl.data.synthetic import CHUNK_ROWS, World
 from tpsl.data.true_labels import reveal
 from tpsl.tables import DataError
+from tpsl_research.example_data import BayesOptimum
 
 
 def best_possible(config: SyntheticData) -> float:

@@ -39,8 +39,13 @@ def bottom_for(features: Features, updates: str = "dense", widths: tuple[int, ..
     return Bottom(features.embedding_rows, *fields, config, torch.Generator().manual_seed(3))
 
 
-def config(**fields: float) -> PretrainConfig:
-    return PretrainConfig.model_validate({"method": "masked", "epochs": 3, "batch_size": 128, **fields})
+def config(epochs: int = 3, **constants: float) -> PretrainConfig:
+    class Quick(PretrainConfig):
+        pass
+
+    for name, value in {"batch_size": 128, **constants}.items():
+        setattr(Quick, name, value)
+    return Quick(method="masked", epochs=epochs)
 
 
 @torch.no_grad()

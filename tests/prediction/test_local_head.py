@@ -17,7 +17,7 @@ from tpsl.training.evaluation import evaluate
 from tpsl.training.one_process import load_records, train
 from tpsl.training.run_folder import RunFolder
 
-PRETRAIN = {"method": "masked", "epochs": 1, "batch_size": 64}
+PRETRAIN = {"method": "masked", "epochs": 1}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from tpsl.cli.example_data import write_flights
 from tpsl.data.dataset import class_names
 from tpsl.prediction.halves import PredictionError
 from tpsl.prediction.model import TrainedModel
@@ -21,6 +20,7 @@ from tpsl.training import schedule
 from tpsl.training.job import make_job
 from tpsl.training.one_process import load_records, train
 from tpsl.training.run_folder import RunFolder
+from tpsl_research.example_data import write_flights
 
 
 def read_all(run: Path, paths: dict[str, Path]) -> dict[str, NewRecords]:

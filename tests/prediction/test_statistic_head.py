@@ -15,7 +15,7 @@ from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.stages.statistic import STATISTIC_HEAD
 
-PRETRAIN = {"method": "masked", "epochs": 1, "batch_size": 256}
+PRETRAIN = {"method": "masked", "epochs": 1}
 
 
 def job(share: float, **changes: Any) -> Job:

@@ -161,8 +161,8 @@ def test_what_was_not_measured_is_said_with_the_command_that_measures_it(views: 
     shown = notes(alone, [alone])
     assert "tpsl train JOB --set privacy.mechanism=none --scratch --out runs/plain" in shown
     assert "tpsl report RUN runs/plain" in shown and "tpsl attack RUN" in shown
-    assert "--record-transcript" not in shown
-    assert "tpsl train JOB --record-transcript" in notes(changed(alone, recorded=False), [alone])
+    assert "local.record_transcript=true" not in shown
+    assert "tpsl train JOB --set local.record_transcript=true" in notes(changed(alone, recorded=False), [alone])
     assert "runs/plain" not in notes(laplace, views)
     # What is known without an attack is one kind of attacker's bound, and says whose it is.
     assert claims(alone, [alone]) == {

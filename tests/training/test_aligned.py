@@ -190,7 +190,7 @@ def test_labels_that_were_released_of_records_are_not_released_again_of_people(t
     train(both, tables / "first", vault=named)
     agreed = job(tables, "label-only")
     align(agreed)
-    with pytest.raises(VaultError, match="--compose"):
+    with pytest.raises(VaultError, match=r"local\.compose=true"):
         train(agreed, tables / "second", vault=named)
 
 
@@ -304,7 +304,7 @@ def test_one_vault_knows_people_with_and_without_an_alignment(tables: Path, firs
         assert vault.knows(sorted(bank)).sum() == len(vault) <= COMMON
     align(both, digest="e" * 64)
     other_epsilon = job(tables, "both", {"epsilon": 0.5})
-    with pytest.raises(VaultError, match=r"--compose"):
+    with pytest.raises(VaultError, match=r"local\.compose=true"):
         train(other_epsilon, tables / "again", vault=choice(tables, 9.0))
 
 
@@ -323,7 +323,7 @@ def test_people_of_a_secret_alignment_are_recognised_without_it_and_the_other_wa
             if name == "first":
                 train(each, tables / place / "runs" / name, vault=chosen)
                 continue
-            with pytest.raises(VaultError, match=r"--compose"):
+            with pytest.raises(VaultError, match=r"local\.compose=true"):
                 train(each, tables / place / "runs" / name, vault=chosen)
             with pytest.raises(VaultError, match="only one vault can add up"):
                 train(each, tables / place / "runs" / "named", vault=replace(chosen, named=tables / f"{place}-other"))
@@ -341,7 +341,7 @@ def test_whether_a_released_person_is_in_a_secret_alignment_decides_no_refusal(t
         pq.write_table(table, tables / "shop.parquet")
         secret = job(tables, "label-only")
         align(secret)
-        with pytest.raises(VaultError, match=r"--compose"):
+        with pytest.raises(VaultError, match=r"local\.compose=true"):
             train(secret, tables / name, vault=choice(tables, 9.0))
 
 
@@ -484,7 +484,7 @@ def test_membership_that_was_released_is_recognised_as_a_label(tables: Path) -> 
     align(secret)
     train(secret, tables / "first", vault=choice(tables, 9.0))
     with pytest.raises(
-        VaultError, match=r"the labels are those that the vault .* has as 'table-membership'.*--compose"
+        VaultError, match=r"the labels are those that the vault .* has as 'table-membership'.*--set local.compose=true"
     ):
         train(everybody, tables / "second", vault=choice(tables, 9.0))
     at = people.column_names.index("label")

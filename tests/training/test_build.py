@@ -11,8 +11,7 @@ from torch import nn
 from tpsl.data.features import Features
 from tpsl.mechanisms import randomized_response
 from tpsl.models.halves import Bottom, Top
-from tpsl.models.placement import Placement
-from tpsl.models.seeds import seed_of
+from tpsl.models.members import seed_of
 from tpsl.party.feature_party import FeatureParty
 from tpsl.party.label_party import LabelParty
 from tpsl.registry import ExtensionError
@@ -21,7 +20,6 @@ from tpsl.training.checkpoint import load_checkpoint, save_checkpoint
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
 from tpsl.vault import NoisyLabels, Vault
-from tpsl.workers import Workers
 
 N = 60
 PARTIES = ("bank", "shop")
@@ -282,41 +280,6 @@ def test_a_module_is_copied_and_needs_one_member(noisy: NoisyLabels) -> None:
 def test_what_does_not_go_together_is_refused(parts: dict[str, Any], changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(ExtensionError, match=reason):
         build_feature_party(Job.model_validate(changes), "feature", Pictures(1), OwnParts(**parts))
-
-
-LAZY = {"model": {"embedding_updates": "lazy"}}
-SHARDED = Placement(workers=Workers(0, 2), shards_tables=True)
-
-
-@pytest.mark.parametrize(
-    ("parts", "changes", "reason"),
-    [
-        ({}, {}, "the table of bank has dense updates, a sharded one has lazy ones: set model.embedding_updates"),
-        (
-            {},
-            {**LAZY, "training": {"feature_optimizer": {"name": "sgd", "arguments": {"momentum": 0.9}}}},
-            "sharded tables are updated by sgd, adagrad or adam as they are, not by sgd with arguments",
-        ),
-        (
-            {},
-            {**LAZY, "training": {"pretrain": {"method": "masked"}}},
-            "with training.pretrain one worker of bank needs",
-        ),
-        ({"bottom": Convolutions}, LAZY, "sharded tables are those that come with tpsl; bank has its own half"),
-    ],
-)
-def test_what_cannot_be_sharded_is_refused(parts: dict[str, Any], changes: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ExtensionError, match=reason):
-        build_feature_party(Job.model_validate(changes), "bank", features(), OwnParts(**parts), SHARDED)
-
-
-def test_a_table_is_sharded_where_that_is_asked_for_and_there_are_several_workers() -> None:
-    agreed, shapes = Job.model_validate(LAZY), []
-    for place in (SHARDED, Placement(workers=Workers(0, 2)), Placement(shards_tables=True)):
-        (half,) = build_feature_party(agreed, "bank", features(), place=place).bottom.members
-        assert isinstance(half, Bottom) and half.embedding is not None
-        shapes.append(list(half.embedding.weight.shape))
-    assert shapes == [[10, 16], [20, 16], [20, 16]]
 
 
 def test_widths_of_shares_may_differ(noisy: NoisyLabels) -> None:

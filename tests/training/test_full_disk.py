@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
+from tpsl.net.certificates import create_authority, issue
 from tpsl.training.after_training import evaluate_run
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
 from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.run_folder import RunFolder
-from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import Vault
 
 LIMIT = 60.0
@@ -34,7 +34,6 @@ PARTY = """
 import errno, pathlib, time
 from contextlib import contextmanager
 from tpsl import files
-from tpsl.training import tensor_file
 from tpsl.training.one_process import ALL_STEPS
 from tpsl.training.join import join
 from tpsl.training.observer import NullObserver, Watching
@@ -49,7 +48,7 @@ def opening(path, mode):
     with opened(path, mode) as file:
         yield file
 
-files.open_durably = tensor_file.open_durably = opening
+files.open_durably = opening
 
 class HalfWay(NullObserver):
     def at_step(self, done, total, records):

@@ -43,13 +43,13 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
 def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
     local = load_local(write(tmp_path / "local.yaml", ""))
     assert local == Local()
-    assert (local.device, local.wait, local.silence, local.metrics_port, local.out) == ("cpu", 3600, 15, None, None)
+    assert (local.device, local.wait, local.silence, local.metrics, local.out) == ("cpu", 3600, 15, None, None)
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("lisen: 0.0.0.0:1", "local.yaml: lisen: there is no such key; `tpsl keys` lists them, got '0.0.0.0:1'"),
+        ("lisen: 0.0.0.0:1", "local.yaml: lisen: there is no such key; `tpsl help keys` lists them, got '0.0.0.0:1'"),
         ("listen: 7443", "local.yaml: listen: Input should be a valid string, got 7443"),
         ("listen: localhost", "local.yaml: listen: an address is HOST:PORT, as in 127.0.0.1:7443 or [::1]:7443, got"),
         ("connect: ':7443'", "local.yaml: connect: an address is HOST:PORT"),
@@ -72,10 +72,10 @@ def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
         ("wait: .inf", "local.yaml: wait: Input should be a finite number, got inf"),
         ("wait: -1", "local.yaml: wait: Input should be greater than or equal to 0, got -1"),
         (
-            "metrics_host: localhost",
-            "local.yaml: metrics_host: 'localhost' does not appear to be an IPv4 or IPv6 address",
+            "metrics: localhost:9101",
+            "local.yaml: metrics: 'localhost' does not appear to be an IPv4 or IPv6 address",
         ),
-        ("metrics_port: 65536", "local.yaml: metrics_port: Input should be less than or equal to 65535"),
+        ("metrics: 127.0.0.1:65536", "local.yaml: metrics: an address is HOST:PORT"),
         ("out: [1]", "local.yaml: out: "),
         ("out: 7", "local.yaml: out: "),
         ("1: 2", "local.yaml: 1: "),
@@ -184,7 +184,7 @@ def test_a_local_file_names_its_party_and_its_own_parts(tmp_path: Path) -> None:
 
 
 def test_of_the_workers_on_a_machine_the_first_serves_metrics() -> None:
-    local = Local(metrics_port=9101, metrics_host="0.0.0.0")
+    local = Local(metrics="0.0.0.0:9101")
     assert local.metrics_address(ALONE) == local.metrics_address(Workers(2, 4, 0)) == ("0.0.0.0", 9101)
     assert local.metrics_address(Workers(1, 4, 1)) is None
     assert Local().metrics_address(ALONE) is None

@@ -21,7 +21,7 @@ from tpsl.training.vaults import VaultChoice
 from tpsl.vault import NO_LIMITS
 
 SMALL = {"embedding_dim": 4, "bottom": [16, 8], "top": [8]}
-PRETRAIN = {"method": "masked", "epochs": 2, "batch_size": 64}
+PRETRAIN = {"method": "masked", "epochs": 2}
 
 
 def job(epsilon: float = 0.1, **training: Any) -> Job:

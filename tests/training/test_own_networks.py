@@ -75,8 +75,7 @@ def own_job(**training: Any) -> Job:
             "patience": 0,
             "batch_size": 100,
             "checkpoint_every": 3,
-            "loss": "smoothed in runs",
-            "loss_arguments": {"share": 0.1},
+            "loss": {"name": "smoothed in runs", "arguments": {"share": 0.1}},
             "feature_optimizer": {
                 "name": "RAdam",
                 "learning_rate": 0.03,

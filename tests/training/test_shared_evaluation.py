@@ -223,7 +223,9 @@ def test_what_the_label_party_does_not_permit_leaves_the_vault_as_it_was(run: Ru
         assert vault.head() == head
     shared(run)
     for other in (randomized_response(0.7, 2), laplace(0.5, 2)):
-        with pytest.raises(ValueError, match=f"^{TEST} records were released before under something else .*--compose"):
+        with pytest.raises(
+            ValueError, match=f"^{TEST} records were released before under something else .*--set local.compose=true"
+        ):
             shared(run, other)
     assert evaluated(run, laplace(0.5, 2), policy=ReleasePolicy(compose=True))[1].epsilon == 1.0
 

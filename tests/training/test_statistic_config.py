@@ -35,7 +35,6 @@ def test_what_the_statistic_is_counts_in_the_digest() -> None:
         {"noise": "laplace"},
         {"delta": 1e-7},
         {"share_codes": True},
-        {"random_features": 64},
         {"share": 0.5},
     ]
     assert len({job_of(statistic=section).digest() for section in sections}) == len(sections)

@@ -25,7 +25,7 @@ def job(classes: int = 2, noise: str = "gaussian", noise_seed: int | None = 1) -
         "privacy": {"epsilon": EPSILON, "noise_seed": noise_seed},
         "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8]},
         "training": {"validation": 0.1},
-        "statistic": {"releases": 2, "noise": noise, "share_codes": True, "random_features": 32},
+        "statistic": {"releases": 2, "noise": noise, "share_codes": True},
     }
     return make_job(content, {}, "test")
 

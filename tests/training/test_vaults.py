@@ -165,7 +165,10 @@ def of_classes(classes: int, values: Callable[[np.ndarray], np.ndarray] = lambda
 def test_other_numbers_of_classes_are_no_way_round_the_total(party: Party, classes: int) -> None:
     """A vote over releases of one label, each declared with other classes, tells more than the ε of each."""
     party.train(policy=COMPOSING)
-    for policy, sentence in ((ReleasePolicy(), "--compose"), (COMPOSING, "ε = 2 in all, more than the ε = 1 that")):
+    for policy, sentence in (
+        (ReleasePolicy(), "local.compose=true"),
+        (COMPOSING, "ε = 2 in all, more than the ε = 1 that"),
+    ):
         with pytest.raises(VaultError, match=sentence):
             party.train(records=of_classes(classes), policy=policy)
     assert party.released() == [80]
@@ -288,7 +291,9 @@ def ledger_of(party: Party) -> list[dict[str, Any]]:
 
 def test_a_further_release_has_to_be_asked_for_and_is_totalled(party: Party) -> None:
     party.train(5.0)
-    with pytest.raises(ValueError, match=r"80 records were released before under something else .* --compose"):
+    with pytest.raises(
+        ValueError, match=r"80 records were released before under something else .* --set local.compose=true"
+    ):
         party.train(1.0)
     composed = party.train(1.0, policy=ReleasePolicy(compose=True))
     assert (composed.total_epsilon, composed.epsilon, composed.private) == (6.0, 1.0, True)

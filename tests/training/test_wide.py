@@ -25,7 +25,7 @@ from tpsl.training.stages.wide import FILE, features_in_training, fit_own, label
 from tpsl.training.vaults import VaultChoice
 from tpsl.vault import NO_LIMITS
 
-PRETRAIN = {"method": "masked", "epochs": 1, "batch_size": 64}
+PRETRAIN = {"method": "masked", "epochs": 1}
 
 
 NATURAL = {"source": "flights", "layout": "natural", "rows": 1500}

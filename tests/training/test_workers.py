@@ -37,19 +37,19 @@ KINDS: dict[str, dict[str, Any]] = {
         "training": {**PLAIN, "pretrain": {"method": "masked", "epochs": 1}},
         "privacy": {"draws": 2},
     },
-    "statistic": {"training": PLAIN, "statistic": {"share": 0.5, "share_codes": True, "random_features": 16}},
+    "statistic": {"training": PLAIN, "statistic": {"share": 0.5, "share_codes": True}},
     "handed over, three classes": {"training": {**PLAIN, "exchange": "labels"}, "data": {**SYNTHETIC, "classes": 3}},
 }
 
 
-def trained(workers: Workers, kind: str, folder: str, sharded: bool = False) -> str:
+def trained(workers: Workers, kind: str, folder: str) -> str:
     """Train a job, all of its parties in the process of each worker, and return where."""
     torch.set_num_threads(1)
     parts = KINDS[kind]
     privacy = {"mechanism": "randomized_response", "epsilon": 2.0, "noise_seed": 1, **parts.get("privacy", {})}
     content = {"data": SYNTHETIC, **parts, "privacy": privacy, "model": {**SMALL, **parts.get("model", {})}}
     run = Path(folder) / f"{kind}, {workers.count} worker(s)"
-    setup = RunSetup(make_job(content, {}, "test"), RunFolder(run), workers=workers, shards_tables=sharded)
+    setup = RunSetup(make_job(content, {}, "test"), RunFolder(run), workers=workers)
     train_together(setup, VaultChoice(scratch=True))
     return str(run)
 

@@ -25,12 +25,12 @@ from safetensors.torch import load_file
 from tests.ports import free_port
 
 from tpsl.data.dataset import feature_party_names
+from tpsl.net.certificates import create_authority, issue
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import NO_LIMITS, Vault
 
 KILLS = int(os.environ.get("TPSL_DRILL_KILLS", "1"))
@@ -49,7 +49,6 @@ from tpsl.training.join import join
 from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.serve import serve
 from tpsl import files
-from tpsl.training import tensor_file
 
 full, opened = run.parent / f"disk of {party} is full", files.open_durably
 
@@ -60,7 +59,7 @@ def opening(path, mode):
     with opened(path, mode) as file:
         yield file
 
-files.open_durably = tensor_file.open_durably = opening
+files.open_durably = opening
 
 def say(*words):
     # In one piece, because all workers write to this log.
@@ -151,7 +150,7 @@ class Site:
         common = (job, folder, self.log)
         self.crews = {"label": Crew("label", *common, listen=f"127.0.0.1:{self.port}")}
         for name in feature_party_names(job.data):
-            self.crews[name] = Crew(name, *common, tables="sharded" if name == "airport" else "replicated")
+            self.crews[name] = Crew(name, *common)
 
     def begin(self, **workers: int) -> None:
         addresses = ",".join(f"127.0.0.1:{self.port + number}" for number in range(workers["label"]))
@@ -194,7 +193,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 def three_parties(folder: Path) -> Job:
-    """Two feature parties, one of them with a sharded table, and a label party with features; 15 steps an epoch."""
+    """Two feature parties and a label party with features; 15 steps an epoch."""
     rows, draw = 750, random.Random(7)
     columns: dict[str, dict[str, list[Any]]] = {
         "airport": {"origin": [draw.choice("abcdefg") for _ in range(rows)]},

@@ -50,7 +50,9 @@ def test_what_was_released_before_counts(vault: Vault) -> None:
     # Asking again draws nothing, and is not permitted to a label party that would not have permitted it then.
     with pytest.raises(VaultError, match="ε = 5 in all, more than the ε = 2"):
         vault.release(laplace(5.0), ids=IDS[:3], policy=ReleasePolicy(max_epsilon=2.0))
-    with pytest.raises(VaultError, match=r"3 records were released before under something else .* --compose"):
+    with pytest.raises(
+        VaultError, match=r"3 records were released before under something else .* --set local.compose=true"
+    ):
         vault.check_release(randomized_response(1.0), IDS[:3], policy=ReleasePolicy())
 
 

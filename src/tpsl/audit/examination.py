@@ -17,6 +17,7 @@ from tpsl.data.dataset import Dataset, load_label_party
 from tpsl.files import for_json
 from tpsl.handover.checking import handed_problems
 from tpsl.mechanisms import secure_words
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Notice
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Watching
@@ -26,7 +27,6 @@ from tpsl.training.releases import statistic_plan
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.warm_start import StartingPoint
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
 
 Part = Literal["canaries", "releases", "statistic", "replay", "vault"]

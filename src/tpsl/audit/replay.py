@@ -26,6 +26,7 @@ from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import Relabelling
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
+from tpsl.net.frame_log import FrameLog, SentFrame
 from tpsl.training.agreement import agreement
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
@@ -36,7 +37,6 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.linked import SentFrame, linked_pair
 from tpsl.vault import Vault
 
 _COMPARED = ("*/transcript/*", "label/trajectory.f32", "*/*.safetensors", "label/predictions/*")
@@ -136,7 +136,7 @@ def replay_run(
             take(_terms(setup.job, labelled))
             this = replace(setup, run=RunFolder(folder / run), watching=replace(watching, progress=both))
             choice = VaultChoice(vault, scratch=True)
-            train_together(this, choice, labelled, make_label_party, partial(linked_pair, watch=take))
+            train_together(this, choice, labelled, make_label_party, partial(FrameLog, watch=take))
     return _compared(folder, int((reveal(data.labels) != reveal(changed.labels)).sum()))
 
 

@@ -4,53 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import RenderableType
 
-from tpsl.cli.console import Facts, JsonFlag, Report, answer, from_here, notice, progress_bar, warn
-from tpsl.cli.settings import JobArgument, LocalsOption, Settings, settings_command
+from tpsl.cli.console import Facts, Report, answer, from_here, notice, progress_bar, warn
+from tpsl.cli.flags import (
+    CertsOption,
+    ConnectOption,
+    JobArgument,
+    JsonFlag,
+    ListenOption,
+    LocalsOption,
+    PartyOption,
+    SetOption,
+)
+from tpsl.cli.settings import Settings, the_only
 from tpsl.cli.termination import stoppable
-from tpsl.cli.two_parties import InsecureLoopbackFlag, LogJsonFlag, Side
+from tpsl.cli.two_parties import Side
 
 if TYPE_CHECKING:
     from tpsl.alignment.parties import Aligned
     from tpsl.training.job import Job
     from tpsl.training.observer import Watching
 
-COMMAND = settings_command(
-    mode="data.alignment.mode",
-    listen="local.listen",
-    connect="local.connect",
-    party="local.party",
-    certs="local.certificates",
-    out="local.alignment",
-)
-
 _ADVICE = "the same command goes on where it stopped; the others wait for it"
 
 
 def align(
-    context: typer.Context,
     job: JobArgument,
+    changes: SetOption = None,
     local: LocalsOption = None,
-    plain: Annotated[
-        bool,
-        typer.Option("--plain", help="All parties: compare salted hashes; the label party can test any id it guesses."),
-    ] = False,
+    listen: ListenOption = None,
+    connect: ConnectOption = None,
+    certs: CertsOption = None,
+    party: PartyOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="This party's alignment. Default: alignments/JOB-PARTY.", show_default=False
+        ),
+    ] = None,
     together: Annotated[
         bool, typer.Option("--together", help="Be all parties in this process, for tries on one machine.")
     ] = False,
-    log_json: LogJsonFlag = False,
-    insecure_loopback: InsecureLoopbackFlag = False,
     json: JsonFlag = False,
 ) -> None:
     """Find the records that all parties have in common, without showing the others.
 
-    The job says how, in `data.alignment`. The label party listens and the feature parties connect; which party this is
-    says the local file, the certificate or --party. An alignment that was interrupted goes on where it stopped when the
-    same command is given again. Example:
+    The job says how, in `data.alignment`. The label party listens and the feature parties connect; the local file, the
+    certificate or --party says which party this is. An interrupted alignment continues when the same command is given
+    again. `--set data.alignment.engine=plain`, at all parties, compares salted hashes: the label party can then test
+    any id it guesses. Example:
 
     tpsl align job.yaml --party label --listen 0.0.0.0:7443 --certs certs/label
     """
@@ -59,42 +66,41 @@ def align(
     from tpsl.training.local import own_data
     from tpsl.training.observer import Watching
 
+    flags = {"local.listen": listen, "local.connect": connect, "local.certificates": certs, "local.party": party}
+    flags |= {"local.alignment": out}
+    settings = Settings.of(changes, flags)
     if together:
-        agreed = _agreed(Settings.of(context).load_parties(job, local).job, plain)
+        agreed = _warned(settings.load_parties(job, local).job)
         with stoppable("the same command goes on where it stopped"), progress_bar("aligning") as progress:
             found = align_all(agreed, Watching(progress=progress, notice=notice))
         answer(json, {"parties": {name: each.as_dict() for name, each in found.items()}}, _for_people(*found.values()))
         return
-    if local is not None and len(local) > 1:
-        raise typer.BadParameter("--local is given more than once; that is for --together")
-    side = Side.of(context, job, local[0] if local else None)
-    agreed = own_data(_agreed(side.job, plain), side.party, side.local.data, side.local.alignment)
-    with _watched(side, log_json) as watching:
-        mine = align_party(agreed, side.party, side.local, watching=watching, insecure_loopback=insecure_loopback)
+    side = Side.of(settings, job, the_only(local))
+    agreed = own_data(_warned(side.job), side.party, side.local.data, side.local.alignment)
+    with _watched(side) as watching:
+        insecure = side.local.insecure_loopback
+        mine = align_party(agreed, side.party, side.local, watching=watching, insecure_loopback=insecure)
     answer(json, mine.as_dict(), _for_people(mine))
 
 
-def _agreed(job: Job, plain: bool) -> Job:
-    """Return the job, plain if so; warn of what its alignment reveals."""
+def _warned(job: Job) -> Job:
+    """Return the job; warn of what its alignment reveals."""
     from tpsl.alignment.parties import warnings
     from tpsl.data.config import TableData
 
-    data = job.data
-    if not isinstance(data, TableData) or data.alignment is None:
-        return job  # refused where it is used
-    engine = "plain" if plain else data.alignment.engine
-    alignment = data.alignment.model_copy(update={"engine": engine})
-    for sentence in warnings(alignment):
-        warn(sentence)
-    return job.model_copy(update={"data": data.model_copy(update={"alignment": alignment})})
+    if isinstance(job.data, TableData) and job.data.alignment is not None:  # else refused where it is used
+        for sentence in warnings(job.data.alignment):
+            warn(sentence)
+    return job
 
 
 @contextmanager
-def _watched(side: Side, log_json: bool) -> Iterator[Watching]:
+def _watched(side: Side) -> Iterator[Watching]:
     """Show how this side aligns until the block ends."""
     from tpsl.cli.live import Live
     from tpsl.training.observer import Watching
 
+    log_json = side.local.logs_json
     with stoppable(_ADVICE, log_json=log_json), Live(side.party, peers=side.peers, epochs=1, log_json=log_json) as live:
         yield Watching(live, live.progress, live.notice, live.watch)
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, Report, RunArgument, answer, notice, progress_bar, slim_table
+from tpsl.cli.console import Report, answer, notice, progress_bar, slim_table
+from tpsl.cli.flags import JsonFlag, RunArgument
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,15 +23,11 @@ def attack(
         list[str] | None,
         typer.Option("--only", metavar="NAME", help="Run only this attack; may be repeated.", show_default=False),
     ] = None,
-    skip: Annotated[int, typer.Option(min=0, help="Leave the first n steps out of the AUCs.")] = 0,
-    threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="CPU threads; all cores if not given.")
-    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Attack a run by every attack of the suite; the label party scores the guesses with its true labels.
 
-    One process without a GPU records its first 64 steps; otherwise the run was recorded with --record-transcript.
+    One process without a GPU records its first 64 steps; other runs need `--set local.record_transcript=true`.
 
     Attack AUC 0.5 is guessing, 1 is complete recovery. Each attack stands beside the bound of its own kind of attacker:
     what ε allows an attacker who reads noisy labels; for attackers who profit from features, the AUC of noisy label and
@@ -38,19 +35,15 @@ def attack(
     alone.
     What was found is kept in the label party's folder of the run, for `tpsl report`.
     """
-    import torch
-
     from tpsl.attacks import run_attacks
     from tpsl.attacks.attacked_run import require_parts_of_all
     from tpsl.data.dataset import load_label_party
     from tpsl.learners.learning import require_no_learner
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.report.findings import keep_finding
     from tpsl.report.words import rounded_up
     from tpsl.training.run_folder import RunFolder
-    from tpsl.transport.peers import LABEL_PARTY
 
-    if threads is not None:
-        torch.set_num_threads(threads)
     folder = RunFolder(run)
     require_no_learner(folder, "it has read the noisy labels and sent nothing, so there is no transcript to attack")
     require_parts_of_all(folder)
@@ -59,9 +52,8 @@ def attack(
     source = folder.own_parts(LABEL_PARTY).source(LABEL_PARTY)
     labels = load_label_party(job.data, source=source).labels
     with progress_bar("attacking") as progress:
-        report = run_attacks(
-            run, labels, which=[name.replace(" ", "_") for name in which or ()] or None, skip=skip, progress=progress
-        )
+        chosen = [name.replace(" ", "_") for name in which or ()] or None
+        report = run_attacks(run, labels, which=chosen, progress=progress)
     keep_finding(run, "attacks", report.as_dict())
     named = f"{report.mechanism}, {report.estimator}" if report.steps else report.mechanism
     slack = f", δ = {rounded_up(report.delta, 2)}" if report.delta else ""

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from tpsl.cli.console import JsonFlag, Report, answer, complain, notice, progress_bar
-from tpsl.cli.settings import JOB_FLAGS, LIMIT_FLAGS, LocalsOption, Settings, settings_command
+from tpsl.cli.console import Report, answer, complain, notice, progress_bar
+from tpsl.cli.flags import EpsilonOption, JsonFlag, LocalsOption, SetOption
+from tpsl.cli.settings import Settings
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,31 +22,48 @@ if TYPE_CHECKING:
     from tpsl import audit as audits
 
 _PARTS = ("canaries", "releases", "statistic", "replay", "vault")
-COMMAND = settings_command(**JOB_FLAGS, **LIMIT_FLAGS, threads="local.threads")
 
 
 def audit(
-    context: typer.Context,
     job: Annotated[
-        Path | None, typer.Argument(help="Job file or run folder. Without one, the options make a job.")
+        Path | None,
+        typer.Argument(
+            metavar="JOB",
+            help="Job file or run folder. Without one, the options make a job.",
+            show_default=False,
+        ),
     ] = None,
+    changes: SetOption = None,
+    local: LocalsOption = None,
+    epsilon: EpsilonOption = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME", help=f"Only this part, of {', '.join(_PARTS)}; may be repeated.", show_default=False
         ),
     ] = None,
-    canaries: Annotated[int, typer.Option(min=1, help="Records that get fair-coin labels.")] = 20_000,
+    canaries: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Records that get fair-coin labels.")] = 20_000,
     confidence: Annotated[
-        float, typer.Option(help="Confidence of the lower bound that is shown. Accusations are surer than this.")
+        float,
+        typer.Option(
+            metavar="NUMBER", help="Confidence of the lower bound that is shown. Accusations are surer than this."
+        ),
     ] = 0.95,
     handed: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="A folder of `vault hand-over`, to compare with the run's vault."),
+        typer.Option(
+            metavar="FOLDER",
+            help="What `vault release --out` wrote, to compare with the run's vault.",
+            show_default=False,
+        ),
     ] = None,
-    local: LocalsOption = None,
     out: Annotated[
-        Path | None, typer.Option(help="Keep the audit's runs in this new folder. Default: they are deleted.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Keep the audit's runs in this new folder. Default: they are deleted.",
+            show_default=False,
+        ),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -65,7 +83,7 @@ def audit(
     from tpsl.training.releases import check_first_releases
 
     run = job if job is not None and job.is_dir() else None
-    parties = Settings.of(context).load_parties(run / "job.yaml" if run else job, local)
+    parties = Settings.of(changes, {"privacy.epsilon": epsilon}).load_parties(run / "job.yaml" if run else job, local)
     # The audit's releases have vaults of their own.
     check_first_releases(parties.job, parties.job.classes, 0, parties.label.release_policy())
     with ExitStack() as stack:

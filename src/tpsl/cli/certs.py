@@ -8,25 +8,36 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, Report, answer
-from tpsl.transport.peers import LABEL_PARTY
+from tpsl.cli.console import Report, answer
+from tpsl.cli.flags import JsonFlag
+from tpsl.net.peers import LABEL_PARTY
 
 if TYPE_CHECKING:
-    from tpsl.transport.certificates import PartyFolder
+    from tpsl.net.certificates import PartyFolder
 
 
 def certs(
-    job: Annotated[Path | None, typer.Argument(help="Job file: a certificate for each of its parties.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the authority and the parties' folders.")] = Path("certs"),
-    party: Annotated[list[str] | None, typer.Option(help="A certificate for this party too; may be repeated.")] = None,
-    days: Annotated[int, typer.Option(min=1, max=3650, help="How long the certificates are valid.")] = 365,
+    job: Annotated[
+        Path | None,
+        typer.Argument(metavar="JOB", help="Job file: a certificate for each of its parties.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder for the authority and the parties' folders.")
+    ] = Path("certs"),
+    party: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A certificate for this party too; may be repeated.", show_default=False),
+    ] = None,
+    days: Annotated[
+        int, typer.Option(min=1, max=3650, metavar="NUMBER", help="How long the certificates are valid.")
+    ] = 365,
     json: JsonFlag = False,
 ) -> None:
     """Make an authority and one certificate per party; what is there already stays as it is.
 
     Example: tpsl certs job.yaml
     """
-    from tpsl.transport.certificates import AUTHORITY, party_folders
+    from tpsl.net.certificates import AUTHORITY, party_folders
 
     parties = [*(_parties_of(job) if job else ()), *(party or ())]
     if not parties:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -28,32 +28,13 @@ from tpsl.progress import Pace, Progress
 
 stdout = Console()
 stderr = Console(stderr=True)
+printed_json: list[bool] = []
+"""Whether this process has printed its JSON object: an error adds none to it."""
 _COLUMNS = 80
 _MANY = 100_000
 """From this total on, what is done is shown as a percentage."""
 FIRST_LOGGED_AFTER, _LONGEST_SILENCE = 10.0, 300.0
 """Seconds until a log gets the first line of progress, and between two lines at most."""
-
-
-def _complete_run(incomplete: str) -> list[str]:
-    """Return the run folders, here and one folder down, whose path begins like this."""
-    found = (job.parent for depth in ("*", "*/*") for job in Path().glob(f"{depth}/job.yaml"))
-    return [str(run) for run in sorted(found) if str(run).startswith(incomplete)]
-
-
-RunArgument = Annotated[Path, typer.Argument(help="Run folder.", autocompletion=_complete_run)]
-ModelArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="RUN",
-        help="Run folder, or that of a search, whose committee is the model then.",
-        autocompletion=_complete_run,
-    ),
-]
-RunsArgument = Annotated[
-    list[Path], typer.Argument(help="Run folders.", autocompletion=_complete_run, show_default=False)
-]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
 
 
 def from_here(path: str | Path) -> Path:
@@ -64,6 +45,7 @@ def from_here(path: str | Path) -> Path:
 
 def print_json(content: Mapping[str, Any]) -> None:
     """Print one JSON object; numbers that JSON does not have (infinity, NaN) become null."""
+    printed_json.append(True)
     typer.echo(json.dumps(for_json(content), ensure_ascii=False))
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpsl.cli.console import JsonFlag, answer, notice, progress_bar
+from tpsl.cli.console import answer, notice, progress_bar
+from tpsl.cli.flags import JsonFlag
 from tpsl.cli.train import OPTIONS_ALONE
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """By the names of their folders: what the runs are called, and their jobs but for the data."""
 _NEXT = (
-    "The last run by itself:  tpsl train --data flights --epsilon 1",
+    "The last run alone:      tpsl train --data flights --epsilon 1",
     "With your own files:     tpsl init features.csv labels.csv",
 )
 _ATTACKED_STEPS = 96
@@ -40,8 +41,13 @@ _ATTACKS = ("norm", "spectral", "shortest_distance", "likelihood", "noisy_label_
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the runs and the page.")] = Path("runs/demo"),
-    rows: Annotated[int | None, typer.Option(help="Use only n flights, for a quicker, rougher demo.")] = None,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the runs and the page.")] = Path("runs/demo"),
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NUMBER", help="Use only so many flights, for a quicker, rougher demo.", show_default=False
+        ),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Train on NYC flights without privacy, as in the paper, and as tpsl does; attack all three; compare.

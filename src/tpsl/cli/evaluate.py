@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, Report, RunArgument, answer, notice, progress_bar
+from tpsl.cli.console import Report, answer, notice, progress_bar
+from tpsl.cli.flags import JsonFlag, LocalOption, RunArgument, SetOption
 from tpsl.cli.run_result import show_result
-from tpsl.cli.settings import LOCAL, RELEASE_FLAGS, LocalOption, LogOption, Settings, settings_command
+from tpsl.cli.settings import LOCAL, Settings
 from tpsl.cli.tune import show_tuned
 
 if TYPE_CHECKING:
@@ -21,30 +22,36 @@ if TYPE_CHECKING:
     from tpsl.training.shared_evaluation import SharedEvaluation
     from tpsl.vault import Spent
 
-COMMAND = settings_command(LOCAL, **RELEASE_FLAGS)
-
 
 def evaluate(
-    context: typer.Context,
     run: RunArgument,
+    changes: SetOption = None,
+    local: LocalOption = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(help="Make metrics that feature parties may see, from noisy labels: the ε that each may cost."),
+        typer.Option(
+            metavar="NUMBER",
+            help="Make metrics that feature parties may see, from noisy labels: the ε that each may cost.",
+            show_default=False,
+        ),
     ] = None,
-    mechanism: Annotated[str, typer.Option(help="With --epsilon: how labels are made noisy.", metavar="NAME")] = "auto",
     scores: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             help="With --epsilon: scores of new records (tpsl predict) whose labels are in the vault, not the test "
-            "records."
+            "records.",
+            show_default=False,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="With --epsilon: the file to hand over. Default: shared_metrics.json in the run folder."),
+        typer.Option(
+            metavar="FILE",
+            help="With --epsilon: the file to hand over. Default: shared_metrics.json in the run folder.",
+            show_default=False,
+        ),
     ] = None,
-    local: LocalOption = None,
-    log: LogOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Evaluate a finished run, or search, on its test records, and train its local head if the job has one.
@@ -61,17 +68,18 @@ def evaluate(
 
     tpsl label evaluate runs/job-label --epsilon 0.5
     """
-    here = Settings.of(context).load_local(local)
-    if epsilon is not None:
-        _share(run, here, (epsilon, mechanism), scores, out, json)
+    settings = Settings.of(changes, parts=("privacy", LOCAL))
+    here = settings.load_local(local)
+    if epsilon is None:
+        if scores or out or settings.job:
+            raise typer.BadParameter("--scores, --out and keys of privacy are for --epsilon")
+        _evaluate(run, here, json)
         return
-    for name, given in {"--mechanism": mechanism != "auto", "--scores": scores, "--out": out}.items():
-        if given:
-            raise typer.BadParameter(f"{name} is for --epsilon")
-    _evaluate(run, here, log, json)
+    mechanism = str(settings.job.get("privacy", {}).get("mechanism", "auto"))
+    _share(run, here, (epsilon, mechanism), scores, out, json)
 
 
-def _evaluate(path: Path, local: Local, log: list[str] | None, json: bool) -> None:
+def _evaluate(path: Path, local: Local, json: bool) -> None:
     """Compute what depends on true labels, and print it."""
     from tpsl.prediction.model import TUNE
     from tpsl.training.after_training import evaluate_run
@@ -79,10 +87,10 @@ def _evaluate(path: Path, local: Local, log: list[str] | None, json: bool) -> No
     from tpsl.tuning.after_search import evaluate_search
 
     if (path / TUNE).exists():
-        show_tuned(evaluate_search(path, local, lambda run: _watched(run, log)), path, json)
+        show_tuned(evaluate_search(path, local, lambda run: _watched(run, local.loggers)), path, json)
         return
     run = RunFolder(path)
-    with _watched(run, log) as watching:
+    with _watched(run, local.loggers) as watching:
         result = evaluate_run(run, local, watching)
     show_result(path, result, json)
 
@@ -90,9 +98,9 @@ def _evaluate(path: Path, local: Local, log: list[str] | None, json: bool) -> No
 @contextmanager
 def _watched(run: RunFolder, log: list[str] | None) -> Iterator[Watching]:
     """Show a progress bar until the block ends, and tell the loggers."""
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.training.loggers import run_logger
     from tpsl.training.observer import Watching
-    from tpsl.transport.peers import LABEL_PARTY
 
     with (
         progress_bar("evaluating") as progress,
@@ -108,6 +116,7 @@ def _share(
     from tpsl.data.dataset import load_label_party
     from tpsl.files import write_atomically
     from tpsl.mechanisms import build_mechanism
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.prediction.scores import read_scores
     from tpsl.training.local import own_data
     from tpsl.training.run_folder import RunFolder
@@ -117,7 +126,6 @@ def _share(
         evaluate_new_records,
         evaluate_test_records,
     )
-    from tpsl.transport.peers import LABEL_PARTY
 
     folder, (epsilon, mechanism) = RunFolder(run), release
     job = folder.job()

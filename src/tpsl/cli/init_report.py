@@ -48,10 +48,11 @@ def notes(draft: TablesDraft, wishes: Wishes) -> Iterator[str]:
     for file in draft.files:
         unclear = [each.name for each in file.columns if each.kind == "date" and len(each.date_orders) > 1]
         if unclear and wishes.date_order is None:
-            yield f"{', '.join(unclear)}: read with the day first; --date-order month if the month is"
+            yield f"{', '.join(unclear)}: read with the day first; --set date_order=month if the month is"
         for each in file.columns:
             if each.kind == "date" and each.short_year:
-                yield f"{each.name}: dates as {each.short_year} are in 1969 to 2068; if they are no dates, --drop them"
+                leave_out = f"if they are no dates, --set drop={each.name}"
+                yield f"{each.name}: dates as {each.short_year} are in 1969 to 2068; {leave_out}"
         if odd := [repr(text) for text in file.missing if text not in ABSENT]:
             yield f"taken for missing values, and named in the job: {', '.join(odd)}"
     at_label, label = draft.label, draft.guessed_label
@@ -59,7 +60,7 @@ def notes(draft: TablesDraft, wishes: Wishes) -> Iterator[str]:
         return
     yield from _label_elsewhere(draft, label.column)
     if not label.is_sure and wishes.positive is None:
-        yield f"predicted is the probability of {label.names[-1]!r}; --positive says otherwise"
+        yield f"predicted is the probability of {label.names[-1]!r}; --set positive=VALUE says otherwise"
     if at_label.unit:
         yield f"{at_label.unit!r} of the label party repeats: the ledger will state the largest ε of any of them"
     beside = [
@@ -67,11 +68,11 @@ def notes(draft: TablesDraft, wishes: Wishes) -> Iterator[str]:
     ]
     if beside:
         yield (
-            f"not used of the label party: {', '.join(beside)}; what was known before the label can be named in "
-            "--numeric, --categorical or --dates"
+            f"not used of the label party: {', '.join(beside)}; what was known before the label can be named with "
+            "--set numeric=, categorical= or dates="
         )
     if draft.dates_in_all and draft.features and wishes.time is None:
-        yield f"to test on the latest records: --time {draft.dates_in_all[0]}"
+        yield f"to test on the latest records: --set time={draft.dates_in_all[0]}"
 
 
 def _label_elsewhere(draft: TablesDraft, chosen: str) -> Iterator[str]:
@@ -110,7 +111,7 @@ def written(job: JobDraft, files: Sequence[Path], report: DataReport) -> Report:
     if not job.is_complete:
         return Report(headline, _what_the_other_side_needs(job, files[0]))
     if not report.passed:
-        return Report(f"{headline}, but the data have errors", {}, {"mend them, then": f"tpsl data check {files[0]}"})
+        return Report(f"{headline}, but the data have errors", {}, {"mend them, then": f"tpsl check {files[0]}"})
     parties = [file.party for file in job.tables.files]
     is_alone = LABEL not in parties or len(parties) == 1
     then = "edit it as you like, then send it" if is_alone else "edit it as you like, and show it"
@@ -128,10 +129,10 @@ def written(job: JobDraft, files: Sequence[Path], report: DataReport) -> Report:
 def _what_the_other_side_needs(job: JobDraft, part: Path) -> dict[str, str]:
     has_labels = job.tables.label is not None
     told = "of your columns and of the labels, no counts" if has_labels else "of your columns, no contents"
-    theirs = "--features" if has_labels else "--labels"
+    theirs = "feature" if has_labels else "label"
     return {
         "send": f"{part} to the other side; it holds the names {told}",
-        "there": f"tpsl init {theirs} TABLE --with {part.name} writes job.yaml, which both sides need",
+        "there": f"tpsl init TABLE --party {theirs} --with {part.name} writes job.yaml, which both sides need",
     }
 
 

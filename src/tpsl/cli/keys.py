@@ -1,8 +1,7 @@
 """Every key of a job and of a local file, read from their schemas.
 
-Options, `--set`, completion, `tpsl keys` and the documentation take names, values and descriptions from here: none of
-them is written a second time. A key has the name that `--set` takes: `training.epochs`, or `local.wait` for a local
-file.
+`--set`, completion, `tpsl help keys` and the documentation take names, values and descriptions from here: none of them
+is written a second time. A key has the name that `--set` takes: `training.epochs`, or `local.wait` for a local file.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from tpsl.cli.settings import LOCAL
 from tpsl.registry import Registry
 
 _SPOKEN = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "path", dict: "mapping"}
+_FILE, _LABEL = "data.features[].", "data.label."
 
 
 class UnknownKey(ValueError):
@@ -36,6 +36,8 @@ class Key:
     name: str
     field: FieldInfo
     source: str = ""
+    is_part: bool = False
+    """Whether it has keys and no value."""
 
     @property
     def description(self) -> str:
@@ -46,9 +48,9 @@ class Key:
     def default(self) -> str:
         """The default as YAML takes it; nothing if there is none, or if it is a part with keys of its own."""
         value = self.field.get_default(call_default_factory=True)
-        if self.field.is_required() or value is None or isinstance(value, BaseModel):
+        if self.field.is_required() or value is None or self.is_part:
             return ""
-        return value if isinstance(value, str) else json.dumps(value)
+        return str(value) if isinstance(value, BaseModel) else value if isinstance(value, str) else json.dumps(value)
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -77,21 +79,34 @@ class Key:
 
 @lru_cache(maxsize=1)
 def all_keys() -> tuple[Key, ...]:
-    """Return every key, those of the job first; a key that several data sources have comes once for each."""
-    from tpsl.training.job import Job
-    from tpsl.training.local import Local
+    """Return every key that has a value, those of the job first; one that several data sources have comes for each.
 
-    return (*_keys_of(Job, ""), *_keys_of(Local, f"{LOCAL}."))
+    A party's file is described once, as `data.features[]`: `data.label` takes the same keys and two more.
+    """
+    shared = {key.name.rpartition(".")[2] for key in _walked() if key.name.startswith(_FILE)}
+    return tuple(
+        key
+        for key in _walked()
+        if not key.is_part and not (key.name.startswith(_LABEL) and key.name.removeprefix(_LABEL) in shared)
+    )
 
 
 @lru_cache(maxsize=1)
 def settable_keys() -> dict[str, tuple[Key, ...]]:
-    """Return the keys that `--set` takes, by name."""
+    """Return the keys that `--set` takes, by name, parts of a job included."""
     found: dict[str, tuple[Key, ...]] = {}
-    for key in all_keys():
+    for key in _walked():
         if "[]" not in key.name:
             found[key.name] = (*found.get(key.name, ()), key)
     return found
+
+
+@lru_cache(maxsize=1)
+def _walked() -> tuple[Key, ...]:
+    from tpsl.training.job import Job
+    from tpsl.training.local import Local
+
+    return (*_keys_of(Job, ""), *_keys_of(Local, f"{LOCAL}."))
 
 
 def key_named(name: str, source: str = "") -> Key:
@@ -111,26 +126,33 @@ def key_above(name: str) -> Key:
     """Return the key of this name, or the one of free content (a mapping) that the name lies in."""
     known, parts = settable_keys(), name.split(".")
     above = (".".join(parts[:length]) for length in range(1, len(parts)))
-    free = next((known[part][0] for part in above if part in known and known[part][0].type is dict), None)
+    free = next((known[part][0] for part in above if part in known and _is_free(known[part][0])), None)
     return free or key_named(name)
+
+
+def _is_free(key: Key) -> bool:
+    """Whether a key's value is a mapping, whose entries can be set one by one."""
+    return key.type is dict or getattr(key.type, "is_value", False) is True
 
 
 def _nearest(name: str) -> str:
     names = list(settable_keys())
     ends = [known for known in names if known.rpartition(".")[2] == name.rpartition(".")[2]]
     near = list(dict.fromkeys([*ends, *get_close_matches(name, names, 3)]))[:3]
-    return f"near are {', '.join(near)}" if near else "`tpsl keys` lists them"
+    return f"near are {', '.join(near)}" if near else "`tpsl help keys` lists them"
 
 
 def _keys_of(model: type[BaseModel], prefix: str, source: str = "") -> Iterator[Key]:
     for name, field in model.model_fields.items():
-        yield Key(prefix + name, field, source)
-        for arm in _alternatives(field):
-            if _is_model(arm):
-                variant = arm.model_fields["source"].default if "source" in arm.model_fields else source
-                yield from _keys_of(arm, f"{prefix}{name}.", variant)
-            elif get_origin(arm) in (tuple, list) and _is_model(get_args(arm)[0]):
-                yield from _keys_of(get_args(arm)[0], f"{prefix}{name}[].", source)
+        below = [arm for arm in _alternatives(field) if _is_part(arm)]
+        lists = [get_args(arm)[0] for arm in _alternatives(field) if get_origin(arm) in (tuple, list)]
+        elements = [element for element in lists if _is_part(element)]
+        yield Key(prefix + name, field, source, is_part=bool(below or elements))
+        for arm in below:
+            variant = arm.model_fields["source"].default if "source" in arm.model_fields else source
+            yield from _keys_of(arm, f"{prefix}{name}.", variant)
+        for element in elements:
+            yield from _keys_of(element, f"{prefix}{name}[].", source)
 
 
 def _alternatives(field: FieldInfo) -> list[Any]:
@@ -150,5 +172,10 @@ def _arms(annotation: Any) -> list[Any]:
     return [] if annotation is type(None) else [annotation]
 
 
-def _is_model(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+def _is_part(annotation: Any) -> bool:
+    """Whether a type is a schema whose fields are keys; a value that is written as a small mapping is one key."""
+    return (
+        isinstance(annotation, type)
+        and issubclass(annotation, BaseModel)
+        and not getattr(annotation, "is_value", False)
+    )

@@ -17,27 +17,26 @@ from tpsl.cli import (
     attack,
     audit,
     certs,
-    data,
-    data_check,
+    check,
+    console,
     demo,
-    embed,
     evaluate,
-    export,
+    help_topics,
     init,
-    joint_tune,
-    learn,
-    list_keys,
     plan,
     predict,
     report,
     score,
+    statement_commands,
     train,
     tune,
     two_parties,
-    ui,
     vault_commands,
+    vault_labels,
 )
-from tpsl.cli.console import Report, answer, complain, warn
+from tpsl.cli.console import Report, answer, complain, print_json, warn
+from tpsl.cli.termination import STATUS
+from tpsl.errors import code_of
 from tpsl.registry import Registry, use
 
 # Read when PyTorch is imported, which no command has done yet. Threads that spin while they wait for each other make
@@ -49,11 +48,11 @@ COMMANDS: Registry[typer.Typer] = Registry("command")
 
 
 PANELS = {
-    "Begin": ("init", "demo", "data"),
-    "Train": ("train", "label", "feature", "align", "learn", "tune"),
-    "Use a model": ("predict", "export"),
+    "Begin": ("init", "demo", "check"),
+    "Train": ("train", "label", "feature", "align", "tune"),
+    "Use a model": ("predict", "score", "export"),
     "Trust": ("report", "ui", "vault", "attack", "audit"),
-    "Operate": ("certs", "plan", "keys"),
+    "Operate": ("certs", "plan", "help"),
 }
 """The commands as help lists them, those of every day first."""
 _INSTALLED = "From installed packages"
@@ -73,7 +72,27 @@ class _Commands(TyperGroup):
         if command is not None:
             found = (panel for panel, names in PANELS.items() if cmd_name in names)
             command.rich_help_panel = next(found, _INSTALLED)  # type: ignore[attr-defined]
+            _without_types_below(command, ctx)
         return command
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
+
+def _without_types(parameters: list[Any]) -> list[Any]:
+    """Return parameters whose help shows words, not Python's types: nothing after a flag or an argument's name."""
+    for parameter in parameters:
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = lambda ctx: None
+        elif parameter.is_flag:
+            parameter.metavar = ""
+    return parameters
+
+
+def _without_types_below(command: Any, ctx: Any) -> None:
+    _without_types(command.get_params(command.context_class(command, parent=ctx)))
+    for below in getattr(command, "commands", {}).values():
+        _without_types_below(below, ctx)
 
 
 app = typer.Typer(
@@ -86,33 +105,41 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo.demo)
-app.command("init", cls=init.COMMAND)(init.init)
-data.app.command("check", cls=data_check.COMMAND)(data_check.check)
-app.add_typer(data.app, name="data")
-app.command("train", cls=train.COMMAND)(train.train)
-two_parties.label_app.command("evaluate", cls=evaluate.COMMAND)(evaluate.evaluate)
-two_parties.label_app.command("predict", cls=predict.LABEL_COMMAND)(predict.label_predict)
-two_parties.feature_app.command("predict", cls=predict.FEATURE_COMMAND)(predict.feature_predict)
-two_parties.label_app.command("tune", cls=joint_tune.LABEL_COMMAND)(joint_tune.label_tune)
-two_parties.feature_app.command("tune", cls=joint_tune.FEATURE_COMMAND)(joint_tune.feature_tune)
-two_parties.label_app.command("score", cls=score.COMMAND)(score.score)
-two_parties.feature_app.command("embed", cls=embed.COMMAND)(embed.embed)
-app.add_typer(two_parties.label_app, name="label")
-app.add_typer(two_parties.feature_app, name="feature")
-app.command("align", cls=align.COMMAND)(align.align)
-app.command("learn", cls=learn.COMMAND)(learn.learn)
-app.command("tune", cls=tune.COMMAND)(tune.tune)
-app.command("predict")(predict.predict)
-app.command("export")(export.export)
-app.command("report")(report.report)
-app.command("ui")(ui.ui)
-app.add_typer(vault_commands.app, name="vault")
-app.command("attack")(attack.attack)
-app.command("audit", cls=audit.COMMAND)(audit.audit)
-app.command("certs")(certs.certs)
-app.command("plan", cls=plan.COMMAND)(plan.plan)
-app.command("keys")(list_keys.list_keys)
+label = typer.Typer(no_args_is_help=True, help="The label party: has the labels, listens, sends perturbed gradients.")
+label.command("serve")(two_parties.serve)
+label.command("evaluate")(evaluate.evaluate)
+feature = typer.Typer(help="A feature party: has features, connects, sends embeddings.", no_args_is_help=True)
+feature.command("join")(two_parties.join)
+feature.callback()(lambda: None)  # a group of one command is a group too
+vault = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
+vault.command("add")(vault_labels.add)
+vault.command("release")(vault_labels.release)
+vault.command("ledger")(vault_commands.ledger)
+vault.command("verify")(vault_commands.verify)
+vault.command("statement")(statement_commands.statement)
+vault.command("backup")(vault_commands.backup)
+vault.command("move")(vault_commands.move)
+for name, group in (("label", label), ("feature", feature), ("vault", vault)):
+    app.add_typer(group, name=name)
+for name, command in (
+    ("init", init.init),
+    ("demo", demo.demo),
+    ("check", check.check),
+    ("train", train.train),
+    ("align", align.align),
+    ("tune", tune.tune),
+    ("predict", predict.predict),
+    ("score", score.score),
+    ("export", predict.export),
+    ("report", report.report),
+    ("ui", report.ui),
+    ("attack", attack.attack),
+    ("audit", audit.audit),
+    ("certs", certs.certs),
+    ("plan", plan.plan),
+    ("help", help_topics.explain),
+):
+    app.command(name)(command)
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 
@@ -162,21 +189,39 @@ def _first_steps() -> Iterator[RenderableType]:
 
 
 def main() -> None:
-    """Run a command; an error the user can do something about is one sentence.
+    """Run a command; an error the user can do something about is one sentence, and with `--json` an object too.
 
     Exit status: 1 for an error, 2 for an option that does not exist or has no such value, 130 for an interruption, 143
     for a long-running command that was told to end (SIGTERM).
     """
+    console.printed_json.clear()
     try:
         status = app(prog_name="tpsl", standalone_mode=False)
     except typer.TyperException as error:
         # The help that a group without a command prints is an "error" without a message.
         if error.format_message():
-            complain(f"error: {error.format_message()}")
+            _fail("usage", error.format_message())
         status = error.exit_code
     except (ValueError, OSError) as error:
-        complain(f"error: {str(error) or type(error).__name__}")
+        _fail(code_of(error), str(error) or type(error).__name__)
         status = 1
+    except Exception as error:  # a fault of ours: the traceback is for a report of it
+        _tell_programs("internal", f"{type(error).__name__}: {error}")
+        raise
     if status == _INTERRUPTED:
         warn("interrupted")
+    if status:
+        names = {_INTERRUPTED: "interrupted", STATUS: "terminated"}
+        _tell_programs(names.get(status, "failed"), f"ended with exit status {status}")
     sys.exit(status)
+
+
+def _fail(code: str, message: str) -> None:
+    complain(f"error: {message}")
+    _tell_programs(code, message)
+
+
+def _tell_programs(code: str, message: str) -> None:
+    """Print the object of an error, unless nobody asked for JSON or the command has printed its own."""
+    if "--json" in sys.argv[1:] and not console.printed_json:
+        print_json({"error": {"code": code, "message": " ".join(message.split())}})

@@ -17,19 +17,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-from typer.core import TyperCommand
 
 from tpsl.cli.console import notice
-from tpsl.cli.shared_options import with_options
 from tpsl.cli.termination import stoppable
 from tpsl.files import make_private_folder, open_private
 from tpsl.registry import use, used
 
-_HELP = "Train in N processes of a Ray cluster: that at RAY_ADDRESS or on this machine, else one made for this."
-_RAY = Annotated[int | None, typer.Option(min=1, metavar="N", show_default=False, help=_HELP)]
 _VARIABLES = ("TPSL_", "AWS_", "AZURE_", "GOOGLE_")  # so begin those that workers have as the command has them
 _RESTARTS = 3  # of all workers, after one was lost or has ended with an error
 _PATIENCE = 30 * 24 * 3600  # seconds that a worker waits for another; one that has died is noticed at once
@@ -39,20 +35,14 @@ class RayError(ValueError):
     """A Ray cluster that cannot do what is asked; one sentence."""
 
 
-def with_ray(command: type[TyperCommand]) -> type[TyperCommand]:
-    """Return the class of a command that takes `--ray` too; its function asks `trains_on_ray`."""
-    return with_options({"ray": _RAY}, "tpsl.ray", command)
-
-
-def trains_on_ray(context: typer.Context, run: Path, device: str) -> bool:
-    """Run this command in workers on Ray if it was told to, and print its result; else, and in a worker, say False."""
+def trains_on_ray(count: int | None, run: Path, device: str, *, log_json: bool = False) -> bool:
+    """Run this command in `count` workers on Ray and print its result; without a count, and in a worker, say False."""
     import torch.distributed
 
-    count = context.meta["tpsl.ray"]["ray"]
     if count is None or torch.distributed.is_initialized():  # a worker runs this command line too
         return False
     logs = run.absolute().with_name(f"{run.name}-ray")
-    goes_on = stoppable("the same command goes on where it stopped", log_json=bool(context.params.get("log_json")))
+    goes_on = stoppable("the same command goes on where it stopped", log_json=log_json)
     with goes_on, redirect_stdout(sys.stderr), _shown(logs / "worker-0.log"):
         _connect(count)
         printed = _result(_worker((*sys.argv[1:], "--out", str(run)), logs), count, logs, device)

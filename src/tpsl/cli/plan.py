@@ -3,103 +3,85 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpsl.cli.console import JsonFlag, Report, answer, notice, progress_bar, slim_table
-from tpsl.cli.settings import (
-    ALL_PARTS,
-    LOCAL,
-    JobArgument,
-    LocalsOption,
-    Settings,
-    locals_by_party,
-    settings_command,
-)
-from tpsl.cli.shared_options import with_options
-from tpsl.cli.verbosity import reasons, with_verbose
+from tpsl.cli.console import Report, answer, notice, progress_bar, slim_table
+from tpsl.cli.flags import JobArgument, JsonFlag, LocalsOption, SetOption
+from tpsl.cli.settings import ALL_PARTS, LOCAL, Settings, locals_by_party
 
 if TYPE_CHECKING:
-    from tpsl.planning.plan import Assumptions, Prediction
-    from tpsl.progress import Progress
-    from tpsl.training.job import Job
-    from tpsl.training.local import Local
-
-_ASSUMED = "assumed"
-_ASSUMPTIONS = {
-    "rows": Annotated[
-        int | None, typer.Option(min=10, help="Records of the job, if not those that its files here have.")
-    ],
-    "bandwidth": Annotated[
-        str | None, typer.Option(help="Of the line between the parties, each way, as 1Gb/s; else no limit.")
-    ],
-    "latency": Annotated[str | None, typer.Option(help="Round trip between the parties, as ping says it: 20ms.")],
-    "price_hour": Annotated[
-        float | None, typer.Option(min=0, help="Price of a machine for an hour; each party has one.")
-    ],
-    "price_gb": Annotated[
-        float | None, typer.Option(min=0, help="Price of a gigabyte (10^9 bytes) between the parties.")
-    ],
-}
-_OF_THE_JOB = settings_command(*(part for part in ALL_PARTS if part != LOCAL))
-COMMAND = with_options(_ASSUMPTIONS, _ASSUMED, with_verbose(_OF_THE_JOB))
+    from tpsl.planning.plan import Prediction
+    from tpsl.planning.traffic import Exchange
 
 
 def plan(
-    context: typer.Context,
     job: JobArgument,
+    changes: SetOption = None,
     local: LocalsOption = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            min=10,
+            metavar="NUMBER",
+            help="Records of the job, if not those that its files here have.",
+            show_default=False,
+        ),
+    ] = None,
+    bandwidth: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEED",
+            help="Of the line between the parties, each way, as 1Gb/s; else no limit.",
+            show_default=False,
+        ),
+    ] = None,
+    latency: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Round trip between the parties, as ping says it: 20ms.", show_default=False),
+    ] = None,
     run: Annotated[
-        Path, typer.Option(help="The run whose speed is assumed, or a folder: the run in it that ended last.")
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="The run whose speed is assumed, or a folder: the run in it that ended last."
+        ),
     ] = Path("runs"),
     json: JsonFlag = False,
 ) -> None:
-    """Predict the time, traffic and cost of a job, split and with its noisy labels handed over.
+    """Predict the time and the traffic of a job, split and with its noisy labels handed over.
 
     Traffic follows from the job, time from the speed of an earlier run. Nothing is trained, and no label of a table is
     read. Example: tpsl plan job.yaml --rows 100000000 --bandwidth 1Gb/s --latency 20ms
     """
     from tpsl.planning.counts import Counts
-    from tpsl.planning.plan import last_run, plan, planned_job
+    from tpsl.planning.network import Network, bandwidth_of, seconds_of
+    from tpsl.planning.plan import Assumptions, last_run, plan, planned_job, records_of
     from tpsl.training.method import resolve_method
 
-    asked = Settings.of(context).load_job(job)
+    settings = Settings.of(changes, parts=[part for part in ALL_PARTS if part != LOCAL])
+    asked = settings.load_job(job)
     parties = locals_by_party(asked, local)
     asked, last = planned_job(asked, parties), last_run(run)
+    network = Network(bandwidth_of(bandwidth) if bandwidth else math.inf, seconds_of(latency) if latency else 0.0)
     with progress_bar("planning") as progress:
-        assumed = _assumptions(context.meta[_ASSUMED], asked, parties, last[1] if last else None, progress)
-    asked = resolve_method(asked, lambda: Counts.of(asked, assumed.rows).train, reasons(context, notice))
+        assumed = Assumptions(rows or records_of(asked, parties, progress), last[1] if last else None, network)
+    asked = resolve_method(asked, lambda: Counts.of(asked, assumed.rows).train, notice)
     found = plan(asked, assumed)
     speed = None if last is None else {"run": str(last[0]), "samples_per_second": last[1]}
     content = {"speed": speed, "predictions": [_as_dict(prediction) for prediction in found]}
-    answer(json, content, _report(job, run, found, assumed, last))
-
-
-def _assumptions(
-    given: Mapping[str, Any], job: Job, parties: Mapping[str, Local], speed: float | None, progress: Progress
-) -> Assumptions:
-    """Return what the options say; what they do not say is as it is here."""
-    from tpsl.planning.network import Network, bandwidth_of, seconds_of
-    from tpsl.planning.plan import Assumptions, records_of
-
-    bandwidth = bandwidth_of(given["bandwidth"]) if given["bandwidth"] else math.inf
-    latency = seconds_of(given["latency"]) if given["latency"] else 0.0
-    return Assumptions(
-        given["rows"] or records_of(job, parties, progress),
-        speed,
-        Network(bandwidth, latency),
-        given["price_hour"] or 0.0,
-        given["price_gb"] or 0.0,
-    )
+    answer(json, content, _report(job, run, found, last))
 
 
 def _as_dict(prediction: Prediction) -> dict[str, Any]:
     from dataclasses import asdict
 
-    crossing = ("party", "topic", "to_label", "messages", "bytes")
+    def crossing(each: Exchange) -> dict[str, Any]:
+        both = {f"bytes_{way}_label": each.bytes(to_label=way == "to") for way in ("to", "from")}
+        return {"party": each.party, "method": each.method, "calls": each.calls, **both}
+
     return {
         "exchange": prediction.job.training.exchange,
         **asdict(prediction.counts),
@@ -108,9 +90,7 @@ def _as_dict(prediction: Prediction) -> dict[str, Any]:
         "step_seconds": prediction.step,
         "bytes_to_label": prediction.to_label,
         "bytes_from_label": prediction.from_label,
-        "crossing": [{name: getattr(each, name) for name in crossing} for each in prediction.crossing],
-        "machine_cost": prediction.machine_cost,
-        "traffic_cost": prediction.traffic_cost,
+        "crossing": [crossing(each) for each in prediction.crossing],
     }
 
 
@@ -118,11 +98,9 @@ _NAMES = {"gradients": "split", "labels": "handed over"}
 """How a job's noisy labels, or what follows from them, get to the feature parties."""
 
 
-def _report(
-    job: Path, folder: Path, found: Sequence[Prediction], assumed: Assumptions, last: tuple[Path, float] | None
-) -> Report:
+def _report(job: Path, folder: Path, found: Sequence[Prediction], last: tuple[Path, float] | None) -> Report:
     names = [_NAMES[prediction.job.training.exchange] for prediction in found]
-    rows = ((what, *values, because) for what, values, because in _rows(found, assumed))
+    rows = ((what, *values, because) for what, values, because in _rows(found))
     table = slim_table(("", *names, "because"), rows, numbers=names)
     if last is None:
         title, speed = "What will cross is known, the time is not", f"unknown: no finished run in {folder}"
@@ -141,7 +119,7 @@ def _report(
 Row = tuple[str, list[str], str]
 
 
-def _rows(found: Sequence[Prediction], assumed: Assumptions) -> Iterator[Row]:
+def _rows(found: Sequence[Prediction]) -> Iterator[Row]:
     """Yield the rows of the table: what, its value for each prediction, and where it comes from."""
     counts = found[0].counts
     yield "records", [f"{each.counts.rows:,}" for each in found], f"{counts.train:,} to train on"
@@ -149,28 +127,20 @@ def _rows(found: Sequence[Prediction], assumed: Assumptions) -> Iterator[Row]:
     steps = ["–" if each.step is None else f"{1000 * each.step:,.1f} ms" for each in found]
     yield "  a step", steps, "computing and the line"
     yield "to label party", [_size(each.to_label) for each in found], "with TLS"
-    yield from _topics(found, to_label=True)
+    yield from _methods(found, to_label=True)
     yield "from label party", [_size(each.from_label) for each in found], "with TLS"
-    yield from _topics(found, to_label=False)
-    if assumed.hour or assumed.gigabyte:
-        costs = ["–" if each.machine_cost is None else f"{each.machine_cost:,.2f}" for each in found]
-        yield "machines", costs, f"one for each party at {assumed.hour:g} an hour"
-        yield "traffic", [f"{each.traffic_cost:,.2f}" for each in found], f"{assumed.gigabyte:g} a gigabyte"
+    yield from _methods(found, to_label=False)
 
 
-def _topics(found: Sequence[Prediction], *, to_label: bool) -> Iterator[Row]:
-    """Yield what crosses in one direction, topic by topic."""
+def _methods(found: Sequence[Prediction], *, to_label: bool) -> Iterator[Row]:
+    """Yield the numbers that cross in one direction, by the question that they belong to."""
     from tpsl.report.words import counted
 
-    crossing = [[each for each in prediction.crossing if each.to_label == to_label] for prediction in found]
-    for topic in dict.fromkeys(each.topic for exchanges in crossing for each in exchanges):
-        alike = [[each for each in exchanges if each.topic == topic] for exchanges in crossing]
-        sizes = [_size(sum(each.bytes for each in exchanges)) if exchanges else "–" for exchanges in alike]
-        yield (
-            f"  {topic}",
-            sizes,
-            counted(max(sum(each.messages for each in exchanges) for exchanges in alike), "message"),
-        )
+    crossing = [[each for each in prediction.crossing if each.width(to_label=to_label)] for prediction in found]
+    for method in dict.fromkeys(each.method for exchanges in crossing for each in exchanges):
+        alike = [[each for each in exchanges if each.method == method] for exchanges in crossing]
+        sizes = [_size(sum(each.bytes(to_label=to_label) for each in own)) if own else "–" for own in alike]
+        yield f"  {method}", sizes, counted(max(sum(each.calls for each in own) for own in alike), "message")
 
 
 def _time(seconds: float | None) -> str:

@@ -1,112 +1,125 @@
-"""`tpsl predict`, `tpsl label predict` and `tpsl feature predict`: score new records with a finished run."""
+"""`tpsl predict`: score new records with a finished run; `tpsl export`: a party's half of it for use without tpsl."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import Facts, JsonFlag, ModelArgument, Report, answer, notice, progress_bar
-from tpsl.cli.settings import LOCAL, LocalOption, Settings, settings_command
+from tpsl.cli.console import Facts, Report, answer, notice, progress_bar, warn
+from tpsl.cli.flags import (
+    CertsOption,
+    ConnectOption,
+    HeadOption,
+    JsonFlag,
+    ListenOption,
+    LocalsOption,
+    ModelArgument,
+    SetOption,
+)
+from tpsl.cli.settings import LOCAL, Settings, locals_by_party, the_only
 from tpsl.cli.termination import stoppable
-from tpsl.cli.two_parties import InsecureLoopbackFlag
 
 if TYPE_CHECKING:
     from tpsl.prediction.records import NewRecords
     from tpsl.prediction.two_parties import PredictionSetup
     from tpsl.progress import Progress
-
-_SHARED = {"certs": "local.certificates", "returns": "local.returns", "alignment": "local.alignment"}
-LABEL_COMMAND = settings_command(LOCAL, listen="local.listen", **_SHARED)
-FEATURE_COMMAND = settings_command(LOCAL, connect="local.connect", party="local.party", **_SHARED)
-
-HeadOption = Annotated[
-    Literal["private", "local"],
-    typer.Option(help="'local': the label party's own head. Its scores are NOT PRIVATE and never leave it."),
-]
+    from tpsl.training.local import Local
 
 
 def predict(
     run: ModelArgument,
     records: Annotated[
-        list[str], typer.Option(metavar="PARTY=FILE", help="A party's new records, CSV or Parquet; one for each party.")
-    ],
-    out: Annotated[Path, typer.Option(help="File for the scores, .parquet or .csv.")],
-    alignment: Annotated[
-        list[str] | None, typer.Option(metavar="PARTY=FOLDER", help="The alignment of a party's new records.")
+        list[str] | None,
+        typer.Option(
+            metavar="[PARTY=]FILE",
+            help="New records, CSV or Parquet: this side's, or in one process PARTY=FILE once for each party.",
+            show_default=False,
+        ),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File for the scores, .parquet or .csv.", show_default=False),
+    ] = None,
+    changes: SetOption = None,
+    local: LocalsOption = None,
+    listen: ListenOption = None,
+    connect: ConnectOption = None,
+    certs: CertsOption = None,
     head: HeadOption = "private",
+    numbered: Annotated[
+        bool,
+        typer.Option("--numbered", help="Feature party: the label party has no list of the records, and numbers them."),
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Score new records where one process has the halves and the records of all parties.
+    """Score new records where one process has the halves and the records of all parties, or together with them.
 
     Scores are in the order of the first file. Example:
 
     tpsl predict runs/job --records shop=new_customers.csv --out scores.parquet
-    """
-    from tpsl.learners.record_scoring import RecordScorer
 
-    files = _by_party(records, "--records")
-    aligned = {party: Path(found) for party, found in _by_party(alignment or (), "--alignment").items()}
+    With --listen (label party) or --connect (feature party) each party does it in its own process. Scores stay with the
+    label party, unless the job says what of them is returned; what leaves a feature party are embeddings. The label
+    party names no records if it takes them as they come. If a party is restarted, all begin again with the first
+    record. Examples:
+
+    tpsl predict runs/job-label --records new.csv --listen 0.0.0.0:7443 --certs certs/label --out scores.parquet
+
+    tpsl predict runs/job-airport --records new.csv --connect label.example:7443 --certs certs/airport
+    """
+    flags = {"local.listen": listen, "local.connect": connect, "local.certificates": certs}
+    settings = Settings.of(changes, flags, parts=(LOCAL,))
+    if not _is_joint(settings, local):
+        _in_one_process(run, records or (), _required(out), local or (), head, json)
+        return
+    mine = settings.load_local(the_only(local))
+    if mine.connect is not None:
+        _as_feature(run, mine, _own(records), out, json, numbered=numbered)
+    else:
+        _as_label(run, mine, _own(records), _required(out), head, json)
+
+
+def _is_joint(settings: Settings, local: Sequence[Path] | None) -> bool:
+    """Whether this process is one party: an address says so, of an option or of the only local file."""
+    mine = None if local and len(local) > 1 else settings.load_local(the_only(local))
+    return mine is not None and not (mine.listen is None and mine.connect is None)
+
+
+def _in_one_process(run: Path, records: Iterable[str], out: Path, local: Iterable[Path], head: str, json: bool) -> None:
+    from tpsl.learners.record_scoring import RecordScorer
+    from tpsl.prediction.model import TrainedModel
+
+    files = _by_party(records)
+    own = locals_by_party(TrainedModel.open(run).run.job(), local)
+    aligned = {party: mine.alignment for party, mine in own.items() if mine.alignment is not None}
     with progress_bar("predicting") as progress:
         place, first = RecordScorer(run, local_head=head == "local").score(files, out, aligned, progress)
     _show(json, place, first, head)
 
 
-def label_predict(
-    context: typer.Context,
-    run: ModelArgument,
-    out: Annotated[Path, typer.Option(help="File for the scores, .parquet or .csv.")],
-    records: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="The new records: their ids, and your own features. Default: as they come."),
-    ] = None,
-    local: LocalOption = None,
-    head: HeadOption = "private",
-    insecure_loopback: InsecureLoopbackFlag = False,
-    json: JsonFlag = False,
-) -> None:
-    """Be the label party: wait for the feature parties of the run and score new records with them.
-
-    The scores stay here, unless the job says what of them is returned. If a party is restarted, all begin again with
-    the first record. Example:
-
-    tpsl label predict runs/job-label --records new.csv --listen 0.0.0.0:7443 --certs certs/label --out scores.parquet
-    """
+def _as_label(run: Path, mine: Local, records: str | None, out: Path, head: str, json: bool) -> None:
+    """Wait for the feature parties of the run and score new records with them."""
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.prediction.two_parties import predict_as_label
-    from tpsl.transport.peers import LABEL_PARTY
 
-    with _joint(context, run, local, insecure_loopback) as (setup, progress):
+    with _joint(run, mine) as (setup, progress):
         found = None if records is None else _read(setup, LABEL_PARTY, records, progress)
         place, scored = predict_as_label(setup, found, out, local_head=head == "local")
     _show(json, place, scored, head)
 
 
-def feature_predict(
-    context: typer.Context,
-    run: ModelArgument,
-    records: Annotated[str, typer.Option(metavar="FILE", help="The new records, CSV or Parquet.")],
-    out: Annotated[Path | None, typer.Option(help="File for the scores that come back, .parquet or .csv.")] = None,
-    numbered: Annotated[
-        bool, typer.Option("--numbered", help="The label party has no list of the records: it numbers them.")
-    ] = False,
-    local: LocalOption = None,
-    insecure_loopback: InsecureLoopbackFlag = False,
-    json: JsonFlag = False,
-) -> None:
-    """Be a feature party: connect to the label party of the run and have new records scored.
-
-    What leaves are embeddings of the records. If a party is restarted, all begin again with the first record. Example:
-
-    tpsl feature predict runs/job-airport --records new.csv --connect label.example:7443 --certs certs/airport
-    """
+def _as_feature(run: Path, mine: Local, records: str | None, out: Path | None, json: bool, *, numbered: bool) -> None:
+    """Connect to the label party of the run and have new records scored."""
     from tpsl.prediction.two_parties import predict_as_feature
     from tpsl.training.local import party_of
 
-    with _joint(context, run, local, insecure_loopback) as (setup, progress):
+    if records is None:
+        raise typer.BadParameter("a feature party needs --records FILE")
+    with _joint(run, mine) as (setup, progress):
         party = party_of(setup.job, setup.local, setup.local.party)
         found = _read(setup, party, records, progress)
         place = predict_as_feature(setup, party, found, out, numbered=numbered)
@@ -114,20 +127,17 @@ def feature_predict(
 
 
 @contextmanager
-def _joint(
-    context: typer.Context, run: Path, local: Path | None, insecure_loopback: bool
-) -> Iterator[tuple[PredictionSetup, Progress]]:
+def _joint(run: Path, mine: Local) -> Iterator[tuple[PredictionSetup, Progress]]:
     """Show how a joint prediction runs until the block ends."""
     from tpsl.prediction.model import TrainedModel
     from tpsl.prediction.two_parties import PredictionSetup
     from tpsl.training.observer import Watching
 
-    mine = Settings.of(context).load_local(local)
     with stoppable("the same command begins again"), progress_bar("predicting") as progress:
         watching = Watching(
             progress=progress, notice=notice, connections=lambda peer, sentence: notice(f"{peer}: {sentence}")
         )
-        yield PredictionSetup(TrainedModel.open(run), mine, watching, insecure_loopback), progress
+        yield PredictionSetup(TrainedModel.open(run), mine, watching, mine.insecure_loopback), progress
 
 
 def _read(setup: PredictionSetup, party: str, source: str, progress: Progress) -> NewRecords:
@@ -136,13 +146,28 @@ def _read(setup: PredictionSetup, party: str, source: str, progress: Progress) -
     return read_records(setup.run, party, source, setup.local.alignment, progress)
 
 
-def _by_party(pairs: Iterable[str], option: str) -> dict[str, str]:
+def _required(out: Path | None) -> Path:
+    if out is None:
+        raise typer.BadParameter("--out FILE says where the scores go")
+    return out
+
+
+def _own(records: Sequence[str] | None) -> str | None:
+    """Return this side's only file of records, if it names one."""
+    if records and len(records) > 1:
+        raise typer.BadParameter("--records is given more than once; that is for all parties in one process")
+    return records[0] if records else None
+
+
+def _by_party(pairs: Iterable[str]) -> dict[str, str]:
     found = {}
     for pair in pairs:
         party, equals, value = pair.partition("=")
         if not equals or party in found:
-            raise typer.BadParameter(f"{option} takes PARTY=PATH, once for each party; got {pair!r}")
+            raise typer.BadParameter(f"--records takes PARTY=FILE, once for each party; got {pair!r}")
         found[party] = value
+    if not found:
+        raise typer.BadParameter("--records PARTY=FILE names the new records of each party")
     return found
 
 
@@ -156,3 +181,38 @@ def _show(json: bool, place: Path | None, records: NewRecords, head: str | None 
     if head == "local":
         facts["guarantee"] = "NOT PRIVATE: keep them where they are"
     answer(json, content, Report(f"Scored {records_text(len(records))}", facts))
+
+
+def export(
+    run: ModelArgument,
+    party: Annotated[
+        str, typer.Option(metavar="NAME", help="Whose half: a feature party's name, or label.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for it.", show_default=False)],
+    head: HeadOption = "private",
+    json: JsonFlag = False,
+) -> None:
+    """Write a party's trained half for its owner: for PyTorch, as ONNX, as safetensors, with encoder and model card.
+
+    The run folder need hold no other party's half. The folder has a script, predict.py, that goes from raw records to
+    embeddings or probabilities without tpsl. Needs `pip install 'tpsl[export]'`.
+
+    Example: tpsl export runs/flights --party label --out exported/label
+    """
+    from tpsl.export.half import export_half
+    from tpsl.learners.learning import require_no_learner
+    from tpsl.training.run_folder import RunFolder
+
+    require_no_learner(RunFolder(run), "there is no half to export, and `tpsl predict` scores with it")
+    notice(f"exporting the half of {party}")
+    exported = export_half(run, party, out, head=head)
+    folder, card = exported.folder, exported.card
+    if head == "local":
+        warn("a local head is trained on true labels and is NOT PRIVATE: keep it, and its scores, at the label party")
+    for file, state in card["files"].items():
+        if state != "written":
+            warn(f"{folder / file}: {state}")
+    written = ", ".join(file for file, state in card["files"].items() if state == "written")
+    steps = {"try it": f"python {folder / 'predict.py'} --help"} if "predict.py" in written else {}
+    report = Report(f"Exported the half of {party}", {"folder": folder, "files": written}, steps)
+    answer(json, {"folder": str(folder), "card": card}, report)

@@ -1,14 +1,17 @@
-"""`tpsl report`: one page about one run or many."""
+"""`tpsl report`: one page about one run or many; `tpsl ui`: the runs of a folder in a browser, live."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, RunsArgument, answer, progress_bar
+from tpsl.cli.console import answer, notice, print_json, progress_bar, say
+from tpsl.cli.flags import ForOption, JsonFlag, RunsArgument
+from tpsl.cli.termination import stoppable
 
 if TYPE_CHECKING:
     from tpsl.report.run_view import RunView
@@ -16,20 +19,16 @@ if TYPE_CHECKING:
 
 def report(
     runs: RunsArgument,
-    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
-    party: Annotated[
-        str,
-        typer.Option(
-            "--for",
-            metavar="PARTY",
-            help="Whose page it is: label, feature, or a feature party by its name. In a feature party's page nothing "
-            "depends on true labels; the label party makes it too, to hand its promise over.",
-        ),
-    ] = "label",
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The page.")] = Path("report.html"),
+    party: ForOption = "label",
     vault: Annotated[
-        Path | None, typer.Option(help="Where the runs' vault is now. Default: where each run has noted it.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where the runs' vault is now. Default: where each run has noted it.",
+            show_default=False,
+        ),
     ] = None,
-    title: Annotated[str | None, typer.Option(help="Heading of the page. Default: the names of the runs.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Write a page about runs: what was promised, what it costs, what an attacker got.
@@ -39,13 +38,13 @@ def report(
     The first ε of a run is what its records have spent in all, as its vault says now; of vaults that are gone, what the
     runs have noted that are given, or lie beside them, is added.
     """
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.prediction.model import TrainedModel
     from tpsl.report.known_vaults import Memory
     from tpsl.report.page import write_page
     from tpsl.report.run_reading import read_view
     from tpsl.report.run_table import summary, summary_table, vault_sentences
     from tpsl.report.versions import version_rows
-    from tpsl.transport.peers import LABEL_PARTY
 
     runs = [run.path for path in runs for run in TrainedModel.open(path).runs()]
     with progress_bar("reading runs") as progress:
@@ -53,7 +52,7 @@ def report(
         for done, run in enumerate(runs):
             progress(done, len(runs), run.name)
             views.append(read_view(run, party, memory=memory))
-    write_page(out, views, title=title or _heading([view["name"] for view in views]))
+    write_page(out, views, title=_heading([view["name"] for view in views]))
     missing = _not_measured(runs, views) if party == LABEL_PARTY else ()
     content = {"page": str(out), "runs": [summary(view) for view in views], "versions": version_rows(views)}
     answer(json, content, [summary_table(views), *vault_sentences(views), *missing, f"The page: {out.resolve()}"])
@@ -75,7 +74,9 @@ def _not_measured(runs: Sequence[Path], views: Sequence[RunView]) -> Iterator[st
             sent = [RunFolder(run).party(party) / "transcript" for party in view["feature_parties"]]
             is_recorded = not view["step"] or all(folder.is_dir() for folder in sent)
             how = (
-                f":  tpsl attack {run}" if is_recorded else f"; train with --record-transcript, {run} has no transcript"
+                f":  tpsl attack {run}"
+                if is_recorded
+                else f"; train with --set local.record_transcript=true, {run} has no transcript"
             )
             yield f"What an attacker gets is not measured{how}"
     compared = {view["data_group"] for _, view in whole if view["promise"]["epsilon"] is None}
@@ -88,3 +89,50 @@ def _not_measured(runs: Sequence[Path], views: Sequence[RunView]) -> Iterator[st
 
 def _heading(names: list[str]) -> str:
     return ", ".join(names) if len(names) <= 3 else f"{len(names)} runs"
+
+
+def ui(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FOLDER",
+            help="Folder with runs, which may lie in folders of it. Default: runs, or this folder if there is none.",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="PORT", help="Port of 127.0.0.1; 0 takes a free one.")
+    ] = 0,
+    party: ForOption = "label",
+    json: JsonFlag = False,
+) -> None:
+    """Show the runs of a folder in a browser: a list to sort, search and compare. Running jobs update live.
+
+    It only reads, and only this machine can reach it. The address contains a secret: anyone who has it can read the
+    page. Ctrl-C ends it.
+    """
+    from tpsl.report.live_page import LivePage
+    from tpsl.report.watching import WatchedFolder
+
+    if folder is None:
+        folder = Path("runs") if Path("runs").is_dir() else Path()
+    watched = WatchedFolder(folder, party)
+    live = LivePage(watched, port)
+    with progress_bar("reading runs") as progress:
+        snapshot = watched.snapshot(progress)
+    if json:
+        print_json({"url": live.url, "folder": str(folder), "runs": len(snapshot.runs)})
+    else:
+        say(live.url)
+        notice(f"Open this address in a browser: it shows {_runs_in(len(snapshot.runs), folder)}. Ctrl-C ends it.")
+    for problem in snapshot.problems:
+        notice(f"not shown: {problem}")
+    with suppress(KeyboardInterrupt), stoppable("the page has ended"):
+        live.serve()
+
+
+def _runs_in(count: int, folder: Path) -> str:
+    where = "this folder" if folder == Path() else str(folder)
+    if count == 0:
+        return f"the first run in {where} as soon as there is one"
+    return f"{count:,} run{'' if count == 1 else 's'} in {where}"

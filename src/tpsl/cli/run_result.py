@@ -22,9 +22,9 @@ def show_result(path: Path, result: TrainResult, json: bool, *, evaluated: bool 
 
     A result that is not `evaluated` says nothing of true labels, but how they are evaluated.
     """
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.report.ledgers import result_now
     from tpsl.training.run_folder import RunFolder
-    from tpsl.transport.peers import LABEL_PARTY
 
     run = RunFolder(path)
     job, origin, (result, ledger) = run.job(), run.origin(LABEL_PARTY), result_now(run, result)

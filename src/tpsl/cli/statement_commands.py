@@ -1,4 +1,4 @@
-"""`tpsl vault statement` and `check-statement`: what was released, signed by the label party, for the other side."""
+"""`tpsl vault statement`: what was released, signed by the label party, for the other side."""
 
 from __future__ import annotations
 
@@ -8,26 +8,61 @@ from typing import Annotated, Any
 
 import typer
 
-from tpsl.cli.console import JsonFlag, Report, answer, notice, progress_bar, warn
-from tpsl.cli.vault_options import VaultArgument, named_vault
+from tpsl.cli.console import Report, answer, notice, progress_bar, warn
+from tpsl.cli.flags import JsonFlag, complete_vault, named_vault
 
 _LARGEST_FILE = 1 << 20
 
 
 def statement(
-    vault: VaultArgument,
-    certs: Annotated[Path, typer.Option(help="The label party's certificate folder; its key signs.")],
-    out: Annotated[Path, typer.Option(help="Folder for the statement, as JSON and as a page to print.")] = Path(),
+    vault: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="LABEL",
+            help="The label, as elsewhere. With --check: the vault that the statement speaks of, if you have it.",
+            callback=named_vault,
+            autocompletion=complete_vault,
+            show_default=False,
+        ),
+    ] = None,
+    certs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Your certificate folder: the label party's key signs, the other side's authority (ca.pem) checks.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder for the statement, as JSON and as a page to print.")
+    ] = Path(),
+    check: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Check this statement instead, and say what it proves.", show_default=False),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Write a signed statement of what was released: figures for the other side, no label and no noisy label.
+    """Write a signed statement of what was released, or check one; exit status 1 if it does not hold.
 
-    Example: tpsl vault statement late --certs certs/label --out statements
+    It has figures for the other side, no label and no noisy label. Examples:
+
+    tpsl vault statement late --certs certs/label --out statements
+
+    tpsl vault statement --check statement-20260131-120000.json --certs certs/feature
     """
+    if check is not None:
+        _check(check, certs, vault, json)
+    elif vault is None or certs is None:
+        raise typer.BadParameter("a statement is of a LABEL, and signed with the key in --certs FOLDER")
+    else:
+        _state(vault, certs, out, json)
+
+
+def _state(vault: Path, certs: Path, out: Path, json: bool) -> None:
     from tpsl import __version__
     from tpsl.files import write_atomically
+    from tpsl.net.signing import sign
     from tpsl.report.statement_page import statement_page
-    from tpsl.transport.signing import sign
     from tpsl.vault import Vault
 
     with Vault.open(vault) as opened, progress_bar("verifying") as progress:
@@ -45,31 +80,14 @@ def statement(
     write_atomically(files[0], (jsonlib.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
     write_atomically(files[1], statement_page(document, files[0].name).encode())
     content = {"statement": str(files[0]), "page": str(files[1]), "content": document["content"]}
-    steps = {"the other side": f"tpsl vault check-statement {files[0].name} --certs FOLDER"}
+    steps = {"the other side": f"tpsl vault statement --check {files[0].name} --certs FOLDER"}
     answer(json, content, Report("Stated what was released", {"signed": files[0], "to print": files[1]}, steps))
 
 
-def check_statement(
-    file: Annotated[Path, typer.Argument(help="The statement, as JSON.")],
-    certs: Annotated[
-        Path | None,
-        typer.Option(help="Your certificate folder: has its authority (ca.pem) made the signer's certificate?"),
-    ] = None,
-    vault: Annotated[
-        Path | None,
-        typer.Option(
-            help="The vault it speaks of, for who has it: is that history still in its ledger?", callback=named_vault
-        ),
-    ] = None,
-    json: JsonFlag = False,
-) -> None:
-    """Check a statement that somebody has signed, and say what that proves; exit status 1 if it does not hold.
-
-    Example: tpsl vault check-statement statement-20260131-120000.json --certs certs/feature
-    """
+def _check(file: Path, certs: Path | None, vault: Path | None, json: bool) -> None:
+    from tpsl.net.credentials import AUTHORITY_FILE
+    from tpsl.net.signing import SignatureInvalid, check, read_document
     from tpsl.report.statement_page import MEANING
-    from tpsl.transport.credentials import AUTHORITY_FILE
-    from tpsl.transport.signing import SignatureInvalid, check, read_document
     from tpsl.vault import VaultError
     from tpsl.vault.statement import require_statement
 

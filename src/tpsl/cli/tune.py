@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpsl.cli.console import JsonFlag, Report, answer, notice, progress_bar, slim_table, warn
-from tpsl.cli.settings import RELEASE_FLAGS, LocalsOption, Settings, settings_command
-from tpsl.cli.verbosity import reasons, with_verbose
+from tpsl.cli.console import Report, answer, notice, progress_bar, slim_table, warn
+from tpsl.cli.flags import JsonFlag, LocalsOption, SetOption, SpaceOption
+from tpsl.cli.settings import Settings
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,31 +19,30 @@ if TYPE_CHECKING:
     from tpsl.training.evaluation import TestMetrics
     from tpsl.tuning.candidates import Candidate, TuneResult
 
-COMMAND = with_verbose(settings_command(**RELEASE_FLAGS, device="local.device", threads="local.threads"))
-
-SpaceOption = Annotated[
-    Path | None,
-    typer.Option(help="YAML list of changes to the job to try. Default: what suits the classes and the networks."),
-]
-
 
 def tune(
-    context: typer.Context,
-    job: Annotated[Path, typer.Argument(help="Job file (YAML) to start from.")],
+    job: Annotated[Path, typer.Argument(metavar="JOB", help="Job file (YAML) to start from.", show_default=False)],
+    changes: SetOption = None,
+    local: LocalsOption = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for runs and results; what is in it is continued. Default: runs/JOB-tuned."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder for runs and results; what is in it is continued. Default: runs/JOB-tuned.",
+            show_default=False,
+        ),
     ] = None,
     space: SpaceOption = None,
-    processes: Annotated[int, typer.Option(min=1, help="Runs at the same time here, in one thread each.")] = 1,
-    local: LocalsOption = None,
+    processes: Annotated[
+        int, typer.Option(min=1, metavar="NUMBER", help="Runs at the same time here, in one thread each.")
+    ] = 1,
     json: JsonFlag = False,
 ) -> None:
     """Train a small space of configurations on one release, and let noisy labels choose; the same command resumes.
 
     Every epoch of every configuration is a candidate. Held-out records judge by their noisy labels, which are released
     already: the budget is spent once. Writes OUT/best.yaml, the best job, and OUT/tune.json. With it OUT is a model as
-    a run is: the committee of all candidates predicts, is served and exported.
+    a run is: the ensemble of all candidates predicts, is served and exported.
     """
     import torch
 
@@ -55,14 +54,14 @@ def tune(
     from tpsl.tuning.space import load_space, refuse_start
 
     out = out or Path("runs") / f"{job.stem}-tuned"
-    parties = Settings.of(context).load_parties(job, local)
+    parties = Settings.of(changes).load_parties(job, local)
     refuse_start(parties.label)
     if trusted := taken_on_trust(parties.job.data):
         notice(trusted)
     device = None if parties.label.device == "cpu" else torch.device(parties.label.device)
     configurations = load_space(space) if space else None
     with progress_bar("tuning") as progress:
-        watching = Watching(progress=progress, notice=notice, reason=reasons(context, notice))
+        watching = Watching(progress=progress, notice=notice, reason=notice)
         setup = RunSetup(parties.job, RunFolder(out), parties.own, device, watching=watching)
         result = run_tune(setup, configurations, vault=parties.label.vault_choice(), workers=processes)
     show_tuned(result, out, json)

@@ -1,54 +1,54 @@
-"""`tpsl label serve` and `tpsl feature join`: one party of a job each, as a program of its own."""
+"""`tpsl label serve` and `tpsl feature join`: one party of a job, or of a search, each in its own process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpsl.cli.console import JsonFlag, Report, answer
-from tpsl.cli.on_ray import trains_on_ray, with_ray
-from tpsl.cli.run_result import show_result
-from tpsl.cli.settings import (
-    RELEASE_FLAGS,
-    START_FLAGS,
+from tpsl.cli.console import Facts, Report, answer, notice
+from tpsl.cli.flags import (
+    CertsOption,
+    ConnectOption,
     JobArgument,
+    JsonFlag,
+    ListenOption,
     LocalOption,
-    LogOption,
-    RecordTranscriptFlag,
-    Settings,
-    settings_command,
+    OutOption,
+    PartyOption,
+    RayOption,
+    SetOption,
+    VaultOption,
 )
+from tpsl.cli.on_ray import trains_on_ray
+from tpsl.cli.run_result import show_result
+from tpsl.cli.settings import Settings
 from tpsl.cli.termination import stoppable
-from tpsl.cli.verbosity import reasons, with_verbose
+from tpsl.cli.tune import show_tuned
 
 if TYPE_CHECKING:
     from tpsl.training.job import Job
     from tpsl.training.local import Local
     from tpsl.training.observer import Watching
     from tpsl.training.result import FeatureResult
+    from tpsl.tuning.candidates import Trial
+    from tpsl.tuning.two_parties import JointSearch
     from tpsl.workers import Workers
 
-label_app = typer.Typer(
-    no_args_is_help=True, help="The label party: has the labels, listens, sends perturbed gradients."
-)
-feature_app = typer.Typer(no_args_is_help=True, help="A feature party: has features, connects, sends embeddings.")
-
-InsecureLoopbackFlag = Annotated[
-    bool, typer.Option("--insecure-loopback", help="No TLS and no certificates, on this machine only. For tries.")
+DEFAULT_SPACE = "auto"
+TuneOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Search together, instead of one run: all sides name the same YAML list of changes to the job to try, or "
+        f"'{DEFAULT_SPACE}' for what suits the classes and the networks. Noisy labels choose, as in `tpsl tune`.",
+        show_default=False,
+    ),
 ]
-_SHARED = {"certs": "local.certificates", "out": "local.out"}
-LogJsonFlag = Annotated[bool, typer.Option("--log-json", help="JSON lines on standard error, no live line.")]
-
-
-@label_app.callback()
-@feature_app.callback()
-def _group() -> None:
-    """Keep the only command of a group a command of its own."""
 
 
 @dataclass(frozen=True)
@@ -59,45 +59,55 @@ class Side:
     party: str
     local: Local
     out: Path
-    context: typer.Context
 
     @classmethod
-    def of(cls, context: typer.Context, job_file: Path, local_file: Path | None, party: str | None = None) -> Side:
-        """Return the side that the files and the options describe; `party` if the command says who it is."""
+    def of(cls, settings: Settings, job_file: Path, local_file: Path | None, party: str | None = None) -> Side:
+        """Return the side that the files and the options describe; `party` if the command says which it is."""
         from tpsl.training.local import party_of
 
-        settings = Settings.of(context)
         job, local = settings.load_job(job_file), settings.load_local(local_file)
         me = party_of(job, local, party or local.party)
-        return cls(job, me, local, local.out or Path("runs") / f"{job_file.stem}-{me}", context)
+        return cls(job, me, local, local.out or Path("runs") / f"{job_file.stem}-{me}")
 
     @property
     def peers(self) -> list[str]:
         """The parties that this side talks with."""
         from tpsl.data.dataset import feature_party_names
-        from tpsl.transport.peers import LABEL_PARTY
+        from tpsl.net.peers import LABEL_PARTY
 
         return list(feature_party_names(self.job.data)) if self.party == LABEL_PARTY else [LABEL_PARTY]
 
     @property
     def workers(self) -> Workers:
-        """The workers of this side. The first one tells how the side runs and what comes out."""
+        """The workers of this side. The first one shows how the side runs and what comes out."""
         from tpsl.workers import Workers
 
         return Workers.of_this_process(self.local.device)
 
+    @property
+    def record_steps(self) -> int:
+        """How many steps of a run over the network are recorded."""
+        from tpsl.training.one_process import ALL_STEPS
+
+        return ALL_STEPS if self.local.record_transcript else 0
+
+    def trains_on_ray(self, workers: int | None) -> bool:
+        """Run the command in workers on Ray if it was told to."""
+        return trains_on_ray(workers, self.out, self.local.device, log_json=self.local.logs_json)
+
     @contextmanager
-    def watched(self, log: list[str] | None, log_json: bool) -> Iterator[Watching]:
+    def watched(self) -> Iterator[Watching]:
         """Show how this side runs until the block ends, and tell the loggers.
 
         Of several workers the first shows it and tells the loggers; the others show what ends them.
         """
         from tpsl.cli.live import Live
+        from tpsl.net.peers import LABEL_PARTY
         from tpsl.training.loggers import run_logger
         from tpsl.training.observer import Watching
-        from tpsl.transport.peers import LABEL_PARTY
 
         workers, others = self.workers, "feature parties wait" if self.party == LABEL_PARTY else "label party waits"
+        log_json = self.local.logs_json
         with (
             stoppable(
                 f"the same command goes on where it stopped; the {others} for it",
@@ -111,95 +121,99 @@ class Side:
                 metrics=self.local.metrics_address(workers),
                 only_errors=not workers.is_first,
             ) as live,
-            run_logger(self.job, self.out, self.party, live.notice, log, {"display": live})
+            run_logger(self.job, self.out, self.party, live.notice, self.local.loggers, {"display": live})
             if workers.is_first
             else nullcontext(live) as observer,
         ):
             live.state.may_end_early = self.job.training.patience > 0
-            yield Watching(observer, live.progress, live.notice, live.watch, reasons(self.context, live.notice))
+            yield Watching(observer, live.progress, live.notice, live.watch, live.notice)
 
 
-@label_app.command(
-    cls=with_ray(with_verbose(settings_command(listen="local.listen", **_SHARED, **START_FLAGS, **RELEASE_FLAGS)))
-)
 def serve(
-    context: typer.Context,
     job: JobArgument,
+    changes: SetOption = None,
     local: LocalOption = None,
-    record_transcript: RecordTranscriptFlag = False,
-    log: LogOption = None,
-    log_json: LogJsonFlag = False,
-    insecure_loopback: InsecureLoopbackFlag = False,
+    listen: ListenOption = None,
+    certs: CertsOption = None,
+    out: OutOption = None,
+    vault: VaultOption = None,
+    tune: TuneOption = None,
+    ray: RayOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Be the label party: wait for the feature parties of the job and train with them.
 
-    A job that asks for more than you permit is refused before the port is opened. A run that was interrupted goes on
-    where it stopped when the same command is given again. It ends when training ends: `tpsl label evaluate` computes
-    test metrics and the local head, whose time would tell of labels. Example:
+    A job that asks for more than you permit is refused before the port is opened. An interrupted run continues when the
+    same command is given again. The command ends when training ends: `tpsl label evaluate` computes test metrics and
+    the local head, whose time would tell of labels. Example:
 
     tpsl label serve job.yaml --listen 0.0.0.0:7443 --certs certs/label
 
     Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m -- tpsl label serve …
     """
-    side = Side.of(context, job, local, "label")
-    if trains_on_ray(context, side.out, side.local.device):
+    flags = {"local.listen": listen, "local.certificates": certs, "local.out": out, "local.vault": vault}
+    side = Side.of(Settings.of(changes, flags), job, local, "label")
+    if tune is not None:
+        _tune_as_label(side, tune, json)
+        return
+    if side.trains_on_ray(ray):
         return
 
-    from tpsl.training.one_process import ALL_STEPS
     from tpsl.training.serve import serve as run
 
-    with side.watched(log, log_json) as watching:
+    with side.watched() as watching:
         result = run(
             side.job,
             side.local,
             side.out,
             watching=watching,
-            record_steps=ALL_STEPS if record_transcript else 0,
-            insecure_loopback=insecure_loopback,
+            record_steps=side.record_steps,
+            insecure_loopback=side.local.insecure_loopback,
         )
     if side.workers.is_first:
         show_result(side.out, result, json, evaluated=False)
 
 
-@feature_app.command(
-    cls=with_ray(with_verbose(settings_command(connect="local.connect", party="local.party", **_SHARED, **START_FLAGS)))
-)
 def join(
-    context: typer.Context,
     job: JobArgument,
+    changes: SetOption = None,
     local: LocalOption = None,
-    record_transcript: RecordTranscriptFlag = False,
-    log: LogOption = None,
-    log_json: LogJsonFlag = False,
-    insecure_loopback: InsecureLoopbackFlag = False,
+    connect: ConnectOption = None,
+    certs: CertsOption = None,
+    party: PartyOption = None,
+    out: OutOption = None,
+    tune: TuneOption = None,
+    ray: RayOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Be a feature party: connect to the label party of the job and train with it.
 
-    A run that was interrupted goes on where it stopped when the same command is given again. Example:
+    An interrupted run continues when the same command is given again. Example:
 
     tpsl feature join job.yaml --connect label.example:7443 --certs certs/airport
 
     Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m -- tpsl feature join …
     """
-    side = Side.of(context, job, local)
-    if trains_on_ray(context, side.out, side.local.device):
+    flags = {"local.connect": connect, "local.certificates": certs, "local.party": party, "local.out": out}
+    side = Side.of(Settings.of(changes, flags), job, local)
+    if tune is not None:
+        _tune_as_feature(side, tune, json)
+        return
+    if side.trains_on_ray(ray):
         return
 
     from tpsl.training.join import join as run
-    from tpsl.training.one_process import ALL_STEPS
     from tpsl.training.run_folder import RunFolder
 
-    with side.watched(log, log_json) as watching:
+    with side.watched() as watching:
         result = run(
             side.job,
             side.party,
             side.local,
             side.out,
             watching=watching,
-            record_steps=ALL_STEPS if record_transcript else 0,
-            insecure_loopback=insecure_loopback,
+            record_steps=side.record_steps,
+            insecure_loopback=side.local.insecure_loopback,
         )
     if not side.workers.is_first:
         return
@@ -219,3 +233,44 @@ def _joined(side: Side, result: FeatureResult) -> Report:
         {"run": Path(result.run), "weights": side.out / side.party / "bottom.safetensors", "training": trained},
         {"see it as a page": f"tpsl report {side.out} --for {side.party}"},
     )
+
+
+def _tune_as_label(side: Side, space: str, json: bool) -> None:
+    from tpsl.tuning.two_parties import tune_as_label
+
+    search = _search(side, space)
+    found = tune_as_label(search, _Watched(side, search))
+    show_tuned(found, side.out, json, {"test metrics": f"tpsl label evaluate {side.out}"})
+
+
+def _tune_as_feature(side: Side, space: str, json: bool) -> None:
+    from tpsl.tuning.two_parties import tune_as_feature
+
+    search = _search(side, space)
+    members = tune_as_feature(search, _Watched(side, search))
+    content: dict[str, Any] = {"out": str(side.out), "party": side.party, "candidates": members}
+    facts: Facts = {"ensemble": f"{len(members)} networks, which the label party weights", "folder": side.out}
+    steps = {"score new records": f"tpsl predict {side.out} --records new.csv --connect HOST:7443"}
+    answer(json, content, Report("Searched with the label party", facts, steps))
+
+
+def _search(side: Side, space: str) -> JointSearch:
+    from tpsl.tuning.space import load_space
+    from tpsl.tuning.two_parties import JointSearch
+
+    configurations = None if space == DEFAULT_SPACE else load_space(Path(space))
+    insecure = side.local.insecure_loopback
+    return JointSearch.of(side.job, side.party, side.local, side.out, configurations, insecure_loopback=insecure)
+
+
+class _Watched:
+    """Shows each configuration of a search as a run."""
+
+    def __init__(self, side: Side, search: JointSearch) -> None:
+        self._side = side
+        self._names = [trial.name for trial in search.trials]
+
+    def __call__(self, trial: Trial) -> AbstractContextManager[Watching]:
+        if not self._side.local.logs_json:
+            notice(f"configuration {self._names.index(trial.name) + 1} of {len(self._names)}: {trial.name}")
+        return replace(self._side, job=trial.job, out=trial.run.path).watched()

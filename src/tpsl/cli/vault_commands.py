@@ -2,178 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpsl.cli import hand_over, statement_commands
-from tpsl.cli.console import (
-    Facts,
-    JsonFlag,
-    Report,
-    answer,
-    complain,
-    notice,
-    print_json,
-    progress_bar,
-    slim_table,
-    warn,
-)
-from tpsl.cli.shared_options import with_options
-from tpsl.cli.vault_options import VaultArgument, WholeVaultArgument, called, named_vault, open_whole
+from tpsl.cli.console import Facts, Report, answer, complain, notice, print_json, progress_bar, slim_table
+from tpsl.cli.flags import JsonFlag, WholeVaultArgument, called, complete_vault, named_vault, open_whole
+from tpsl.cli.vault_labels import LARGEST
 
 if TYPE_CHECKING:
-    from tpsl.progress import Progress
-    from tpsl.vault import LabelTable, Ledger
-
-app = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
-
-TablesArgument = Annotated[
-    list[str],
-    typer.Argument(metavar="TABLE…", help="CSV or Parquet files with ids and labels; folders, patterns, s3://bucket/…"),
-]
-_COLUMNS = {
-    "id": Annotated[str | None, typer.Option(help="Column with the record id. Default: id.", show_default=False)],
-    "label": Annotated[
-        str | None, typer.Option(help="Column with the label, 0 to classes-1. Default: label.", show_default=False)
-    ],
-    "unit": Annotated[
-        str | None, typer.Option(help="Column with whom a record is about (a user id), for the ε per user.")
-    ],
-    "class_value": Annotated[
-        list[str] | None,
-        typer.Option(help="A label that is a text; repeat it, in class order (a job's class_values)."),
-    ],
-}
-_LARGEST = "largest ε of any record"
-_META = "tpsl.labels"
-_LABELS = with_options(_COLUMNS, _META)
+    from tpsl.vault import Ledger
 
 
-@app.command(cls=_LABELS)
-def create(
-    context: typer.Context,
-    vault: Annotated[
-        Path,
-        typer.Argument(
-            metavar="LABEL",
-            help="A name for the label in the vault; or FOLDER/LABEL; with --apart a new folder for a vault.",
-            show_default=False,
-        ),
-    ],
-    tables: TablesArgument,
-    classes: Annotated[int | None, typer.Option(help="Number of classes. Default: 2, or the class values.")] = None,
-    apart: Annotated[
-        str | None,
-        typer.Option(help="Make a second vault: a sentence that says why its labels are nobody's in the first."),
-    ] = None,
-    json: JsonFlag = False,
-) -> None:
-    """Store a label from files, in a new vault if there is none; a fault in any file leaves nothing behind."""
-    from tpsl.vault import Vault
-    from tpsl.vault.place import label_meant
-
-    vault = vault if apart else label_meant(vault)
-    classes = classes or len(context.meta[_META]["class_value"] or ()) or 2
-    with progress_bar("storing labels") as progress:
-        made = Vault.create(
-            vault, classes=classes, batches=_tables(context, tables, progress), apart=apart, notice=warn
-        )
-    with made:
-        records = len(made)
-    content = {"vault": str(vault), "records": records, "classes": classes}
-    facts: Facts = {"vault": vault, "labels": f"{records:,} of {classes} classes, none released"}
-    answer(json, content, Report("Stored the labels", facts, _release_it(vault)))
-
-
-@app.command(cls=_LABELS)
-def add(
-    context: typer.Context,
-    vault: VaultArgument,
-    tables: TablesArgument,
-    json: JsonFlag = False,
-) -> None:
-    """Add records that arrived later, those of all files or none; a released label never changes any more."""
-    from tpsl.vault import Vault
-
-    with Vault.open(vault) as opened, progress_bar("storing labels") as progress:
-        added = opened.add(_tables(context, tables, progress), notice=warn)
-    if added.changed_after_release:
-        warn(
-            f"{added.changed_after_release:,} records have another label now than when they were released; "
-            "their release stays as it is"
-        )
-    content = {"vault": str(vault), **asdict(added)}
-    known = f"{added.unchanged:,} known before" + (f", {added.changed:,} with another label" if added.changed else "")
-    facts: Facts = {"vault": vault, "labels": f"{added.new:,} new, {known}"}
-    answer(json, content, Report("Stored the labels", facts, _release_it(vault) if added.new else {}))
-
-
-def _release_it(vault: Path) -> dict[str, str]:
-    name = called(vault)
-    named = "" if name == vault.name else f" --vault {name}"
-    return {"release them": f"tpsl vault release {name} --epsilon 1", "or train": f"tpsl train job.yaml{named}"}
-
-
-def _tables(context: typer.Context, tables: list[str], progress: Progress) -> list[LabelTable]:
-    from tpsl.tables.locations import location_of
-    from tpsl.vault import LabelTable
-
-    named = context.meta[_META]
-    return [
-        LabelTable(
-            path=location_of(table),
-            id=named["id"] or "id",
-            label=named["label"] or "label",
-            unit=named["unit"],
-            class_values=named["class_value"] or None,
-            progress=progress,
-        )
-        for table in tables
-    ]
-
-
-@app.command(cls=hand_over.COMMAND)
-def release(context: typer.Context, vault: VaultArgument, json: JsonFlag = False) -> None:
-    """Draw the noisy label of every record that has none yet; asking again changes nothing."""
-    from tpsl.report.words import rounded_up
-    from tpsl.vault import Vault
-
-    with Vault.open(vault) as opened:
-        report = hand_over.release_all(opened, context)
-        total = opened.ledger().epsilon_per_record
-    names = ("draws", "epsilon", "delta", "private", "released", "already_released", "composed")
-    content = {
-        "vault": str(vault),
-        "mechanism": report.mechanism.name,
-        **{name: getattr(report, name) for name in names},
-    }
-    released = f"{report.released:,} noisy labels released now, {report.already_released:,} before"
-    facts: Facts = {
-        "vault": vault,
-        "labels": released,
-        "mechanism": str(report.mechanism),
-        "guarantee": f"{_LARGEST}: {rounded_up(total, 6)}",
-    }
-    steps = {
-        "see all releases": f"tpsl vault ledger {called(vault)}",
-        "check them": f"tpsl vault verify {called(vault)}",
-    }
-    headline = "Released the labels" if report.released else "All labels were released before: nothing more was spent"
-    answer(
-        json,
-        {**content, "epsilon_per_record": total},
-        Report(headline if report.private else f"{headline}, NOT PRIVATE", facts, steps),
-    )
-
-
-@app.command()
 def ledger(
     vault: Annotated[
         Path | None,
-        typer.Argument(metavar="LABEL", help="As elsewhere; none: list all labels of the vault.", callback=named_vault),
+        typer.Argument(
+            metavar="LABEL",
+            help="As elsewhere; none: list all labels of the vault.",
+            callback=named_vault,
+            autocompletion=complete_vault,
+            show_default=False,
+        ),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -207,7 +58,7 @@ def _list_labels(json: bool) -> None:
         together = spent_text(ledger.all_labels.epsilon, ledger.all_labels.delta) if ledger.all_labels else total
         rows.append((name, *(f"{count:,}" for count in counts.values()), total + private, together))
     if not found:
-        raise VaultError(f"there is no vault at {folder}: make one with tpsl train or tpsl vault create")
+        raise VaultError(f"there is no vault at {folder}: make one with tpsl train or tpsl vault add --new")
     headings = ("label", "records", "released", "largest total of any record", "over all labels")
     table = slim_table(headings, rows, numbers=headings[1:3])
     steps = {"all releases of one": f"tpsl vault ledger {found[0]['label']}"}
@@ -219,7 +70,7 @@ def _ledger(vault: Path, found: Ledger) -> Report:
     from tpsl.report.words import counted, records_text, rounded_up
 
     private = "" if found.private else ", NOT PRIVATE"
-    facts: Facts = {_LARGEST: rounded_up(found.epsilon_per_record, 6) + private}
+    facts: Facts = {LARGEST: rounded_up(found.epsilon_per_record, 6) + private}
     if found.all_labels:
         facts["over all labels"] = rounded_up(found.all_labels.epsilon, 6)
     if unit := found.largest_unit:
@@ -251,17 +102,23 @@ def _ledger(vault: Path, found: Ledger) -> Report:
     return Report(f"Ledger of {name}: {releases}", facts, steps, [table])
 
 
-@app.command()
 def verify(
     vault: WholeVaultArgument = None,
     head: Annotated[
         str | None,
-        typer.Option("--hash", help="A hash of the ledger that was noted earlier: is the history up to it the same?"),
+        typer.Option(
+            "--hash",
+            metavar="HASH",
+            help="A hash of the ledger that was noted earlier: is the history up to it the same?",
+            show_default=False,
+        ),
     ] = None,
     handed: Annotated[
         Path | None,
         typer.Option(
-            help="A folder of `hand-over`: does it hold what was released, and nothing else?", metavar="FOLDER"
+            metavar="FOLDER",
+            help="What `vault release --out` wrote: does it hold what was released, and nothing else?",
+            show_default=False,
         ),
     ] = None,
     json: JsonFlag = False,
@@ -305,9 +162,11 @@ def _sound(vault: Path, since: int | None, handed: Path | None) -> Report:
     )
 
 
-@app.command()
 def move(
-    to: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder, or where the vault is by now.")],
+    to: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="A new folder, or where the vault is by now.", show_default=False),
+    ],
     json: JsonFlag = False,
 ) -> None:
     """Move the vault to another folder, or say where it is by now; every command finds it there from then on."""
@@ -318,9 +177,8 @@ def move(
     answer(json, {"vault": str(to.resolve()), "before": str(before)}, Report("Noted where the vault is", facts, {}))
 
 
-@app.command()
 def backup(
-    out: Annotated[Path, typer.Option(help="A new folder for the copy.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for the copy.", show_default=False)],
     vault: WholeVaultArgument = None,
     json: JsonFlag = False,
 ) -> None:
@@ -336,8 +194,3 @@ def backup(
     facts: Facts = {"copy": out, "labels": str(labels), "newest hash": head}
     steps = {"check it": f"tpsl vault verify {out} --hash {head}"}
     answer(json, content, Report(f"Copied the vault {vault}", facts, steps))
-
-
-app.command("hand-over", cls=hand_over.COMMAND)(hand_over.hand_over)
-app.command("statement")(statement_commands.statement)
-app.command("check-statement")(statement_commands.check_statement)

@@ -459,7 +459,7 @@ class PackageData(_Model, ABC):
 
     @abstractmethod
     def files(self) -> dict[str, PartyFile]:
-        """Return the file of each party for `tpsl data check`, the label party's first, as `label`."""
+        """Return the file of each party for `tpsl check`, the label party's first, as `label`."""
 
 
 AnyData = FlightsData | SyntheticData | TableData | OwnData | PackageData

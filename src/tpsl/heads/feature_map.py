@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from tpsl.heads.expansion import Expansion, InputColumns
 from tpsl.mechanisms import Norm, to_integers
-from tpsl.models.seeds import seed_of
+from tpsl.models.members import seed_of
 
 Inputs = npt.NDArray[np.float32]
 AnyNumber = TypeVar("AnyNumber", bound=np.number)

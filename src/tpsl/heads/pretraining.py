@@ -19,8 +19,8 @@ from torch.nn import functional
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
 from tpsl.models.halves import Bottom
+from tpsl.models.members import seed_of
 from tpsl.models.model_config import PretrainConfig
-from tpsl.models.seeds import seed_of
 from tpsl.models.table import Table, lazy_optimizer
 from tpsl.party.batches import Batches
 from tpsl.progress import Progress, no_progress

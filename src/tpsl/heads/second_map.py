@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tpsl.heads.feature_map import FeatureMap, Inputs, Purpose, sampled
 from tpsl.heads.statistic_head import FirstHead
-from tpsl.models.seeds import seed_of
+from tpsl.models.members import seed_of
 
 _SHARES = (0.05, 0.25, 0.15, 0.15)
 """Of the variance that is expected to be left of the log-odds, by kind of b."""

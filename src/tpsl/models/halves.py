@@ -13,22 +13,71 @@ all parties to its logit, and starts from nothing else.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from tpsl.models.layers import Output, ReluLayers
+from tpsl.kernels.dense import layers
 from tpsl.models.model_config import ModelConfig
-from tpsl.models.sharded_table import ShardedTable
 from tpsl.models.table import Table
-from tpsl.workers import ALONE, Workers
+
+
+class PaddedLinear(nn.Linear):
+    """A linear layer that reads the first columns of its inputs; any others have to be zeros."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return what the layer says."""
+        if (padding := inputs.shape[1] - self.in_features) == 0:
+            return super().forward(inputs)
+        return functional.linear(inputs, functional.pad(self.weight, (0, padding)), self.bias)
+
+
+class ReluLayers(nn.Sequential):
+    """Linear layers, each with a ReLU behind it; inputs may be padded with zeros."""
+
+    def __init__(self, width: int, widths: Sequence[int]) -> None:
+        layers: list[nn.Module] = []
+        for next_width in widths:
+            layers += [PaddedLinear(width, next_width), nn.ReLU(inplace=True)]
+            width = next_width
+        super().__init__(*layers)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return what the last layer says."""
+        if _learns_on_gpu(self, inputs):
+            return layers(inputs, *self.parameters())
+        outputs: Tensor = super().forward(inputs)  # type: ignore[no-untyped-call]
+        return outputs
+
+
+class Output(nn.Linear):
+    """The last layer, in float32 whatever the precision of products is."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the logits."""
+        if not torch.is_autocast_enabled(inputs.device.type):
+            return super().forward(inputs)
+        with torch.autocast(inputs.device.type, enabled=False):
+            return super().forward(inputs.float())
+
+    def after(self, hidden: ReluLayers, inputs: Tensor) -> Tensor:
+        """Return the logits that this layer says behind others."""
+        if _learns_on_gpu(hidden, inputs):
+            return layers(inputs, *hidden.parameters(), self.weight, self.bias, has_output=True)
+        logits: Tensor = self(hidden(inputs))
+        return logits
+
+
+def _learns_on_gpu(hidden: ReluLayers, inputs: Tensor) -> bool:
+    return len(hidden) > 0 and inputs.is_cuda and torch.is_grad_enabled()
 
 
 class Bottom(nn.Module):
     """`f`: categories and numbers of one party → its share of the cut.
 
-    With a wide part the last number is the score: it goes into the layers, and beside their output into the cut. The
-    rows of its table are divided over the `table_workers`, whose passes through it are then taken together.
+    With a wide part the last number is the score: it goes into the layers, and beside their output into the cut.
     """
 
     def __init__(
@@ -38,13 +87,10 @@ class Bottom(nn.Module):
         numeric_fields: int,
         config: ModelConfig,
         generator: torch.Generator,
-        table_workers: Workers = ALONE,
     ) -> None:
         super().__init__()
         self.embedding: Table | None = None
-        if categorical_fields and table_workers.are_several:
-            self.embedding = ShardedTable(embedding_rows, config.embedding_dim, table_workers)
-        elif categorical_fields:
+        if categorical_fields:
             self.embedding = Table(embedding_rows, config.embedding_dim, lazy=config.is_lazy(embedding_rows))
         width = categorical_fields * config.embedding_dim + numeric_fields
         self.layers = ReluLayers(width, config.bottom)
@@ -106,7 +152,5 @@ def draw_weights(module: nn.Module, generator: torch.Generator) -> None:
             if isinstance(part, nn.Linear):
                 part.weight.normal_(0.0, math.sqrt(2.0 / part.in_features), generator=generator)
                 part.bias.zero_()
-            elif isinstance(part, ShardedTable):
-                part.draw(math.sqrt(1.0 / part.embedding_dim), generator)
             elif isinstance(part, nn.Embedding):
                 part.weight.normal_(0.0, math.sqrt(1.0 / part.embedding_dim), generator=generator)

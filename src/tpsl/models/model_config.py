@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -77,6 +77,8 @@ class ModelConfig(_Config):
 class ScheduleConfig(_Config):
     """How the learning rate changes from step to step."""
 
+    is_value: ClassVar[bool] = True
+
     name: str = Field(description="A class of torch.optim.lr_scheduler, or a registered schedule.")
     arguments: dict[str, Any] = Field(default_factory=dict, description="What it takes besides the optimiser.")
 
@@ -97,7 +99,11 @@ class OptimizerConfig(_Config):
     arguments: dict[str, Any] = Field(
         default_factory=dict, description="What else the optimiser takes, as {momentum: 0.9}."
     )
-    schedule: ScheduleConfig | None = Field(None, description="Changes the learning rate in every step.")
+    schedule: ScheduleConfig | None = Field(
+        None,
+        description="Changes the learning rate in every step: {name: a class of torch.optim.lr_scheduler or a "
+        "registered schedule, arguments: what it takes besides the optimiser}.",
+    )
 
     @field_validator("name")
     @classmethod
@@ -125,9 +131,10 @@ class PretrainConfig(_Config):
 
     method: Literal["masked"] = Field(description="'masked': predict hidden fields.")
     epochs: int = Field(20, ge=1, le=10_000, description="The most epochs.")
-    batch_size: int = Field(1024, ge=1, le=16_384, description="Records in a step.")
-    learning_rate: float = Field(1e-3, gt=0, le=100, description="The highest; it rises first and then falls to 0.")
-    share: float = Field(0.5, gt=0, lt=1, description="Share of the fields that are hidden.")
-    patience: int = Field(
-        3, ge=1, description="Stop when the loss on the party's own held-out records did not fall for n epochs."
-    )
+    batch_size: ClassVar[int] = 1024
+    learning_rate: ClassVar[float] = 1e-3
+    """The highest: it rises first and then falls to 0."""
+    share: ClassVar[float] = 0.5
+    """Share of the fields that are hidden."""
+    patience: ClassVar[int] = 3
+    """Epochs without a lower loss on the party's own held-out records after which it stops."""

@@ -9,30 +9,25 @@ of batch normalisation: prediction uses the last ones.
 
 A party of several workers has the same half at each of them. A step begins with the sum of their gradients, and every
 worker applies it in the same way; of buffers, which each computes from its own share of the batch, all then have those
-of worker 0. Of a sharded table each worker has only its own rows.
+of worker 0.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer, lr_scheduler
+from torch.optim import SGD, Adagrad, Optimizer, lr_scheduler
 
-from tpsl.kernels.pieces import PlainSGD, pieces
-from tpsl.kernels.side_stream import side_stream
+from tpsl.kernels.dense import side_stream
 from tpsl.models.averaging import WeightAverage
-from tpsl.models.capture import can_be_captured, count_on_host, settle
 from tpsl.models.model_config import OptimizerConfig, ScheduleConfig
-from tpsl.models.plain_state import packed, unpacked
-from tpsl.models.shard import Shard
 from tpsl.models.table import RowOptimizer, Table, lazy_optimizer
-from tpsl.models.worker_sums import sum_dense, sum_sparse
 from tpsl.registry import Registry, UnknownName, called
 from tpsl.workers import ALONE, Workers
 
@@ -48,6 +43,7 @@ for _name, _part in (*vars(torch.optim).items(), *vars(lr_scheduler).items()):
     elif issubclass(_part, lr_scheduler.LRScheduler):
         SCHEDULES.register(_name.lower(), _part)
 _AVERAGE = "average/"
+_AT_ONCE: dict[Callable[..., Optimizer], dict[str, bool]] = {SGD: {"foreach": True}, torch.optim.Adam: {"fused": True}}
 
 
 class HalfOptimizer:
@@ -104,9 +100,9 @@ class HalfOptimizer:
         beside.join()
 
     def obstacle_to_capture(self) -> str | None:
-        """Return why a CUDA graph cannot hold the steps, None if it can.
+        """Return why a CUDA graph cannot hold the steps, None if it can: to replay one does what the steps do.
 
-        To replay one changes weights and states as a step does, apart from what `count` has to put right.
+        Only Adagrad's number of steps, which it keeps on the host, stays behind; without a decay it decides nothing.
         """
         if self._workers.are_several:
             return "the workers of a party add up their gradients in every step"
@@ -119,11 +115,6 @@ class HalfOptimizer:
             if not can_be_captured(part):
                 return f"a CUDA graph cannot hold a step of the optimizer {name}"
         return None
-
-    def count(self, steps: int) -> None:
-        """Count steps that were replayed from a CUDA graph; less than 0: that were only captured."""
-        for part in self._parts:
-            count_on_host(part, steps)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Within this context the half has its averaged weights, to predict with or to save; a step is an error.
@@ -162,25 +153,25 @@ class HalfOptimizer:
         for schedule, state in zip(self._schedules, packed_state["schedules"], strict=True):
             schedule.load_state_dict(unpacked(state, tensors))
 
-    def shard_of(self, name: str) -> Shard | None:
-        """Return the rows of a table that a tensor of the state is about, if this worker has only a shard of it."""
-        number, _, path = name.partition("/")
-        part = self._parts[int(number)] if number.isdigit() and path.startswith("state/") else None
-        if not isinstance(part, RowOptimizer) or path.rpartition("/")[2] not in part.of_rows:
-            return None
-        return part.shard
-
+    @torch.no_grad()
     def _take_from_all(self) -> None:
         """Have the sums of all workers' gradients in `.grad`, and the buffers of worker 0."""
-        sum_dense(self._dense, self._workers)
-        sum_sparse(self._sparse, self._workers)
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._dense]
+        found = torch.tensor([float(p.grad is not None) for p in self._dense], device=self._device)
+        if self._dense:
+            self._workers.add_up([found, *gradients])
+        for parameter, gradient, is_found in zip(self._dense, gradients, found.tolist(), strict=True):
+            parameter.grad = gradient if is_found else None  # None where no worker has a gradient
+        for parameter in self._sparse:
+            parameter.grad = _sparse_of_all(parameter, self._workers)
         for buffer in self._buffers:
             buffer.copy_(self._workers.tensor_from_first(buffer))
 
     def _step_by_gradient(self, gradients: Sequence[Tensor], records: int) -> None:
         """Step all parts that read `.grad`, and average what they have made."""
         if records != 1:
-            torch._foreach_div_(pieces([gradient for gradient in gradients if not gradient.is_sparse]), records)
+            if dense := [gradient for gradient in gradients if not gradient.is_sparse]:
+                torch._foreach_div_(dense, records)
             for gradient in gradients:
                 if gradient.is_sparse:
                     gradient /= records
@@ -223,11 +214,9 @@ def _optimizer(
     if sparse and make is torch.optim.Adam:
         make = torch.optim.SparseAdam
     decay = {"weight_decay": weight_decay} if weight_decay or _takes(make, "weight_decay") else {}
-    if make is torch.optim.SGD and not (sparse or weight_decay or config.arguments):
-        make = PlainSGD
-    # In one pass over the weights and their moments, where PyTorch has eight.
-    fused = {"fused": True} if make is torch.optim.Adam and not config.arguments else {}
-    arguments = {"lr": config.learning_rate, **decay, **fused, **config.arguments}
+    # In one pass over the weights and what is kept of them, where PyTorch's default has up to eight.
+    at_once = {} if sparse or config.arguments else _AT_ONCE.get(make, {})
+    arguments = {"lr": config.learning_rate, **decay, **at_once, **config.arguments}
     made: Optimizer = _made(f"the optimizer {config.name}", make, parameters, **arguments)
     return made
 
@@ -261,3 +250,67 @@ def _made(what: str, make: Callable[..., Any], *given: Any, **arguments: Any) ->
             known = ", ".join(p for p in list(inspect.signature(make).parameters)[len(given) :])
             raise ValueError(f"{what} does not take {name!r}; it takes {known}")
     return called(what, make, *given, **arguments)
+
+
+def _sparse_of_all(parameter: nn.Parameter, workers: Workers) -> Tensor | None:
+    """Return the sparse gradients of all workers, in the order of their numbers; None if no worker has one."""
+    rows, values = parameter.new_empty(0, dtype=torch.int64), parameter.detach()[:0]
+    if parameter.grad is not None:
+        own = parameter.grad.coalesce()
+        rows, values = own.indices()[0], own.values()
+    rows, values = workers.gathered(rows), workers.gathered(values)
+    if not len(rows):
+        return None
+    return torch.sparse_coo_tensor(rows[None], values, parameter.shape, check_invariants=False)
+
+
+def settle(optimizer: Optimizer) -> None:
+    """Have an optimiser count its steps where its parameters are, if it can; its state may come from another device."""
+    for group in optimizer.param_groups:
+        if "capturable" not in group:
+            continue
+        group["capturable"] = all(parameter.is_cuda for parameter in group["params"])
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter, {})
+            if isinstance(state.get("step"), Tensor):
+                state["step"] = state["step"].to(parameter.device)
+    # PyTorch warns of a step outside of a graph, as the first one is, and that of a batch of another size.
+    optimizer._warned_capturable_if_run_uncaptured = True
+
+
+def can_be_captured(optimizer: Optimizer) -> bool:
+    """Whether a CUDA graph can hold a step of this optimiser, which has dense gradients or is a `RowOptimizer`."""
+    groups = optimizer.param_groups
+    if isinstance(optimizer, Adagrad) and not isinstance(optimizer, RowOptimizer):
+        return not any(group["lr_decay"] for group in groups)
+    return isinstance(optimizer, RowOptimizer | SGD) or all(group.get("capturable") for group in groups)
+
+
+def packed(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """Return a state as JSON; its tensors are added to `tensors`, copied, under names that begin with `path`."""
+    if isinstance(value, Tensor):
+        tensors[path] = value.detach().clone()
+        return {"tensor": path}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list):
+        return [packed(part, f"{path}/{at}", tensors) for at, part in enumerate(value)]
+    if isinstance(value, tuple):
+        return {"tuple": packed(list(value), path, tensors)}
+    if isinstance(value, dict) and all(isinstance(key, int | str) for key in value):
+        return {"dict": [[key, packed(part, f"{path}/{key}", tensors)] for key, part in value.items()]}
+    raise ValueError(f"the state of the {path} is a {type(value).__name__}, which no checkpoint can hold")
+
+
+def unpacked(content: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Return the state that `packed` made this of."""
+    if isinstance(content, list):
+        return [unpacked(part, tensors) for part in content]
+    if not isinstance(content, dict):
+        return content
+    ((kind, value),) = content.items()
+    if kind == "tensor":
+        return tensors[value]
+    if kind == "tuple":
+        return tuple(unpacked(value, tensors))
+    return {key: unpacked(part, tensors) for key, part in value}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tpsl.data.config import OwnData, SyntheticData, TableData
 from tpsl.data.dataset import feature_party_names, load_label_party
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.planning.counts import Counts
 from tpsl.planning.network import ROUND_TRIPS_OF_A_RUN, Network
 from tpsl.planning.traffic import Exchange, exchanges, total
@@ -20,8 +21,7 @@ from tpsl.tables.reading import dialect_of, read_blocks, rows_in_parquet
 from tpsl.training.job import Job
 from tpsl.training.local import Local, own_data
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.stages.steps import EMBEDDINGS, GRADIENTS
-from tpsl.transport.peers import LABEL_PARTY
+from tpsl.training.stages.steps import STEP
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,6 @@ class Assumptions:
     speed: float | None = None
     """Training records in a second where the line between the parties is no limit; None: unknown."""
     network: Network = field(default_factory=Network)
-    hour: float = 0.0
-    """The price of a machine for an hour; each party has one."""
-    gigabyte: float = 0.0
-    """The price of 10^9 bytes between the parties, either way."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +48,6 @@ class Prediction:
     """Seconds of a step."""
     seconds: float | None
     """Of steps, evaluations and what crosses; not of reading, the release, a wide part and checkpoints."""
-    machine_cost: float | None
-    traffic_cost: float
 
 
 def plan(job: Job, assumed: Assumptions) -> list[Prediction]:
@@ -123,14 +117,12 @@ def _predicted(job: Job, assumed: Assumptions) -> Prediction:
     counts, parties = Counts.of(job, assumed.rows), len(feature_party_names(job.data))
     crossing = exchanges(job, counts)
     to_label, from_label = (total(crossing, to_label=up, connections=parties) for up in (True, False))
-    step = seconds = machine_cost = None
+    step = seconds = None
     if assumed.speed is not None:
         step = _step_seconds(job, counts, crossing, assumed.speed, assumed.network)
         evaluations = counts.epochs * counts.evaluated / assumed.speed
         seconds = counts.steps * step + evaluations + _other_transfers(crossing, assumed.network)
-        machine_cost = (1 + parties) * assumed.hour * seconds / 3600
-    traffic_cost = assumed.gigabyte * (to_label + from_label) / 1e9
-    return Prediction(job, counts, crossing, to_label, from_label, step, seconds, machine_cost, traffic_cost)
+    return Prediction(job, counts, crossing, to_label, from_label, step, seconds)
 
 
 def _step_seconds(job: Job, counts: Counts, crossing: Sequence[Exchange], speed: float, network: Network) -> float:
@@ -140,12 +132,15 @@ def _step_seconds(job: Job, counts: Counts, crossing: Sequence[Exchange], speed:
     if job.hands_over or not counts.steps:
         return computing
     up, down = (
-        sum(each.bytes for each in crossing if each.topic == topic) / counts.steps for topic in (EMBEDDINGS, GRADIENTS)
+        sum(each.bytes(to_label=to_label) for each in crossing if each.method == STEP) / counts.steps
+        for to_label in (True, False)
     )
     return network.step_seconds(computing, up, down, job.training.staleness, job.training.micro_batches)
 
 
 def _other_transfers(crossing: Sequence[Exchange], network: Network) -> float:
     """Return the seconds of what crosses outside of steps."""
-    others = sum(each.bytes for each in crossing if each.topic not in (EMBEDDINGS, GRADIENTS))
+    others = sum(
+        each.bytes(to_label=to_label) for each in crossing if each.method != STEP for to_label in (True, False)
+    )
     return others / network.bandwidth + ROUND_TRIPS_OF_A_RUN * network.round_trip

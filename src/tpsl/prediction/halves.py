@@ -25,6 +25,7 @@ from tpsl.heads.additive import AdditiveModel
 from tpsl.heads.wide import newly_scored_features, unscored_features
 from tpsl.models.halves import Bottom
 from tpsl.models.members import Bottoms, Tops
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.party.batches import Batches
 from tpsl.perturb import Loss
 from tpsl.training.build import build_bottoms, build_top
@@ -35,7 +36,6 @@ from tpsl.training.run_folder import RunFolder, epoch_folder
 from tpsl.training.schedule import in_parts
 from tpsl.training.stages.prepare import PRETRAINED
 from tpsl.training.stages.wide import load_wide
-from tpsl.transport.peers import LABEL_PARTY
 
 _BOTTOM, _TOP = "bottom.safetensors", "top.safetensors"
 Probabilities = npt.NDArray[np.float32]
@@ -197,8 +197,8 @@ def require_finished(run: RunFolder, party: str) -> None:
     """Raise if a party's part of a run is not in its folder, or not finished."""
     if not run.party(party).is_dir():
         raise PredictionError(
-            f"{run.path}: the part of {party!r} is not here, so it cannot predict alone; `tpsl label predict` and "
-            "`tpsl feature predict` do it together, each with its own part"
+            f"{run.path}: the part of {party!r} is not here, so it cannot predict alone; `tpsl predict` with "
+            "--listen or --connect does it together with the other parties"
         )
     if (run.result() if party == LABEL_PARTY else run.party_result(party)) is None:
         raise PredictionError(f"{run.path}: the part of {party!r} in the run is not finished, so it cannot predict")

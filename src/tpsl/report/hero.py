@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.report.run_view import RunView, ShownAttack
 from tpsl.report.verdicts import (
     GUESSING,
@@ -40,7 +41,6 @@ from tpsl.report.words import (
     share_text,
     spoken,
 )
-from tpsl.transport.peers import LABEL_PARTY
 
 Claim = Literal[
     "total_epsilon",
@@ -240,7 +240,7 @@ def _bar_with_features(view: RunView) -> Bar:
     else:
         bar["notes"] = [
             _fact("by what features tell; no transcript was recorded to measure it. From the same vault:"),
-            _command("tpsl train JOB --record-transcript --out RUN"),
+            _command("tpsl train JOB --set local.record_transcript=true --out RUN"),
             _command("tpsl attack RUN"),
         ]
     return bar

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tpsl.files import read_plain
+from tpsl.net.signing import check
 from tpsl.report.run_view import StatementView
 from tpsl.report.words import spent_text
 from tpsl.training.run_folder import RunFolder
-from tpsl.transport.signing import check
 from tpsl.vault.place import address_of
 from tpsl.vault.statement import require_statement
 
@@ -29,7 +29,7 @@ def newest_statement(
     """Return the newest statement in these folders whose signature holds; None if there is none.
 
     With `heads`, the hashes of a ledger's entries, oldest first, it must speak of that ledger, and of the `label` if
-    one is given. Who has signed is not traced to an authority here: `tpsl vault check-statement` does that. A file may
+    one is given. The signer is not traced to an authority here: `tpsl vault statement --check` does that. A file may
     come from the other side: whatever is not a whole statement is passed over.
     """
     files = {file for folder in folders if folder.is_dir() for file in folder.glob("statement-*.json")}

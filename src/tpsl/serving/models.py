@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from tpsl.data.encoder import EncoderState
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.halves import Embedder, PredictionError, Predictor
 from tpsl.prediction.model import TrainedModel
 from tpsl.serving.batching import MOST_RECORDS, Array, Arrays
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.tables import DataError
 from tpsl.training.job import PredictionConfig, Returns
-from tpsl.transport.peers import LABEL_PARTY
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -92,7 +92,7 @@ class LabelModel:
         if local_head and prediction.returns != "nothing":
             raise PredictionError(
                 f"{path}: scores of a local head never leave the label party, and this job returns {prediction} to "
-                "feature parties: forbid that with --returns nothing, or serve the private head"
+                "feature parties: forbid that with --set local.returns=nothing, or serve the private head"
             )
         predictor = model.predictor(local_head=local_head)
         own = TableHalf.load(model, LABEL_PARTY) if LABEL_PARTY in predictor.widths else None

@@ -22,6 +22,7 @@ from tpsl.data.out_of_core import taken
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.heads.local_head import Columns, Judging, train_local_head
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Progress
 from tpsl.training.evaluation import TEST_METRICS, evaluate, evaluate_known
 from tpsl.training.job import Job
@@ -33,7 +34,6 @@ from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import RunVault, VaultChoice, vault_for
 from tpsl.training.warm_start import StartingPoint
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault, VaultError
 
 Entry = dict[str, Any]

@@ -9,24 +9,25 @@ from typing import Any
 
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.rawtable import FIND_COMMON_RECORDS
+from tpsl.net.agreement import RECORD_IDS, Agreement
+from tpsl.net.messages import Limits
+from tpsl.net.rounding import wire_bytes
 from tpsl.tables.columns import TextsDigest
 from tpsl.training.job import Job
 from tpsl.training.result import Origin
 from tpsl.training.schedule import Schedule
 from tpsl.training.search_step import CONFIGURATION, SPACE, SearchStep
-from tpsl.training.stages import TOPICS
-from tpsl.training.stages.hand_over import NOISY_LABELS, packed_bytes
-from tpsl.transport.frames import Limits
-from tpsl.transport.handshake import RECORD_IDS, Agreement
-from tpsl.transport.peers import WorkerPlace
-from tpsl.workers import Workers
+from tpsl.training.stages.hand_over import packed_bytes
 
-PROTOCOL = 8
+PROTOCOL = 9
 """Rises with every change of the messages or of what a step computes: both sides must run the same."""
 
 _RECORDS = "number of records"
 _SAME_SPACE = "give all sides the same job and the same --space file"
 _LONGEST = 200
+_WINDOW = 64 << 20
+"""Bytes of a party's questions that may be under way; two of the largest in any case."""
+_FEWEST_CALLS, _MOST_CALLS = 4, 64
 
 
 def agreement(
@@ -55,18 +56,15 @@ def agreement(
     return Agreement(fields, ids_digest(ids), advice, starts, passing=frozenset({CONFIGURATION}))
 
 
-def place_of(workers: Workers) -> WorkerPlace:
-    """Return which worker of its party this process is; all of them ask together."""
-    crew = workers.from_first(WorkerPlace().crew.hex())
-    return WorkerPlace(workers.number, workers.count, bytes.fromhex(crew))
-
-
 def limits(job: Job, schedule: Schedule) -> Limits:
-    """Return the tensors that a party of the job accepts."""
+    """Return what a party of the job accepts: tensors of a size, and a number of questions at once."""
     if job.hands_over:
         records = max(map(len, schedule.train_parts()))
-        return Limits(job.privacy.draws, packed_bytes(job.mechanism, records), (NOISY_LABELS,))
-    return Limits(schedule.largest_part, job.widest_share, TOPICS)
+        return Limits(job.privacy.draws, packed_bytes(job.mechanism, records))
+    rows, width = schedule.largest_part, job.widest_share
+    wanted = (1 + job.training.staleness) * job.training.micro_batches + 1
+    fitting = _WINDOW // max(1, wire_bytes((rows, width), job.wire_type))
+    return Limits(rows, width, min(max(_FEWEST_CALLS, wanted), max(2, fitting), _MOST_CALLS))
 
 
 def ids_digest(ids: Any) -> bytes:

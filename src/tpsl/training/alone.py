@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tpsl.data.dataset import Dataset, class_names
 from tpsl.data.sides import FeatureSide
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.job import Job, JobError
 from tpsl.training.label_source import ReleasedLabels
 from tpsl.training.observer import FilteredObserver, Observer
@@ -21,7 +22,6 @@ from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.setup import RunSetup
 from tpsl.training.warm_start import StartingPoint
-from tpsl.transport.peers import LABEL_PARTY
 
 
 def require_alone(job: Job, start: StartingPoint | None) -> None:

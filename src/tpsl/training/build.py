@@ -12,14 +12,11 @@ from torch import Tensor
 from tpsl.data.features import Features, Inputs, table_features
 from tpsl.data.sides import FeatureSide
 from tpsl.heads.pretraining import pretrain
-from tpsl.kernels.rows import has_loops
+from tpsl.models.computing import HERE, Placement
 from tpsl.models.halves import Bottom, Top
-from tpsl.models.making import make_members
-from tpsl.models.members import Bottoms, Tops
-from tpsl.models.model_config import ModelConfig, OptimizerConfig
+from tpsl.models.members import Bottoms, Tops, make_members, seed_of
 from tpsl.models.optimizer import HalfOptimizer
-from tpsl.models.placement import HERE, Placement
-from tpsl.models.seeds import seed_of
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.party.feature_party import FeatureParty
 from tpsl.party.label_party import LabelParty
 from tpsl.perturb import LogitGradient
@@ -27,7 +24,6 @@ from tpsl.progress import Progress, no_progress
 from tpsl.registry import ExtensionError
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import NoisyLabels
 
 LabelPartyBuilder = Callable[
@@ -45,7 +41,7 @@ def build_feature_party(
     place: Placement = HERE,
 ) -> FeatureParty:
     """Return a feature party with its initial weights; with a wide part the features include the score."""
-    bottom = build_bottoms(job, party, inputs, own, place).to(place.device)
+    bottom = build_bottoms(job, party, inputs, own).to(place.device)
     optimizer = HalfOptimizer(bottom, job.training.feature_optimizer, job.training.averaging, place.workers)
     neighbours = job.training.order == "blockwise"
     return FeatureParty(bottom, optimizer, inputs, run_ahead=job.training.staleness > 0, neighbours=neighbours)
@@ -63,7 +59,7 @@ def build_label_party(
     """Return the label party with its initial weights; every party's share of the cut has the job's width."""
     shares, own_side = list(feature_parties), None
     if inputs is not None:
-        bottom = build_bottoms(job, LABEL_PARTY, inputs, own, place).to(place.device)
+        bottom = build_bottoms(job, LABEL_PARTY, inputs, own).to(place.device)
         optimizer = HalfOptimizer(bottom, job.training.label_optimizer, job.training.averaging, place.workers)
         own_side = FeatureParty(bottom, optimizer, inputs, neighbours=job.training.order == "blockwise")
         shares.append(LABEL_PARTY)
@@ -86,7 +82,7 @@ def build_top(job: Job, shares: Sequence[str], classes: int, own: OwnParts = NO_
     return Tops(make_members(factory, _weight_seeds(job, "label top"), what), classes, what)
 
 
-def build_bottoms(job: Job, party: str, inputs: Features | Inputs, own: OwnParts, place: Placement = HERE) -> Bottoms:
+def build_bottoms(job: Job, party: str, inputs: Features | Inputs, own: OwnParts) -> Bottoms:
     """Return a party's bottom half: that of the paper for encoded features, or what the party brings."""
     half, what = ("label bottom" if party == LABEL_PARTY else party), f"the bottom half of {party}"
     if own.bottom is None:
@@ -97,46 +93,22 @@ def build_bottoms(job: Job, party: str, inputs: Features | Inputs, own: OwnParts
         widths = *job.model.bottom[:-1], job.model.deep_width(party)
         updates = "lazy" if _is_lazy(job, party, inputs.embedding_rows) else "dense"
         config = job.model.model_copy(update={"bottom": widths, "embedding_updates": updates})
-        if place.table_workers.are_several:
-            _require_rows_of_their_own(job, party, config, place)
         shape = inputs.embedding_rows, inputs.categorical.shape[1], inputs.numeric.shape[1]
-        members = [Bottom(*shape, config, each, place.table_workers) for each in _weight_generators(job, half)]
+        members = [Bottom(*shape, config, each) for each in _weight_generators(job, half)]
         return Bottoms(members, job.model.share_width(party), what)
     if job.model.wide or (job.training.pretrain is not None and party != LABEL_PARTY):
         key = "model.wide" if job.model.wide else "training.pretrain"
         raise ExtensionError(f"{key} is for the bottom half that comes with tpsl; {party} has its own, {own.bottom}")
-    if place.table_workers.are_several:
-        raise ExtensionError(f"sharded tables are those that come with tpsl; {party} has its own half, {own.bottom}")
     width = job.model.share_width(party)
     factory = partial(own.bottom.make, what, width=width, inputs=inputs)
     what = f"{what} {own.bottom}"
     return Bottoms(make_members(factory, _weight_seeds(job, half), what), width, what)
 
 
-def _require_rows_of_their_own(job: Job, party: str, config: ModelConfig, place: Placement) -> None:
-    """Raise unless the rows of a party's table can be updated each on its own, where they are."""
-    optimizer = _optimizer_of(job, party)
-    if config.embedding_updates != "lazy":
-        raise ExtensionError(
-            f"the table of {party} has dense updates, a sharded one has lazy ones: "
-            "set model.embedding_updates to lazy, or tables to replicated"
-        )
-    if not optimizer.is_tested:
-        name = f"{optimizer.name}{' with arguments' if optimizer.arguments else ''}"
-        raise ExtensionError(f"sharded tables are updated by sgd, adagrad or adam as they are, not by {name}")
-    if job.training.pretrain is not None and party != LABEL_PARTY:
-        raise ExtensionError(f"with training.pretrain one worker of {party} needs the whole table: do not shard it")
-    if not has_loops(place.device.type if place.device else "cpu"):
-        raise ExtensionError(f"there are no loops over rows for {place.device}: sharded tables are for CPU and CUDA")
-
-
-def _optimizer_of(job: Job, party: str) -> OptimizerConfig:
-    return job.training.label_optimizer if party == LABEL_PARTY else job.training.feature_optimizer
-
-
 def _is_lazy(job: Job, party: str, rows: int) -> bool:
     """Whether the table of a party has lazy updates. An average has no lazy tables, and pre-training uses Adam."""
-    settings, optimizer = job.training, _optimizer_of(job, party)
+    settings = job.training
+    optimizer = settings.label_optimizer if party == LABEL_PARTY else settings.feature_optimizer
     has_lazy_form = optimizer.is_tested and optimizer.name != "adam"
     is_the_same = has_lazy_form and not settings.averaging and settings.pretrain is None
     return job.model.is_lazy(rows, is_the_same=is_the_same)

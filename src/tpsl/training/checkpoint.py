@@ -2,8 +2,7 @@
 
 Each party keeps its own, in its own folder. On resume the parties go on from the newest step that all of them have.
 
-Of a party of several workers worker 0 writes it, and of sharded tables each worker its own rows, into the same files.
-So a checkpoint does not tell how many workers there were, nor whether tables were sharded; any others can resume it.
+Of a party of several workers the first writes and all read, so any number of workers can resume a checkpoint.
 """
 
 from __future__ import annotations
@@ -11,23 +10,22 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 
-from tpsl.files import draft_of, make_private_folder, replaced, sync_folder, write_durably
+from tpsl.files import draft_of, make_private_folder, sync_folder, write_atomically, write_durably
 from tpsl.models.optimizer import HalfOptimizer
-from tpsl.models.sharded_table import shards_of
-from tpsl.training.tensor_file import Piece, ShardOf, is_intact, read_tensors, whole, write_tensors
 from tpsl.workers import ALONE, Workers
 
 BEST = "best"
 """The folder of a party's checkpoints of the best states so far, beside those that a run goes on from."""
 _KEEP = 2
-_FORMAT = 3
+_FORMAT = 1
 """What reads a checkpoint must know its format; any change of the files raises the number."""
 Halves = Mapping[str, tuple[nn.Module, HalfOptimizer]]
 
@@ -37,56 +35,47 @@ class CheckpointError(ValueError):
 
 
 def save_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves, workers: Workers = ALONE) -> None:
-    """Write the state after `step` steps, by all workers together; older checkpoints but the last two are removed.
+    """Write the state after `step` steps; older checkpoints but the last two are removed.
 
-    It is there when worker 0 returns.
+    Of several workers, which all have this state, the first writes it.
     """
-    target = folder / f"step-{step:09d}"
-    beside = draft_of(target)
     if not workers.is_first:
-        _write_tensors(beside, halves, workers)
         return
+    target = folder / f"step-{step:09d}"
+    draft = draft_of(target)
     _tidy(folder)
-    make_private_folder(beside)
+    make_private_folder(draft)
     try:
-        _write(beside, step, job_digest, halves, workers)
+        _write(draft, step, job_digest, halves)
     except BaseException:
-        shutil.rmtree(beside)  # on a full disk its part of the space is needed
+        shutil.rmtree(draft)  # on a full disk its part of the space is needed
         raise
     _discard(target)
-    beside.rename(target)
+    draft.rename(target)
     sync_folder(folder)
     _tidy(folder)
 
 
-def _write(folder: Path, step: int, job_digest: str, halves: Halves, workers: Workers) -> None:
-    """Write the files of a checkpoint."""
-    pieces, settings = _write_tensors(folder, halves, workers)
+def _write(folder: Path, step: int, job_digest: str, halves: Halves) -> None:
+    """Write the files of a checkpoint, each of them durably."""
+    digests, settings = {}, {}
+    for name, (half, optimizer) in halves.items():
+        state, settings[name] = optimizer.state()
+        for file, tensors in ((f"{name}.safetensors", half.state_dict()), (f"{name}-optimizer.safetensors", state)):
+            content = as_file(tensors)
+            write_durably(folder / file, content)
+            digests[file] = hashlib.sha256(content).hexdigest()
     description = {
         "format": _FORMAT,
         "step": step,
         "job": job_digest,
-        "pieces": pieces,
+        "sha256": digests,
         "optimizer_settings": settings,
     }
     content = json.dumps(description, indent=1).encode()
     write_durably(folder / "checkpoint.json", content)
     write_durably(folder / "checkpoint.json.sha256", hashlib.sha256(content).hexdigest().encode())
     sync_folder(folder)
-
-
-def _write_tensors(folder: Path, halves: Halves, workers: Workers) -> tuple[dict[str, list[Piece]], dict[str, str]]:
-    """Write what this worker has of the files of tensors; return their pieces and the settings of the optimisers."""
-    pieces: dict[str, list[Piece]] = {}
-    settings: dict[str, str] = {}
-    for name, (half, optimizer) in halves.items():
-        if not (workers.is_first or shards_of(half)):
-            continue
-        state, settings[name] = optimizer.state()
-        weights, memory = f"{name}.safetensors", f"{name}-optimizer.safetensors"
-        pieces[weights] = write_tensors(folder / weights, half.state_dict(), shards_of(half).get, workers)
-        pieces[memory] = write_tensors(folder / memory, state, optimizer.shard_of, workers)
-    return pieces, settings
 
 
 def _tidy(folder: Path) -> None:
@@ -108,48 +97,48 @@ def _discard(checkpoint: Path) -> None:
 def load_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves, workers: Workers = ALONE) -> None:
     """Put halves and optimisers into the state after `step` steps; what a killed process left is removed.
 
-    All workers call this together. Each verifies a part of the files; nothing is loaded before all is verified.
+    Nothing is loaded before all files are verified. All workers call this together.
     """
     target = folder / f"step-{step:09d}"
-    expected = _read(target / "checkpoint.json.sha256")
-    description = json.loads(_verified(target / "checkpoint.json", expected.decode(errors="replace")))
+    expected = _read(target / "checkpoint.json.sha256").decode(errors="replace")
+    _verify(target / "checkpoint.json", expected)
+    description = json.loads(_read(target / "checkpoint.json"))
     if description.get("format") != _FORMAT:
         raise CheckpointError(f"{target}: was written by another version of tpsl")
     if description["job"] != job_digest:
         raise CheckpointError(f"{target}: belongs to another job")
     if description["step"] != step:
         raise CheckpointError(f"{target}: holds step {description['step']}, its name says {step}")
-    for file, pieces in description["pieces"].items():
-        _verify(target / file, [Piece(*piece) for piece in pieces], workers)
-    workers.wait_for_all()
+    for file, digest in description["sha256"].items():
+        _verify(target / file, digest)
     for name, (half, optimizer) in halves.items():
         try:
-            half.load_state_dict(read_tensors(target / f"{name}.safetensors", shards_of(half).get))
+            half.load_state_dict(_tensors(target / f"{name}.safetensors"))
         except RuntimeError as error:
             raise CheckpointError(f"{target}: holds the weights of another {name} half than that of now") from error
-        state = read_tensors(target / f"{name}-optimizer.safetensors", optimizer.shard_of)
-        optimizer.load_state(state, description["optimizer_settings"][name])
+        optimizer.load_state(
+            _tensors(target / f"{name}-optimizer.safetensors"), description["optimizer_settings"][name]
+        )
+    workers.wait_for_all()
     if workers.is_first:
         _tidy(folder)
 
 
 def write_weights(path: Path, half: nn.Module, workers: Workers = ALONE) -> None:
-    """Write the weights of a half, by all workers together: the whole file or none, for whoever predicts with it.
-
-    It is there when worker 0 returns.
-    """
-    weights, shards = half.state_dict(), shards_of(half)
-    if not workers.is_first:
-        write_tensors(draft_of(path), weights, shards.get, workers)
-        return
-    with replaced(path) as draft:
-        write_tensors(draft, weights, shards.get, workers)
+    """Write the weights of a half, the whole file or none; of several workers, which all have them, the first does."""
+    if workers.is_first:
+        write_atomically(path, as_file(half.state_dict()))
 
 
-def read_weights(path: Path, error: type[ValueError], shard_of: ShardOf = whole) -> dict[str, Tensor]:
+def as_file(tensors: Mapping[str, Tensor]) -> bytes:
+    """Return the content of a safetensors file of tensors on any device; each has memory of its own (`Members`)."""
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+
+
+def read_weights(path: Path, error: type[ValueError]) -> dict[str, Tensor]:
     """Return the tensors of a file of weights; one that cannot be read, or is damaged, is this error."""
     try:
-        return read_tensors(path, shard_of)
+        return _tensors(path)
     except OSError as reason:
         raise error(f"{path}: cannot be read ({reason.strerror})") from reason
     except SafetensorError as reason:
@@ -159,26 +148,24 @@ def read_weights(path: Path, error: type[ValueError], shard_of: ShardOf = whole)
 def load_weights(half: nn.Module, path: Path, error: type[ValueError]) -> None:
     """Put the weights in a file into a half; a file that is damaged, or of another network, is this error."""
     try:
-        half.load_state_dict(read_weights(path, error, shards_of(half).get))
+        half.load_state_dict(read_weights(path, error))
     except RuntimeError:
         raise error(f"{path}: holds weights of another network than job and features describe") from None
 
 
-def _verified(file: Path, digest: str) -> bytes:
-    """Return the content of a file of a checkpoint if it is what was written."""
-    content = _read(file)
-    if hashlib.sha256(content).hexdigest() != digest:
-        raise _damaged(file)
-    return content
+def _tensors(path: Path) -> dict[str, Tensor]:
+    """Return copies of the tensors of a file, which may change afterwards."""
+    path.open("rb").close()  # Of a file that is not there the library's own error has no `strerror`.
+    with safe_open(path, "pt") as file:
+        return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
 
 
-def _verify(file: Path, pieces: Sequence[Piece], workers: Workers) -> None:
-    """Raise unless a file is made up of these pieces, and those that fall to this worker are what was written."""
-    stops = [0, *(piece.stop for piece in pieces)]
-    with _reading(file):
-        is_whole = [*(piece.start for piece in pieces), file.stat().st_size] == stops
-        if not is_whole or not all(is_intact(file, piece) for piece in pieces[workers.number :: workers.count]):
-            raise _damaged(file)
+def _verify(file: Path, digest: str) -> None:
+    """Raise unless the content of a file of a checkpoint is what was written."""
+    with _reading(file), file.open("rb") as opened:
+        found = hashlib.file_digest(opened, "sha256").hexdigest()
+    if found != digest:
+        raise CheckpointError(f"{file}: is damaged, its content is not what was written")
 
 
 def _read(file: Path) -> bytes:
@@ -192,10 +179,6 @@ def _reading(file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise CheckpointError(f"{file}: cannot be read ({error.strerror})") from error
-
-
-def _damaged(file: Path) -> CheckpointError:
-    return CheckpointError(f"{file}: is damaged, its content is not what was written")
 
 
 def saved_steps(folder: Path) -> set[int]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -22,11 +22,11 @@ from tpsl.data.order import Order
 from tpsl.files import as_yaml, read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
 from tpsl.models.model_config import ModelConfig, OptimizerConfig, PretrainConfig
+from tpsl.net.messages import WireDtype, WireType
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.tables.locations import is_url, location_of
 from tpsl.training.hold_out import HELD_OUT, MOST_EPOCHS, PATIENCE, with_hold_out
 from tpsl.training.statistic_config import MOST_CODES, Method, StatisticConfig, check_method, with_method
-from tpsl.transport.messages import WireDtype, WireType
-from tpsl.transport.peers import LABEL_PARTY
 
 if TYPE_CHECKING:
     from tpsl.perturb import Loss
@@ -97,6 +97,34 @@ class PrivacyConfig(_Model):
         return f"mechanism auto: {why}" if self.mechanism == AUTO else ""
 
 
+class LossConfig(_Model):
+    """A loss by its name, and what it takes."""
+
+    is_value: ClassVar[bool] = True
+
+    name: str = "cross_entropy"
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_name_alone(cls, value: object) -> object:
+        return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _is_known(self) -> Self:
+        if self.model_fields_set:  # the default is known, and needs no PyTorch
+            from tpsl.perturb import LOSSES
+
+            try:
+                signature(LOSSES.get(self.name)).bind(2, **self.arguments)
+            except TypeError as error:
+                raise ValueError(f"the loss {self.name}: {error}") from error
+        return self
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class TrainingConfig(_Model):
     """How long, in which order and with which optimisers."""
 
@@ -123,8 +151,10 @@ class TrainingConfig(_Model):
     )
     feature_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Updates the feature parties' halves.")
     label_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Updates the label party's halves.")
-    loss: str = Field("cross_entropy", description="A registered loss; the paper's is cross_entropy.")
-    loss_arguments: dict[str, Any] = Field(default_factory=dict, description="What the loss takes, as {gamma: 2}.")
+    loss: LossConfig = Field(
+        LossConfig(),
+        description="A registered loss, as cross_entropy (the paper's), or with {name: focal, arguments: {gamma: 2}}.",
+    )
     averaging: float = Field(
         0.0,
         ge=0,
@@ -165,23 +195,11 @@ class TrainingConfig(_Model):
         description="The forward pass of a batch may use weights that are n updates old, which hides the round trip.",
     )
 
-    @model_validator(mode="after")
-    def _loss_is_known(self) -> Self:
-        if not self.model_fields_set & {"loss", "loss_arguments"}:
-            return self
-        from tpsl.perturb import LOSSES
-
-        try:
-            signature(LOSSES.get(self.loss)).bind(2, **self.loss_arguments)
-        except TypeError as error:
-            raise ValueError(f"the loss {self.loss}: {error}") from error
-        return self
-
     def build_loss(self, classes: int) -> Loss:
         """Return the loss for this number of classes."""
         from tpsl.perturb import make_loss
 
-        return make_loss(self.loss, classes, self.loss_arguments)
+        return make_loss(self.loss.name, classes, self.loss.arguments)
 
     @model_validator(mode="after")
     def _patience_has_something_to_judge_by(self) -> Self:
@@ -472,7 +490,10 @@ def load_job(path: Path, overrides: dict[str, Any] | None = None) -> Job:
 
 def reason_of(found: Mapping[str, Any]) -> str:
     """Return what is wrong in one error of a schema, in words of ours where those of pydantic say little."""
-    spoken = {"extra_forbidden": "there is no such key; `tpsl keys` lists them", "missing": "is needed, and not given"}
+    spoken = {
+        "extra_forbidden": "there is no such key; `tpsl help keys` lists them",
+        "missing": "is needed, and not given",
+    }
     return spoken.get(found["type"]) or found["msg"].removeprefix("Value error, ")
 
 

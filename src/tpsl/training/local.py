@@ -19,17 +19,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tpsl.data.config import DataPath, PackageData, TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
 from tpsl.models.model_config import Precision
+from tpsl.net.credentials import Certificates
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.tables.locations import Location, is_url
 from tpsl.training.job import Job, Returns, reason_of
 from tpsl.training.own_parts import Factory, OwnParts
-from tpsl.transport.credentials import Certificates
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import ReleasePolicy
 from tpsl.vault.cost import DEFAULT_MAX_EPSILON
 
@@ -58,13 +58,22 @@ def _reachable(addresses: str) -> str:
 
 
 def _in_numbers(address: str) -> str:
-    ipaddress.ip_address(address)
+    ipaddress.ip_address(_host_and_port(address).rpartition(":")[0].strip("[]"))
     return address
 
 
+def _as_names(value: object) -> object:
+    """A name alone is a list of one; YAML's lists are tuples here."""
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+JSON_LOG = "json"
+"""The name in `log` that is no logger: JSON lines on standard error, for a log collector, instead of a live line."""
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_names)]
 ListenAddress = Annotated[str, AfterValidator(_host_and_port)]
 ConnectAddress = Annotated[str, AfterValidator(_reachable)]
-MetricsHost = Annotated[str, AfterValidator(_in_numbers)]
+MetricsAddress = Annotated[str, AfterValidator(_in_numbers)]
 LocalPath = Annotated[Path, Field(strict=False)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
 _PATHS = ("certificates", "out", "start_from", "vault", "data", "alignment")
@@ -115,7 +124,9 @@ class Local(BaseModel):
         description="This party's alignment, where the job has `data.alignment`; alignments/JOB-PARTY if not given.",
     )
     inputs: Factory | None = Field(
-        None, description="Makes this party's own source of records, as package.module:name."
+        None,
+        description="Makes this party's own source of records, as package.module:function, or with "
+        "{factory: package.module:function, arguments: {name: value}}.",
     )
     bottom: Factory | None = Field(None, description="Makes this party's own bottom half of the network.")
     top: Factory | None = Field(None, description="Label party: makes its own top half of the network.")
@@ -141,22 +152,24 @@ class Local(BaseModel):
     compile: bool = Field(
         False, description="Have PyTorch compile this party's own halves, which takes some seconds at the start."
     )
-    tables: Literal["replicated", "sharded"] = Field(
-        "replicated",
-        description="Several workers: 'sharded' divides the rows of this party's embedding table over them; "
-        "'replicated' gives all rows to each.",
-    )
     wait: Seconds = Field(
         3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back, or for a late label."
     )
     silence: Seconds = Field(15.0, gt=0, description="A peer that was silent for n seconds is gone.")
-    metrics_port: int | None = Field(
-        None, ge=0, le=65535, description="Prometheus metrics at this port of `metrics_host`."
+    metrics: MetricsAddress | None = Field(
+        None,
+        description="HOST:PORT, an address of this machine in numbers, where Prometheus metrics are served; whoever "
+        "reaches it reads them.",
     )
-    metrics_host: MetricsHost = Field(
-        "127.0.0.1",
-        description="Address of this machine that metrics are served at; if it is another, who reaches it reads them.",
+    log: Names | None = Field(
+        None,
+        description="Where curves go: tensorboard, mlflow=URI, a registered logger or none; `json` writes JSON lines "
+        "to standard error instead of a live line. Default: tensorboard if installed.",
     )
+    record_transcript: bool = Field(
+        False, description="Keep everything that crosses the border, for attacks and audits; else the first 64 steps."
+    )
+    insecure_loopback: bool = Field(False, description="No TLS and no certificates, on this machine only. For tries.")
 
     def overridden(self, **options: Any) -> Local:
         """Return this with the options that were given (those that are not None) in place of the file's values."""
@@ -169,14 +182,20 @@ class Local(BaseModel):
 
     def metrics_address(self, workers: Workers) -> tuple[str, int] | None:
         """Return where a worker serves metrics, host and port; None: nowhere. Of those on a machine the first does."""
-        if self.metrics_port is None or workers.number_on_machine:
+        if self.metrics is None or workers.number_on_machine:
             return None
-        return self.metrics_host, self.metrics_port
+        host, _, port = self.metrics.rpartition(":")
+        return host.strip("[]"), int(port)
 
     @property
-    def shards_tables(self) -> bool:
-        """Whether the rows of this party's embedding table are divided over its workers."""
-        return self.tables == "sharded"
+    def logs_json(self) -> bool:
+        """Whether standard error gets JSON lines."""
+        return JSON_LOG in (self.log or ())
+
+    @property
+    def loggers(self) -> list[str] | None:
+        """The loggers that are named; None: as by default."""
+        return [name for name in self.log or () if name != JSON_LOG] or None
 
     def starting_point(self) -> StartingPoint | None:
         """Return what training begins with; None: weights from the job's seed."""

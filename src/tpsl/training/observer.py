@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Notice, Progress, no_notice, no_progress
-from tpsl.transport.peers import LABEL_PARTY
 
 Fact = str | int | float
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -13,10 +13,12 @@ import torch
 from tpsl.data.dataset import Dataset, feature_party_names, load
 from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import Relabelling
+from tpsl.net.asking import Answers, AtHome, Script
+from tpsl.net.messages import WireType
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Progress, no_progress
 from tpsl.tables import DataError
 from tpsl.training.after_training import AfterTraining, is_complete
-from tpsl.training.agreement import limits
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.joint_steps import joint_steps
@@ -25,36 +27,16 @@ from tpsl.training.method import resolve_method
 from tpsl.training.observer import UNWATCHED, NullObserver, PreparationNotices, ProgressBar, Watching
 from tpsl.training.own_parts import OwnParts, sources_of
 from tpsl.training.result import TrainResult
-from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.role import FeatureRole, FeatureRun, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages import attend_as_feature, attend_as_label
+from tpsl.training.stages import attend_as_features, begin
 from tpsl.training.stages.hand_over import handed_over
 from tpsl.training.vaults import RunVault, VaultChoice, for_public_labels, vault_for
 from tpsl.training.worker_labels import VaultOfFirst
-from tpsl.transport.channel import Channel
-from tpsl.transport.frames import Limits
-from tpsl.transport.in_process import InProcessMeeting, pair, run_together
-from tpsl.transport.messages import WireType
-from tpsl.transport.peers import LABEL_PARTY
-from tpsl.transport.rounding import wire_bytes
 
-Couple = Callable[[tuple[str, str], WireType, Limits], tuple[Channel, Channel]]
-"""Makes the two ends of the channel between two parties, named in that order."""
-
-
-def in_memory(names: tuple[str, str], dtype: WireType, limits: Limits) -> tuple[Channel, Channel]:
-    """Return the two ends of a channel within this process; nothing from outside reaches it, so it has no limits."""
-    return pair(names, dtype)
-
-
-def in_step(names: tuple[str, str], dtype: WireType, limits: Limits) -> tuple[Channel, Channel]:
-    """Return the two ends of such a channel at one of several workers: all of them pause at the same messages.
-
-    So the roles of all workers take turns in the same order, and with them what they do together.
-    """
-    return pair(names, dtype, counted=wire_bytes((limits.rows, limits.width), dtype))
-
+AskLabel = Callable[[Callable[[Answers], tuple[Answers, Script]], WireType], AtHome]
+"""Makes what brings questions to the label party in this process: `AtHome`, unless it is replaced."""
 
 ALL_STEPS = 1 << 62
 """For `record_steps`: record the whole run."""
@@ -93,13 +75,14 @@ def train_together(
     choice: VaultChoice | ReleasedLabels,
     data: Dataset | None = None,
     make_label_party: LabelPartyBuilder = build_label_party,
-    couple: Couple = in_memory,
+    ask_label: AskLabel = AtHome,
 ) -> TrainResult:
     """Do what `train` does, with parts replaced.
 
     `choice` may be what was released already, for several runs on the same records.
     `make_label_party` replaces the label party, for experiments with other defences and for audits: the guarantee
-    speaks of the default alone. `couple` replaces the channels, for an audit that looks at every byte.
+    speaks of the default alone. `ask_label` replaces what brings questions to the label party, for an audit that looks
+    at every byte.
     """
 
     def count() -> int:
@@ -131,7 +114,7 @@ def train_together(
         if finished is None:
             labels: LabelSource = VaultOfFirst() if vault is None else vault
             if job.hands_over:
-                labels, couple = _hand_over(setup, data, vault, couple), in_memory
+                labels, ask_label = _hand_over(setup, data, vault, ask_label), AtHome
                 setup, at_label = (replace(each, job=job.with_gradients()) for each in (setup, at_label))
             # Nobody can measure how long the evaluation of an epoch takes.
             evaluate = (lambda: None) if after is None else after.evaluate
@@ -140,7 +123,7 @@ def train_together(
                 FeatureRole(setup.watched_by(PreparationNotices(name, setup.watching.notice)), data.feature_sides[name])
                 for name in names
             ]
-            attend_together(role, features, couple)
+            attend_together(role, features, ask_label)
         if after is not None:
             after.complete()
         setup.workers.wait_for_all()
@@ -149,19 +132,17 @@ def train_together(
         return result
 
 
-def attend_together(label: LabelRole, features: Sequence[FeatureRole], couple: Couple = in_memory) -> None:
-    """Have the roles of a job, all in this process, take turns until all have finished."""
-    job, accepted = label.job, limits(label.job, label.schedule)
-    if label.workers.are_several:
-        couple = in_step
-    ends = {role.name: couple((LABEL_PARTY, role.name), job.wire_type, accepted) for role in features}
-    meeting = InProcessMeeting({name: end for name, (end, _) in ends.items()})
-    others = (attend_as_feature(role, InProcessMeeting({LABEL_PARTY: ends[role.name][1]})) for role in features)
-    with joint_steps(label, features) if couple in (in_memory, in_step) else nullcontext():
-        run_together(attend_as_label(label, meeting), *others)
+def attend_together(label: LabelRole, features: Sequence[FeatureRole], ask_label: AskLabel = AtHome) -> None:
+    """Have the feature parties of a job ask the label party, all in this process, until all have finished."""
+    asked = ask_label(partial(begin, label), label.job.wire_type)
+    try:
+        with joint_steps(label, features, asked) as together:
+            attend_as_features(FeatureRun(features, asked, together))
+    finally:
+        label.close()
 
 
-def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault | None, couple: Couple) -> ReleasedLabels:
+def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault | None, ask_label: AskLabel) -> ReleasedLabels:
     """Have the noisy labels cross as they do over a network, and return what the feature party has received.
 
     Of several workers the first, which has the vault, does it for all.
@@ -173,7 +154,7 @@ def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault | None, couple: C
         with exchange.run.started(setup.job, [side.party, LABEL_PARTY]):
             if LABEL_PARTY not in exchange.run.confirmed_to(side.party):
                 roles = LabelRole(exchange, data.label_side.records, vault), [FeatureRole(exchange, side)]
-                attend_together(*roles, couple)
+                attend_together(*roles, ask_label)
     setup.workers.wait_for_all()
     labels = handed_over(setup.job, received)
     return ReleasedLabels.of(labels, received) if vault is None else ReleasedLabels(labels, vault.total(), received)

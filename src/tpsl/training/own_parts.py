@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
@@ -24,6 +24,7 @@ class Factory(BaseModel):
     """A callable by its path, and arguments that go to it by name."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    is_value: ClassVar[bool] = True
 
     factory: str = Field(pattern=r"^[^:\s]+:[^:\s]+$", description="package.module:function")
     arguments: dict[str, Any] = Field(default_factory=dict, description="Passed to it by name.")

@@ -1,4 +1,4 @@
-"""What the stages of a party share: the job, the run's folder, channels, the built half, and how far the run is.
+"""What the stages of a party share: the job, the run's folder, the built half, and how far the run is.
 
 Neither role holds a true label. Their stages are in `tpsl.training.stages`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,24 +18,20 @@ from tpsl.data.encoder import EncoderState
 from tpsl.data.order import Rows
 from tpsl.data.sides import FeatureSide, LabelRecords
 from tpsl.files import make_private_folder
+from tpsl.net.asking import Answers, AtHome, Label
+from tpsl.net.messages import Message
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.party.feature_party import FeatureParty
 from tpsl.party.label_party import LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.checkpoint import BEST, Halves, forget_after, load_checkpoint, save_checkpoint, write_weights
 from tpsl.training.label_source import LabelSource
-from tpsl.training.receiving import Kind, receive
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
 from tpsl.training.worker_labels import given_by_first
-from tpsl.transport.channel import Channel, PeerRestarted
-from tpsl.transport.checks import checked_tensor
-from tpsl.transport.messages import Message, Rewind, TensorMessage
-from tpsl.transport.peer_workers import sender_of, to_part
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import NoisyLabels
-from tpsl.workers import PartyInterrupted
 
 
 @dataclass
@@ -51,19 +47,10 @@ class Speed:
         return self.records / self.seconds if self.seconds else 0.0
 
 
-class TakesSteps(Protocol):
-    """What takes steps for several roles at once (`tpsl.training.joint_steps`)."""
-
-    async def stretch(self, role: Role, stretch: range) -> float:
-        """Have steps taken; return the seconds that this role waited."""
-
-
 class Role(ABC):
-    """One party of a run, from the first step to the last, over any transport."""
+    """One party of a run, from the first step to the last."""
 
     recorder: TranscriptWriter | TrajectoryWriter | None = None
-    joint: TakesSteps | None = None
-    """What takes this role's steps together with those of all others, if they are in one process."""
 
     def __init__(self, setup: RunSetup, name: str, train: Rows, test: Rows) -> None:
         self.setup, self.name, self.own = setup, name, setup.own_parts(name)
@@ -71,8 +58,8 @@ class Role(ABC):
         self.folder, self.workers = setup.run.party(name), setup.workers
         self.schedule = Schedule(setup.job, train, test)
         self.done = 0
-        self.is_ready = False
-        """Whether this worker has told the others of its party that it is ready for the steps."""
+        self.verdict: tuple[bool, bool] | None = None
+        """After an epoch that was judged: whether its weights are the best so far, and whether training ends."""
         self.begun, self.speed = time.perf_counter(), Speed()
 
     @property
@@ -116,30 +103,18 @@ class Role(ABC):
         if self.encoder is not None:
             self.run.save_encoder(self.name, self.encoder)
 
-    def share(self, parts: Sequence[Rows]) -> list[tuple[int, Rows]]:
-        """Return those of some parts that are this worker's, with their numbers."""
-        return self.schedule.share(parts, self.workers)
+    def mine(self, rows: Rows) -> Rows:
+        """Return those of some records that are this worker's."""
+        return rows[self.workers.own_rows(len(rows))] if self.workers.are_several else rows
 
-    def count(self, steps: range) -> None:
-        """Note that some steps are done."""
-        self.speed.records += self.schedule.records(steps.stop) - self.schedule.records(steps.start)
-        self.observer.at_step(steps.stop, self.schedule.total_steps, self.speed.records)
+    def count(self, done: int, records: int) -> None:
+        """Note that so many steps are done; the latest of them, which were not counted yet, had so many records."""
+        self.speed.records += records
+        self.observer.at_step(done, self.schedule.total_steps, self.speed.records)
 
-    def wait_until_ready(self, channels: Iterable[Channel]) -> None:
-        """Wait until all workers of the party are ready for the steps; a worker that is cannot go back any more."""
-        self.is_ready = True
-
-        def look() -> None:
-            for channel in channels:
-                if channel.failure is not None:
-                    raise channel.failure
-
-        self.workers.wait_for_all(look)
-
-    def require_one_worker(self, restarted: PeerRestarted | Rewound) -> None:
-        """Raise if this is one of several workers of the party that do steps: they start again as a whole."""
-        if self.is_ready and self.workers.are_several:
-            raise PartyInterrupted(f"{restarted}: all workers of this party have to be started again") from restarted
+    def is_recorded(self, step: int) -> bool:
+        """Whether a step goes into the recording."""
+        return self.recorder is not None and step < self.setup.record_steps
 
     def close(self) -> None:
         """Close the files of the recording."""
@@ -148,22 +123,11 @@ class Role(ABC):
             self.recorder = None
 
 
-class Rewound(Exception):
-    """The label party wants to agree on a step again: another party was restarted."""
-
-    def __init__(self, order: Rewind) -> None:
-        super().__init__("another party was restarted")
-        self.order = order
-
-
 class FeatureRole(Role):
     """A feature party."""
 
     recorder: TranscriptWriter | None = None
-    channel: Channel
     party: FeatureParty
-    order: Rewind | None = None
-    """The rewind that the label party has ordered and that was not answered yet."""
     result: FeatureResult | None = None
 
     def __init__(self, setup: RunSetup, side: FeatureSide) -> None:
@@ -180,26 +144,37 @@ class FeatureRole(Role):
         """How the party's table was encoded, if it has one."""
         return self.side.encoder
 
-    async def receive(self, kind: type[Kind], topic: str = "", channel: Channel | None = None) -> Kind:
-        """Return the next message if it is of this kind, a tensor of this topic; a rewind may always be ordered.
 
-        It is the label party's, or comes through one channel to one of its workers.
-        """
-        topics, channel = (topic,) if topic else (), self.channel if channel is None else channel
-        message: Kind | Rewind = await receive(channel, self.observer, kind, Rewind, topics=topics)
-        if isinstance(message, Rewind):
-            raise Rewound(message)
-        return message
+class StepsTogether(Protocol):
+    """What takes steps of all parties at once, without questions (`tpsl.training.joint_steps`)."""
 
-    async def tensor(self, topic: str, step: int, part: int, shape: tuple[int, int]) -> Tensor:
-        """Return one part of what the label party sends, checked."""
-        worker = to_part(self.channel, part)
-        message = await self.receive(TensorMessage, topic, worker)
-        return checked_tensor(message, sender_of(worker), step, part, shape)
+    def take(self, stretch: range) -> float | None:
+        """Take the steps, if that is possible, and return how long they took."""
 
-    async def send_part(self, topic: str, step: int, part: int, tensor: Tensor) -> None:
-        """Send one part to the worker of the label party that has it."""
-        await to_part(self.channel, part).send(TensorMessage(topic, step, part, tensor))
+
+class FeatureRun:
+    """The feature parties of this process, all of a job or one over a network, and the label party that they ask."""
+
+    def __init__(self, roles: Sequence[FeatureRole], label: Label, together: StepsTogether | None = None) -> None:
+        self.roles, self.label, self.together = tuple(roles), label, together
+        self.job, self.schedule, self.workers = roles[0].job, roles[0].schedule, roles[0].workers
+        self.waits = not isinstance(label, AtHome)
+        """Whether the label party is elsewhere, so that its answers are waited for."""
+
+    @property
+    def done(self) -> int:
+        """The steps that are done."""
+        return self.roles[0].done
+
+    def ask(self, method: str, part: int = 0, *, step: int | None = None) -> Answers:
+        """Ask in the name of every party, without a tensor; return the answers."""
+        said = {role.name: Message() for role in self.roles}
+        return self.label.ask(method, self.done if step is None else step, part, said)
+
+    def send(self, method: str, part: int, tensors: Sequence[Tensor], step: int | None = None) -> Callable[[], Answers]:
+        """Send a tensor of each party; return what waits for the answers."""
+        said = {role.name: Message(tensor=tensor) for role, tensor in zip(self.roles, tensors, strict=True)}
+        return self.label.ask_ahead(method, self.done if step is None else step, part, said)
 
 
 class LabelRole(Role):
@@ -212,10 +187,8 @@ class LabelRole(Role):
     """
 
     recorder: TrajectoryWriter | None = None
-    channels: dict[str, Channel]
     party: LabelParty
     result: TrainResult | None = None
-    rounds = 0
     _noisy: NoisyLabels | None = None
 
     def __init__(
@@ -229,6 +202,8 @@ class LabelRole(Role):
         super().__init__(setup, LABEL_PARTY, records.train, records.test)
         self.records, self.vault = records, vault
         self.make_party, self.after_epoch = make_party, after_epoch
+        self.present: tuple[str, ...] = ()
+        """The feature parties that take part, in the job's order: all, but for those that have finished for good."""
 
     @property
     def halves(self) -> Halves:
@@ -249,16 +224,10 @@ class LabelRole(Role):
             self._noisy = given_by_first(self.workers, self.vault.noisy, self.job)
         return self._noisy
 
-    async def send(self, message: Message) -> None:
-        """Send the same message to every feature party."""
-        for channel in self.channels.values():
-            await channel.send(message)
+    def widths(self, width: Callable[[str], int]) -> dict[str, int]:
+        """Return how wide the rows of each feature party are, as `width` says of a party."""
+        return {name: width(name) for name in self.present}
 
-    async def tensors(self, topic: str, step: int, part: int, rows: int, width: Callable[[str], int]) -> list[Tensor]:
-        """Return one part of what every feature party sends, in the job's order, checked; `width` is of each party."""
-        received = []
-        for name, channel in self.channels.items():
-            worker = to_part(channel, part)
-            message = await receive(worker, self.observer, TensorMessage, topics=(topic,))
-            received.append(checked_tensor(message, sender_of(worker), step, part, (rows, width(name))))
-        return received
+    def answers(self, tensors: Sequence[Tensor]) -> Mapping[str, Message]:
+        """Return a tensor for each party, in the job's order, as answers."""
+        return {name: Message(tensor=tensor) for name, tensor in zip(self.present, tensors, strict=True)}

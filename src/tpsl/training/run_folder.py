@@ -42,7 +42,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from pydantic import TypeAdapter, ValidationError
 from safetensors import safe_open
 
@@ -50,6 +49,7 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.data.encoder import EncoderState
 from tpsl.files import (
     make_private_folder,
+    open_durably,
     open_private,
     read_plain,
     remove_drafts,
@@ -58,13 +58,12 @@ from tpsl.files import (
     shortened,
     write_atomically,
 )
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.tables.columns import TextsDigest
 from tpsl.training.job import Job, JobError, load_job
 from tpsl.training.own_parts import Factory, GivenObject, OwnParts
 from tpsl.training.progress_file import PROGRESS
 from tpsl.training.result import EpochMetrics, FeatureResult, LedgerNote, Measured, Origin, RecordsNote, TrainResult
-from tpsl.training.tensor_file import write_tensors
-from tpsl.transport.peers import LABEL_PARTY
 
 Content = TypeVar("Content")
 _adapters: dict[object, TypeAdapter[Any]] = {}
@@ -370,9 +369,18 @@ class RunFolder:
         """Keep what the network says of held-out and test records after an epoch; computed from noisy labels alone."""
         folder = self.label / "predictions"
         make_private_folder(folder)
-        tensors = {"validation": torch.from_numpy(validation), "test": torch.from_numpy(test)}
-        with replaced(folder / f"epoch-{epoch:04d}.safetensors") as draft:
-            write_tensors(draft, tensors)
+        header: dict[str, Any] = {}
+        arrays, stop = {"test": test, "validation": validation}, 0
+        for name, array in arrays.items():
+            header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [stop, stop + array.nbytes]}
+            stop += array.nbytes
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with replaced(folder / f"epoch-{epoch:04d}.safetensors") as draft, open_durably(draft, "wb") as file:
+            # As `safetensors.numpy.save` does, which would copy all of them: they may lie on disk.
+            file.write(len(text).to_bytes(8, "little") + text)
+            for array in arrays.values():
+                file.write(np.ascontiguousarray(array).data)
 
     def predictions(self, epoch: int) -> dict[str, npt.NDArray[np.float32]]:
         """Return the probabilities of the `validation` and `test` records after an epoch; they stay in their file."""

@@ -5,7 +5,7 @@ Every party computes it from the job and the number of records, so no message ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -13,7 +13,6 @@ import numpy as np
 from tpsl.data.order import STATISTIC_STREAM, VALIDATION_STREAM, BatchPlan, Rows, permutation
 from tpsl.data.out_of_core import ascending, chosen, counting, joined, mask_of, others, taken
 from tpsl.training.job import Job
-from tpsl.workers import Workers
 
 TEST_ROWS_AT_ONCE = 16_384
 
@@ -58,29 +57,18 @@ class Schedule:
         self.total_steps = self.plan.steps(settings.epochs) if job.trains else 0
         self.patience = settings.patience
         self.checkpoint_every = settings.checkpoint_every
-        self.micro_batches, self.division = settings.micro_batches, 1
-        """The workers among which the parts of a batch go round: a multiple of the number of every party's."""
+        self.part_rows = -(-min(self.plan.batch_size, self.plan.rows) // settings.micro_batches)
+        """The rows of one part of a batch; the last may have fewer."""
+        self._latest = -1, everything[:0]
+        """The step whose batch was asked for last, and the batch."""
         self.train, self.test = train, test
 
     def batch(self, step: int) -> Rows:
         """Return the positions among the training records of a step's batch."""
-        positions = self.plan.batch(step)
-        return positions if len(self.trained) == len(self.train) else self.trained[positions]
-
-    @property
-    def part_rows(self) -> int:
-        """The rows of one part of a batch; the last may have fewer."""
-        return -(-min(self.plan.batch_size, self.plan.rows) // (self.micro_batches * self.division))
-
-    def share(self, parts: Sequence[Rows], workers: Workers) -> list[tuple[int, Rows]]:
-        """Return those of some parts that are a worker's, with their numbers: part p is with worker p mod n of n.
-
-        Every worker of every party has equally many, so that all can take their steps together; the last ones may be
-        empty.
-        """
-        missing = -len(parts) % self.division
-        padded = [*parts, *[np.empty(0, dtype=np.int64)] * missing]
-        return list(enumerate(padded))[workers.number :: workers.count]
+        if step != self._latest[0]:
+            positions = self.plan.batch(step)
+            self._latest = step, positions if len(self.trained) == len(self.train) else self.trained[positions]
+        return self._latest[1]
 
     def parts(self, step: int) -> list[Rows]:
         """Return the positions among the training records of each part of a step's batch."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,27 +13,28 @@ import torch
 
 from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.files import is_disk_full
-from tpsl.progress import Notice
-from tpsl.training.agreement import agreement, limits, place_of
+from tpsl.net.credentials import Certificates
+from tpsl.net.desk import Desk
+from tpsl.net.failures import BadMessage, JobStopped, PeerMissing
+from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.server import LabelServer
+from tpsl.net.terms import Patience, Terms
+from tpsl.training.agreement import agreement, limits
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job
 from tpsl.training.late_labels import LabelsMissing
-from tpsl.training.local import Local, certificates_of, own_data, worker_address
+from tpsl.training.local import Local, certificates_of, listen_address, own_data
 from tpsl.training.method import resolve_method
 from tpsl.training.observer import Watching
+from tpsl.training.ranks import SharedDesk
 from tpsl.training.result import TrainResult
 from tpsl.training.role import LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages import attend_as_label
+from tpsl.training.stages import METHODS, attend_as_label
 from tpsl.training.vaults import vault_for
 from tpsl.training.worker_labels import VaultOfFirst
-from tpsl.transport.channel import JobStopped, PeerMissing, run_alone
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.label_server import LabelServer
-from tpsl.transport.link import Patience, Terms
-from tpsl.transport.peers import LABEL_PARTY, MOST_WORKERS
 from tpsl.workers import PartyInterrupted, Workers
 
 
@@ -64,24 +66,22 @@ def serve(
     job = resolve_method(job, count, watching.reason)
     device, start, run = workers.device(local.device), local.starting_point(), RunFolder(run_path)
     run.refuse_scratch()
-    setup = RunSetup(
-        job, run, own, device, record_steps, watching, search, start, workers=workers, shards_tables=local.shards_tables
-    )
+    setup = RunSetup(job, run, own, device, record_steps, watching, search, start, workers=workers)
     if not job.hands_over:
-        return _serve(setup, local, _Port(setup, local, insecure_loopback))
+        return _serve(setup, local, insecure_loopback)
     if workers.is_first:  # it hands the labels over, and nothing is left to do for the others
-        alone = setup.of_first()
-        _serve(alone, local, _Port(alone, local, insecure_loopback))
+        _serve(setup.of_first(), local, insecure_loopback)
     workers.wait_for_all()
     return _result(run)
 
 
-def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
+def _serve(setup: RunSetup, local: Local, insecure_loopback: bool) -> TrainResult:
     """Be a worker of the label party. All read its table; the others than the first forget the true labels at once."""
-    job, run, workers = setup.job, setup.run, setup.workers
+    job, run, workers, names = setup.job, setup.run, setup.workers, feature_party_names(setup.job.data)
+    certificates = None if insecure_loopback else certificates_of(local, LABEL_PARTY)
     with setup.held([LABEL_PARTY], moved=True):
         finished = run.result()
-        if finished is not None and set(port.names) <= set(run.confirmed_to(LABEL_PARTY)):
+        if finished is not None and set(names) <= set(run.confirmed_to(LABEL_PARTY)):
             setup.say_finished()
             return _result(run)
         setup = setup.begun([LABEL_PARTY])
@@ -97,25 +97,12 @@ def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
         if vault is not None and finished is None and job.releases:
             vault.store()  # before anybody could measure how long it takes
         workers.wait_for_all()
-        labels = VaultOfFirst() if vault is None else vault
-        port.train(LabelRole(setup, records, labels), records.ids)
-        _leave_together(workers, local.wait)
+        role = LabelRole(setup, records, VaultOfFirst() if vault is None else vault)
+        with _open_desk(role, local, certificates) as desk:
+            attend_as_label(role, desk)
+        workers.wait_for_all()
         setup.watching.observer.event("finished")
         return _result(run)
-
-
-def _leave_together(workers: Workers, wait: float) -> None:
-    """Return when every worker of the party has closed its port; raise if one does not within `wait` seconds.
-
-    A feature party may have said goodbye to one worker, and something else to another one, whose part has ended so.
-    """
-    until = time.monotonic() + wait
-
-    def look() -> None:
-        if time.monotonic() > until:
-            raise PartyInterrupted(f"the other workers of this party have not closed their ports within {wait:g} s")
-
-    workers.leave_together(look)
 
 
 def _result(run: RunFolder) -> TrainResult:
@@ -126,45 +113,38 @@ def _result(run: RunFolder) -> TrainResult:
     return replace(result, **nothing)
 
 
-class _Port:
-    """Where a worker of the label party listens."""
+@contextmanager
+def _open_desk(role: LabelRole, local: Local, certificates: Certificates | None) -> Iterator[Desk | SharedDesk]:
+    """Open the port, and close it at the end; an error is told to the feature parties, unless it speaks of labels.
 
-    def __init__(self, setup: RunSetup, local: Local, insecure_loopback: bool) -> None:
-        self._credentials = None if insecure_loopback else certificates_of(local, LABEL_PARTY).server()
-        self.names = feature_party_names(setup.job.data)
-        self._setup, self._address = setup, worker_address(local, setup.workers)
-        self._patience = Patience(local.silence, local.wait)
-
-    def train(self, role: LabelRole, ids: object) -> None:
-        """Open the port, train with the feature parties until the run is finished, and close it."""
-        job, watching, device = self._setup.job, self._setup.watching, self._setup.device or torch.device("cpu")
-        tensors, watch, place = limits(job, role.schedule), watching.connections, place_of(role.workers)
-        terms = Terms(tensors, job.wire_type, self._patience, watch, device, place, MOST_WORKERS)
-        agreed = agreement(job, ids, role.schedule, role.run.origin(LABEL_PARTY), role.setup.search)
-        with LabelServer(self._address, self.names, agreed, terms, credentials=self._credentials) as server:
-            watching.observer.event("listening", address=f"{self._address.rpartition(':')[0]}:{server.port}")
-            _attend(role, server, watching.notice)
-
-
-def _attend(role: LabelRole, server: LabelServer, notice: Notice) -> None:
-    """Train with the feature parties until the run is finished; nothing in here may depend on true labels.
-
-    Whatever a feature party does once the run is finished, it is: nobody can keep the label party from its result.
+    Nothing in this block may depend on true labels. Of several workers the first has the port. Whatever a feature
+    party does once the run is finished, it is: nobody can keep the label party from its result.
     """
-    try:
-        run_alone(attend_as_label(role, server))
-    except LabelsMissing:
-        server.stop("labels did not arrive in time")
-        raise
-    except PartyInterrupted:  # the others wait for the return of this party
-        raise
-    except (PeerMissing, BadMessage, JobStopped) as error:
-        if role.run.result() is None:
-            server.stop(str(error))
+    if not role.workers.is_first:
+        yield SharedDesk(role.workers, None)
+        return
+    job, watching, address = role.job, role.setup.watching, listen_address(local)
+    device, patience = role.setup.device or torch.device("cpu"), Patience(local.silence, local.wait)
+    terms = Terms(limits(job, role.schedule), job.wire_type, patience, watching.connections, device)
+    agreed = agreement(job, role.records.ids, role.schedule, role.run.origin(LABEL_PARTY), role.setup.search)
+    desk = Desk(feature_party_names(job.data), agreed, terms)
+    desk.waiting_for = role.observer.waiting_for
+    with LabelServer(address, desk, METHODS, certificates=certificates) as server:
+        watching.observer.event("listening", address=f"{address.rpartition(':')[0]}:{server.port}")
+        try:
+            yield SharedDesk(role.workers, desk) if role.workers.are_several else desk
+        except LabelsMissing:
+            server.stop(JobStopped("labels did not arrive in time"))
             raise
-        notice(f"the run is finished, but not every feature party has confirmed it: {error}")
-    except Exception as error:
-        if not is_disk_full(error):  # else the others wait for the return of this party
-            # The reason may speak of labels, so the others are not told.
-            server.stop("the label party has an error of its own")
-        raise
+        except PartyInterrupted:  # the others wait for the return of this party
+            raise
+        except (PeerMissing, BadMessage, JobStopped) as error:
+            if role.run.result() is None:
+                server.stop(error)
+                raise
+            watching.notice(f"the run is finished, but not every feature party has confirmed it: {error}")
+        except Exception as error:
+            if not is_disk_full(error):  # else the others wait for the return of this party
+                # The reason may speak of labels, so the others are not told.
+                server.stop(JobStopped("the label party has an error that is not the feature parties'"))
+            raise

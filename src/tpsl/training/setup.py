@@ -15,7 +15,7 @@ from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset, taken_on_trust
 from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import FeatureSide, LabelSide
-from tpsl.models.placement import Placement
+from tpsl.models.computing import Placement
 from tpsl.training.job import Job, JobError
 from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.own_parts import OwnParts
@@ -44,13 +44,11 @@ class RunSetup:
     """What training begins with; None: weights from the job's seed."""
     workers: Workers = ALONE
     """The processes that are this party, if there are several."""
-    shards_tables: bool = False
-    """Whether the rows of embedding tables are divided over the workers."""
 
     @property
     def place(self) -> Placement:
         """Where the networks are."""
-        return Placement(self.device, self.workers, self.shards_tables)
+        return Placement(self.device, self.workers)
 
     @contextmanager
     def held(self, parties: Collection[str], *, moved: bool = False) -> Iterator[None]:

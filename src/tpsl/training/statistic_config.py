@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -39,13 +39,8 @@ class StatisticConfig(BaseModel):
         False,
         description="Feature parties also show category codes and ranks of numbers: the map then knows every field.",
     )
-    random_features: int = Field(
-        1024,
-        ge=0,
-        le=4096,
-        description="Random features of each of two kinds (rectified, products) that the map has at most; small tables "
-        "get fewer.",
-    )
+    random_features: ClassVar[int] = 1024
+    """Random features of each of two kinds (rectified, products) that the map has at most; small tables get fewer."""
 
 
 def with_method(content: dict[str, Any]) -> dict[str, Any]:

@@ -188,7 +188,7 @@ def _read_description(folder: Path, what: str, key: str, kind: Callable[[Any], V
         if written == _FORMAT:
             return kind(description[key])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder}: holds no {what}; record one with --record-transcript") from error
+        raise ValueError(f"{folder}: holds no {what}; record one with --set local.record_transcript=true") from error
     told = shortened(repr(written))
     raise ValueError(f"{folder}: its {what} has format {told}; this version of tpsl reads format {_FORMAT}")
 

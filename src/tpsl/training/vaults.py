@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from tpsl.data.config import FlightsData, SyntheticData, TableData
 from tpsl.data.sides import LabelSide
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.job import Job
 from tpsl.training.label_source import LabelSource, ReleasedLabels
 from tpsl.training.releases import (
@@ -38,7 +39,6 @@ from tpsl.training.releases import (
 from tpsl.training.result import LedgerNote, ReleasedBefore
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import NO_LIMITS, NoisyLabels, NoisyStatistic, Overlap, ReleasePolicy, Spent, Vault, VaultError
 from tpsl.vault.cost import Planned, PlannedStatistic
 from tpsl.vault.errors import VaultChanged
@@ -157,7 +157,8 @@ class RunVault(LabelSource):
                 raise VaultError(
                     f"the labels are those that the vault {folder} has as {label!r}, with other names or numbers of "
                     f"classes maybe, and {overlap.released:,} of them were released: a release of them as "
-                    f"{self.path.name!r} adds its ε to theirs; permit it with --compose (in Python compose=True)"
+                    f"{self.path.name!r} adds its ε to theirs; permit it with --set local.compose=true "
+                    "(in Python compose=True)"
                 )
 
     def noisy(self) -> NoisyLabels:

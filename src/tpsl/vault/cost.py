@@ -364,12 +364,13 @@ class ReleasePolicy:
             if not self.not_private:
                 raise VaultError(
                     "this release is NOT PRIVATE: labels without noise, or with noise from a seed, can be read; the "
-                    "label party permits that only with --not-private (`not_private` in its local file, or in Python)"
+                    "label party permits that only with `not_private` in its local file, on the command line "
+                    "(--set local.not_private=true) or in Python"
                 )
         elif after.epsilon > self.max_epsilon:
             raise VaultError(
                 f"this release would bring {spent_after(after)}, more than the ε = {self.max_epsilon:g} that the label "
-                "party permits; --max-epsilon (`max_epsilon` in its local file, or in Python) permits more"
+                "party permits; `max_epsilon` in its local file, or --set local.max_epsilon=…, permits more"
             )
         else:
             check_delta(after.delta, records, self.max_delta)

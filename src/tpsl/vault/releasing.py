@@ -83,7 +83,8 @@ def check_conflicts(account: Account, wanted: PositionSet, series: Series | None
     raise VaultError(
         f"{elsewhere.total():,} records were released before under something else ({under}): the same mechanism and ε "
         "again cost nothing; `tpsl train --scratch` tries another ε in a run that never leaves and is counted in no "
-        f"total; --compose (in Python compose=True) releases the labels a second time, which brings {after}, for good"
+        f"total; --set local.compose=true (in Python compose=True) releases the labels a second time, "
+        f"which brings {after}, for good"
     )
 
 

@@ -140,7 +140,7 @@ const tpslReport = (() => {
       ? "The bound of an attacker who scores by what was released alone, on average, and what the best such attack reaches by the formula. ε bounds how much surer anybody can become, not what features alone say about a label."
       : found
         ? `${run.name}: every attack is scored by the label party with true labels and stands beside the bound of its own kind of attacker. For an attacker who scores by the noisy label alone that is what ε allows, on average. Gradients and embeddings also carry what features say about the label, which ε does not bound: for attackers who use them the bound is the AUC of noisy label and best prediction from features together${found.predicted_from?.length ? `, estimated with true labels from ${found.predicted_from.join(" and ")}` : ""}.${figures.above(run).map((name) => ` The ${name} attack is above its bound by more than chance: this may be a bug.`).join("")}`
-        : `${run.name} was not attacked: ${run.recorded ? "tpsl attack RUN" : "train it with --record-transcript, then tpsl attack RUN"} fills this section.`;
+        : `${run.name} was not attacked: ${run.recorded ? "tpsl attack RUN" : "train it with --set local.record_transcript=true, then tpsl attack RUN"} fills this section.`;
     chart(part("roc"), "roc", () => (label && found ? "ROC of attacks by the noisy label alone" : "Bound of attacks by the noisy label alone"), (style) => figures.roc(chosen(), style));
     chart(part("areas"), "areas", () => "Attack AUC", (style) => figures.areas(chosen(), style));
     part("areas").hidden = !found;

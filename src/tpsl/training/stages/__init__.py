@@ -1,46 +1,63 @@
-"""A role is a list of stages. Each is a file with both sides of its exchange next to each other.
+"""A run is a sequence of stages. Each is a file with both sides of its exchange next to each other.
 
-A stage is `label(role)`, what the label party does in it, and `feature(role)`, what a feature party does. It finds
-channels, the run's folder and the built halves in the role, and no true labels. Between two epochs `steps` calls
-`evaluate` and `early_stopping` in the same way. What a tensor means is said where its topic is.
+A stage is `label(role)`, the label party's part of the script: a generator that yields what is due and answers it, and
+`feature(run)`, what the feature parties ask. A stage finds the run's folder and the built halves in the roles, and no
+true labels. Over a network and in one process the same functions run: `attend_as_label` answers what comes to a desk,
+`AtHome` what is asked in the same process.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol
+from collections.abc import Collection, Mapping
+from typing import Protocol
 
+from tpsl.net.asking import Answers, Script
+from tpsl.net.failures import PeerRestarted
+from tpsl.net.messages import Message, Peer
 from tpsl.training.job import Job
 from tpsl.training.result import FeatureResult, TrainResult
-from tpsl.training.role import FeatureRole, LabelRole, Rewound
+from tpsl.training.role import FeatureRun, LabelRole
 from tpsl.training.stages import agree, collect, evaluate, farewell, hand_over, prepare, statistic, steps, wide
-from tpsl.transport.channel import Meeting, PeerRestarted
 
 
 class Stage(Protocol):
     """Both sides of one exchange."""
 
-    async def label(self, role: LabelRole, /) -> Any:
-        """Do the label party's part."""
+    def label(self, role: LabelRole, /) -> Script:
+        """Yield what is due in this stage, and answer it."""
 
-    async def feature(self, role: FeatureRole, /) -> Any:
-        """Do a feature party's part."""
+    def feature(self, run: FeatureRun, /) -> None:
+        """Ask what the feature parties ask in this stage."""
 
 
-STAGES: tuple[Stage, ...] = (agree, wide, prepare, steps, statistic, collect, farewell)
-"""Split training."""
-HAND_OVER: tuple[Stage, ...] = (agree, hand_over, farewell)
-"""The noisy labels cross, and the feature party trains by itself."""
-TOPICS = (
-    steps.EMBEDDINGS,
-    steps.GRADIENTS,
+STAGES: tuple[Stage, ...] = (wide, prepare, steps, statistic, collect, farewell)
+"""Split training, after all parties have agreed on a step."""
+HAND_OVER: tuple[Stage, ...] = (hand_over, farewell)
+"""The noisy labels cross, and the feature party trains alone."""
+METHODS = (
     wide.ESTIMATES,
-    evaluate.TEST_EMBEDDINGS,
-    statistic.STATISTIC_EMBEDDINGS,
-    collect.HEAD_EMBEDDINGS,
+    steps.STEP,
+    evaluate.EVALUATE,
+    statistic.STATISTIC,
+    collect.HEAD,
     hand_over.NOISY_LABELS,
+    farewell.FINISH,
 )
-"""What tensors of a job may be; all others are refused before anybody looks at them."""
+"""The questions of a job, apart from `Hello`, `Agree` and `Stop`."""
+
+
+class Desk(Protocol):
+    """Where the questions of a network come in (`tpsl.net.desk`)."""
+
+    def gather(self, without: Collection[str] = ()) -> Answers:
+        """Wait until every feature party but those in `without` has agreed; return what each said."""
+
+    def start(self, answers: Answers) -> Mapping[str, Peer]:
+        """Begin a session with all that were gathered."""
+
+    def answer_all(self, script: Script) -> None:
+        """Answer what is due, question after question, until the script ends."""
 
 
 def stages_of(job: Job) -> tuple[Stage, ...]:
@@ -48,21 +65,32 @@ def stages_of(job: Job) -> tuple[Stage, ...]:
     return HAND_OVER if job.hands_over else STAGES
 
 
-async def attend_as_label(role: LabelRole, meeting: Meeting) -> TrainResult:
+def begin(role: LabelRole, said: Mapping[str, Message]) -> tuple[Answers, Script]:
+    """Begin at the newest step that every party has a checkpoint of; return the answers and the script from there."""
+    role.result = role.run.result()
+    role.present = tuple(said)
+    answers = agree.label(role, said)
+    return answers, _script(role)
+
+
+def _script(role: LabelRole) -> Script:
+    for stage in stages_of(role.job):
+        yield from stage.label(role)
+
+
+def attend_as_label(role: LabelRole, desk: Desk) -> TrainResult:
     """Be the label party until all steps are done at every party, through restarts of feature parties."""
     try:
         while True:
-            role.result = role.run.result()
-            done_with = role.run.confirmed_to(role.name) if role.result else ()
+            done_with = role.run.confirmed_to(role.name) if role.run.result() else ()
             asked = time.perf_counter()
-            role.channels = await meeting.gather(without=done_with)
+            said = desk.gather(without=done_with)
             role.begun += time.perf_counter() - asked  # to wait for others to come is not to train
-            role.observer.gathered(role.channels)
+            answers, script = begin(role, said)
+            role.observer.gathered(desk.start(answers))
             try:
-                for stage in stages_of(role.job):
-                    await stage.label(role)
+                desk.answer_all(script)
             except PeerRestarted as restarted:
-                role.require_one_worker(restarted)
                 role.observer.event("restarted", peer=restarted.peer)
             else:
                 assert role.result is not None  # the farewell has written it
@@ -71,31 +99,19 @@ async def attend_as_label(role: LabelRole, meeting: Meeting) -> TrainResult:
         role.close()
 
 
-async def attend_as_feature(role: FeatureRole, meeting: Meeting) -> FeatureResult:
-    """Be a feature party until the label party says that all is done, through restarts of the other parties."""
+def attend_as_features(run: FeatureRun) -> list[FeatureResult]:
+    """Be feature parties until the label party says that all is done, through restarts of the other parties."""
     try:
         while True:
-            channels = await meeting.gather()
-            role.observer.gathered(channels)
-            (role.channel,), role.order = channels.values(), None
             try:
-                return await _rounds(role)
+                agree.feature(run)
+                for stage in stages_of(run.job):
+                    stage.feature(run)
             except PeerRestarted as restarted:
-                role.require_one_worker(restarted)
-                role.observer.event("restarted", peer=role.channel.peer)
+                for role in run.roles:
+                    role.observer.event("restarted", peer=restarted.peer)
+            else:
+                return [role.result for role in run.roles if role.result is not None]
     finally:
-        role.close()
-
-
-async def _rounds(role: FeatureRole) -> FeatureResult:
-    """Do all stages, from the beginning each time that the label party orders a rewind."""
-    while True:
-        try:
-            for stage in stages_of(role.job):
-                await stage.feature(role)
-        except Rewound as again:
-            role.require_one_worker(again)
-            role.order = again.order
-        else:
-            assert role.result is not None  # the farewell has written it
-            return role.result
+        for role in run.roles:
+            role.close()

@@ -15,33 +15,36 @@ from torch import Tensor
 
 from tpsl.data.order import Rows
 from tpsl.files import naming_what_does_not_fit, open_private
+from tpsl.net.asking import Due, Script
 from tpsl.party.feature_party import FeatureParty
 from tpsl.training.build import build_feature_party, load_pretrained
 from tpsl.training.checkpoint import write_weights
-from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.role import FeatureRole, FeatureRun, LabelRole
 from tpsl.training.stages.prepare import pretrained
 from tpsl.training.versions import note_received, note_sent
 
-HEAD_EMBEDDINGS = "head embeddings"
+HEAD = "Head"
 """Feature party → label party: embeddings of one part of the training and test records, for the local head."""
 
 
-async def label(role: LabelRole) -> None:
+def label(role: LabelRole) -> Script:
     """Receive the embeddings of all records; they go into the folder that is not private."""
     if role.job.training.head != "local":
         return
     is_kept = role.result is None
     untrained = untrained_half(role) if is_kept else None
+    widths = role.widths(role.job.head_width)
     with _inputs_of_head(role, is_kept) as write:
-        for part, rows in role.share(role.schedule.head_parts()):
-            received = await role.tensors(HEAD_EMBEDDINGS, role.done, part, len(rows), role.job.head_width)
+        for part, all_rows in enumerate(role.schedule.head_parts()):
+            question = yield Due(HEAD, role.done, part, rows=len(all_rows), widths=widths)
+            received, rows = question.tensors(), role.mine(all_rows)
             if part == 0 and not role.job.trains:
                 note_received(role, received)
             if is_kept:
                 shares = [share.cpu() for share in received]
                 inputs = torch.cat([*shares, *own_inputs(role, rows, received, untrained)], dim=1)
-                # The workers' parts of one round follow each other.
                 write(role.workers.gathered(inputs).numpy().tobytes())
+            question.answer_all()
     if untrained is not None:
         keep_untrained(role, untrained)
 
@@ -62,16 +65,20 @@ def _inputs_of_head(role: LabelRole, are_kept: bool) -> Iterator[Callable[[bytes
         draft.unlink()
 
 
-async def feature(role: FeatureRole) -> None:
+def feature(run: FeatureRun) -> None:
     """Send embeddings of all records, after the frozen pre-trained ones if there are any."""
-    if role.job.training.head != "local":
+    if run.job.training.head != "local":
         return
-    share = HeadShare(role)
-    for part, rows in role.share(role.schedule.head_parts()):
-        embeddings = share.embed(rows)
-        if part == 0 and not role.job.trains:
-            note_sent(role, embeddings)
-        await role.send_part(HEAD_EMBEDDINGS, role.done, part, embeddings)
+    shares = [HeadShare(role) for role in run.roles]
+    answers: list[Callable[[], object]] = []
+    for part, of_roles in enumerate(zip(*(role.schedule.head_parts() for role in run.roles), strict=True)):
+        found = [share.embed(role.mine(rows)) for share, role, rows in zip(shares, run.roles, of_roles, strict=True)]
+        if part == 0 and not run.job.trains:
+            for role, embeddings in zip(run.roles, found, strict=True):
+                note_sent(role, embeddings)
+        answers.append(run.send(HEAD, part, found))
+    for answer in answers:
+        answer()
 
 
 class HeadShare:
@@ -108,8 +115,6 @@ def own_inputs(role: LabelRole, rows: Rows, received: list[Tensor], untrained: F
     The end of what was received from each feature party is its cut.
     """
     if role.job.trains:
-        cuts = [
-            share[:, -role.job.model.cut_width(name) :] for name, share in zip(role.channels, received, strict=True)
-        ]
+        cuts = [share[:, -role.job.model.cut_width(name) :] for name, share in zip(role.present, received, strict=True)]
         return [role.party.head_inputs(rows, cuts).cpu()]
     return [untrained.embed(rows).cpu()] if untrained is not None else []

@@ -7,65 +7,71 @@ from __future__ import annotations
 
 from typing import Any
 
+from tpsl.net.failures import BadMessage
+from tpsl.net.messages import Message
 from tpsl.training.checkpoint import BEST, load_checkpoint, save_checkpoint, saved_steps
 from tpsl.training.role import FeatureRole, LabelRole, Role
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.messages import Verdict
 
-ENOUGH_JUDGES = 500
+ENOUGH_HELD_OUT = 500
 """Of fewer held-out records the noise of their labels may well choose a poor epoch."""
 
+Verdict = tuple[bool, bool]
+"""Whether the weights are the best so far, and whether training ends with them."""
 
-async def label(role: LabelRole) -> bool:
-    """Judge the epoch that ends here, keep its weights if they are the best so far, and say whether to stop."""
+
+def verdict(role: LabelRole) -> Verdict | None:
+    """Return the verdict on the epoch that ends after `done` steps; None where the job has none."""
     if not role.schedule.has_verdict(role.done):
-        return False
-    best, stop = role.workers.from_first(_judged(role) if role.workers.is_first else None)
-    verdict = Verdict(role.done, best=best, stop=stop)
-    await role.send(verdict)
-    if role.result is None:
-        _obey(role, verdict)
-    return verdict.stop
+        return None
+    found = role.workers.from_first(_judged(role) if role.workers.is_first else None)
+    return bool(found[0]), bool(found[1])
 
 
-async def feature(role: FeatureRole) -> bool:
-    """Hear whether the weights of an epoch are the best so far, which are kept, and whether training ends."""
+def as_numbers(found: Verdict | None) -> tuple[int, ...]:
+    """Return a verdict as it crosses."""
+    return () if found is None else (int(found[0]), int(found[1]))
+
+
+def hear(role: FeatureRole, answer: Message) -> None:
+    """Take the verdict out of an answer."""
+    role.verdict = None
     if not role.schedule.has_verdict(role.done):
-        return False
-    verdict = await role.receive(Verdict)
-    if verdict.step != role.done:
-        raise BadMessage(f"{role.channel.peer} judges step {verdict.step}; expected was step {role.done}")
-    if not (verdict.best or saved_steps(role.folder / BEST)):
-        raise BadMessage(f"{role.channel.peer} judges step {role.done} and names no epoch that is better")
-    if role.workers.from_first([verdict.best, verdict.stop]) != [verdict.best, verdict.stop]:
-        raise BadMessage(f"{role.channel.peer} judges step {role.done} otherwise for other workers of this party")
-    _obey(role, verdict)
-    return verdict.stop
+        return
+    if len(answer.numbers) != 2 or not set(answer.numbers) <= {0, 1}:
+        raise BadMessage(f"the label party sent {answer.numbers} as the verdict on step {role.done}")
+    best, stop = map(bool, answer.numbers)
+    if not (best or saved_steps(role.folder / BEST)):
+        raise BadMessage(f"the label party says of step {role.done} that an earlier epoch was better, and none was")
+    role.verdict = best, stop
 
 
-def tell_of_few_judges(role: LabelRole) -> None:
+def apply_verdict(role: Role) -> None:
+    """Keep the weights if they are the best so far."""
+    if role.verdict is None:
+        return
+    best, stop = role.verdict
+    if best:
+        save_checkpoint(role.folder / BEST, role.done, role.job.digest(), role.halves, role.setup.workers)
+    if stop:
+        role.observer.event("stopped early", step=role.done)
+
+
+def tell_of_few_held_out(role: LabelRole) -> None:
     """Say so, before the first step, if few records will judge the epochs."""
-    judges = len(role.schedule.held_out)
-    if role.schedule.patience and not role.done and role.workers.is_first and judges < ENOUGH_JUDGES:
+    held_out = len(role.schedule.held_out)
+    if role.schedule.patience and not role.done and role.workers.is_first and held_out < ENOUGH_HELD_OUT:
         role.setup.watching.notice(
-            f"{judges:,} held-out records judge the epochs, which is few for noisy labels: a poor epoch may be kept; "
+            f"only {held_out:,} held-out records choose the best epoch; with noisy labels a poor one may win: "
             "training.validation=0.2 holds out more, training.patience=0 trains all epochs"
         )
 
 
-def _judged(role: LabelRole) -> tuple[bool, bool]:
+def _judged(role: LabelRole) -> Verdict:
     """Return whether the epoch that ends here is the best so far, and whether training ends with it."""
     judged = [entry for entry in epochs_of_network(role) if entry["step"] <= role.done]
     best = best_epoch(judged)
     without_gain = judged[-1]["epoch"] - best["epoch"]
     return best is judged[-1], without_gain >= role.schedule.patience
-
-
-def _obey(role: Role, verdict: Verdict) -> None:
-    if verdict.best:
-        save_checkpoint(role.folder / BEST, role.done, role.job.digest(), role.halves, role.setup.workers)
-    if verdict.stop:
-        role.observer.event("stopped early", step=role.done)
 
 
 def restore_best(role: Role) -> None:

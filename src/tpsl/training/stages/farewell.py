@@ -1,8 +1,8 @@
 """The end of a job: every party has its last checkpoint on disk before anybody is told that all is done.
 
-`Finished` from each feature party, then `Bye` three times: I have finished; so have I, and I know that you have; I have
-noted it. A party that has heard the first one stays for the last: it would be waited for in vain. Of several workers
-the first writes, and none says more than what all of them have heard and it has written.
+`Finish`, part 0, of every feature party: its weights are on disk. The label party answers when the result is written.
+`Finish`, part 1: the party has noted that the run is finished. The label party notes that, and does not wait for it any
+more; the answer lets the party go. Of several workers the first writes.
 """
 
 from __future__ import annotations
@@ -11,26 +11,25 @@ import math
 import time
 
 from tpsl.mechanisms import Cost
+from tpsl.net.asking import Due, Script
+from tpsl.net.messages import Message
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.evaluation import TEST_METRICS
-from tpsl.training.receiving import receive
 from tpsl.training.releases import statistic_plan
 from tpsl.training.result import NOTHING_RELEASED, FeatureResult, TrainResult
-from tpsl.training.role import FeatureRole, LabelRole, Role
+from tpsl.training.role import FeatureRole, FeatureRun, LabelRole, Role
 from tpsl.training.stages.early_stopping import best_epoch
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.messages import Bye, Finished
 from tpsl.vault import Spent
 
+FINISH = "Finish"
 
-async def label(role: LabelRole) -> None:
-    """Write the weights and the result when all feature parties have finished, and say goodbye.
+
+def label(role: LabelRole) -> Script:
+    """Write the weights and the result when all feature parties have finished, and let them go one by one.
 
     The result has no test metrics yet: they depend on true labels, and the feature parties are still connected.
     """
-    for channel in role.channels.values():
-        finished = await receive(channel, role.observer, Finished)
-        if finished.step != role.done:
-            raise BadMessage(f"{channel.peer} finished at step {finished.step} of {role.done}")
+    question = yield Due(FINISH, role.done, 0)
     role.workers.wait_for_all()
     if role.result is None:
         _sync(role)
@@ -42,39 +41,41 @@ async def label(role: LabelRole) -> None:
             role.run.finish(_label_result(role))
         role.workers.wait_for_all()
         role.result = role.run.result()
-    await role.send(Bye())
-    for name, channel in role.channels.items():
-        await receive(channel, role.observer, Bye)
+    question.answer_all()
+    staying = role.present
+    while staying:
+        question = yield Due(FINISH, role.done, 1, one_of=staying)
+        for name in question.asked:
+            staying = tuple(party for party in staying if party != name)
+            if role.workers.is_first:
+                role.run.confirm(role.name, name)
+        role.workers.wait_for_all()
+        question.answer_all()
+
+
+def feature(run: FeatureRun) -> None:
+    """Write the weights, say so, and note the end when the label party has noted it, too."""
+    for role in run.roles:
+        _sync(role)
+        if not role.job.hands_over:
+            role.keep_what_predicts(role.folder)
+        if role.workers.is_first:
+            if not role.job.hands_over:
+                role.keep_encoder()
+            role.run.note_records(role.name, role.side.ids)
+    run.workers.wait_for_all()
+    run.ask(FINISH)
+    for role in run.roles:
+        role.result = role.run.party_result(role.name) or _feature_result(role)
         role.workers.wait_for_all()
         if role.workers.is_first:
-            role.run.confirm(role.name, name)
-        role.workers.wait_for_all()
-        await channel.send(Bye())
-
-
-async def feature(role: FeatureRole) -> None:
-    """Write the weights, say so, and note the end when the label party has said goodbye."""
-    _sync(role)
-    if not role.job.hands_over:
-        role.keep_what_predicts(role.folder)
-    if role.workers.is_first:
-        if not role.job.hands_over:
-            role.keep_encoder()
-        role.run.note_records(role.name, role.side.ids)
-    role.workers.wait_for_all()
-    await role.channel.send(Finished(role.done))
-    await role.receive(Bye)
-    role.result = role.run.party_result(role.name) or _feature_result(role)
-    role.workers.wait_for_all()
-    if role.workers.is_first:
-        role.run.finish_party(role.result)
-    role.workers.wait_for_all()
-    await role.channel.send(Bye())
-    await role.receive(Bye)  # the label party has noted that this party has finished
-    role.workers.wait_for_all()
-    if role.workers.is_first:
-        role.run.confirm(role.name, role.channel.peer)
-    role.observer.event("finished")
+            role.run.finish_party(role.result)
+    run.workers.wait_for_all()
+    for role in run.roles:
+        run.label.ask(FINISH, run.done, 1, {role.name: Message()})
+        if role.workers.is_first:
+            role.run.confirm(role.name, LABEL_PARTY)
+        role.observer.event("finished")
 
 
 def _sync(role: Role) -> None:

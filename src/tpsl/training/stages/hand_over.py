@@ -23,43 +23,46 @@ from torch import Tensor
 
 from tpsl.files import write_atomically
 from tpsl.mechanisms import Mechanism
+from tpsl.net.asking import Due, Script
+from tpsl.net.checks import checked_tensor
+from tpsl.net.failures import BadMessage
+from tpsl.net.messages import Message
 from tpsl.training.job import Job
-from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.role import FeatureRun, LabelRole
 from tpsl.training.run_folder import RunError
-from tpsl.transport.checks import BadMessage, checked_bytes
-from tpsl.transport.messages import TensorMessage
 from tpsl.vault import NoisyLabels, VaultError
 from tpsl.vault.received import received_labels
 
-NOISY_LABELS = "noisy labels"
-"""Label party → feature party, after each start: the outcomes of one part of the training records, a row for a draw."""
+NOISY_LABELS = "NoisyLabels"
+"""Feature party → label party, after each start. Answer: the outcomes of one part of the training records, a
+row for each draw."""
+SENDER = "the label party"
 FILE = "noisy_labels.safetensors"
 
 
-async def label(role: LabelRole) -> None:
-    """Send the noisy labels of all training records, which the vault has stored before anybody sees them."""
+def label(role: LabelRole) -> Script:
+    """Answer with the noisy labels of all training records, which the vault has stored before anybody sees them."""
     noisy = role.noisy()
     for part, positions in enumerate(role.schedule.train_parts()):
         rows = np.stack([packed(noisy.mechanism, draw[positions]) for draw in noisy.draws])
-        await role.send(TensorMessage(NOISY_LABELS, 0, part, torch.from_numpy(rows)))
+        question = yield Due(NOISY_LABELS, 0, part)
+        question.answer_all(Message(tensor=torch.from_numpy(rows)))
 
 
-async def feature(role: FeatureRole) -> None:
+def feature(run: FeatureRun) -> None:
     """Receive the noisy labels and keep them; those that come again after a restart must be the same."""
+    (role,) = run.roles
     mechanism, draws = role.job.mechanism, role.job.privacy.draws
     found: list[list[npt.NDArray[Any]]] = [[] for _ in range(draws)]
     for part, positions in enumerate(role.schedule.train_parts()):
-        message, shape = (
-            await role.receive(TensorMessage, NOISY_LABELS),
-            (draws, packed_bytes(mechanism, len(positions))),
-        )
-        rows = checked_bytes(message, role.channel.peer, 0, part, shape)
+        answer = run.ask(NOISY_LABELS, part, step=0)[role.name]
+        rows = checked_tensor(answer, f"{SENDER}: noisy labels", draws, packed_bytes(mechanism, len(positions)))
         for outcomes, row in zip(found, rows, strict=True):
-            outcomes.append(unpacked(mechanism, row, len(positions), role.channel.peer))
+            outcomes.append(unpacked(mechanism, row, len(positions), SENDER))
     received = save({f"draw {number}": np.concatenate(parts) for number, parts in enumerate(found, 1)})
     path = role.folder / FILE
     if path.exists() and path.read_bytes() != received:
-        raise BadMessage(f"{role.channel.peer} sent other noisy labels than before")
+        raise BadMessage(f"{SENDER} sent other noisy labels than before")
     write_atomically(path, received)
 
 
@@ -92,7 +95,7 @@ def unpacked(mechanism: Mechanism, row: Tensor, records: int, sender: str) -> np
     count, width = records * math.prod(mechanism.outcome_shape), _bits(mechanism)
     bits = np.unpackbits(row.numpy())
     if bits[count * width :].any():
-        raise BadMessage(f"{sender} sent {NOISY_LABELS} with bits after the last one")
+        raise BadMessage(f"{sender} sent noisy labels with bits after the last one")
     outcomes = bits[: count * width].reshape(count, width) @ (1 << np.arange(width - 1, -1, -1, dtype=np.int64))
     if count and int(outcomes.max()) >= mechanism.outcomes:
         raise BadMessage(f"{sender} sent a noisy label that {mechanism} does not have")

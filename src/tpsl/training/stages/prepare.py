@@ -11,28 +11,36 @@ from tpsl.data.features import Features, Inputs
 from tpsl.files import write_atomically
 from tpsl.models.computing import computing
 from tpsl.models.members import Members
+from tpsl.net.asking import Script
 from tpsl.training.build import build_feature_party, load_pretrained, pretrained_weights
-from tpsl.training.role import FeatureRole, LabelRole, Role
+from tpsl.training.role import FeatureRole, FeatureRun, LabelRole, Role
 from tpsl.training.stages import wide
-from tpsl.training.stages.early_stopping import epochs_of_network, tell_of_few_judges
+from tpsl.training.stages.early_stopping import epochs_of_network, tell_of_few_held_out
 from tpsl.training.transcript import RECORDED_STEPS, TrajectoryWriter, TranscriptWriter
 
 PRETRAINED = "pretrained.safetensors"
 
 
-async def label(role: LabelRole) -> None:
+def label(role: LabelRole) -> Script:
     """Build the label party from noisy labels; metrics of steps that are done again are forgotten."""
+    yield from ()
     if role.result is not None or not role.job.trains:
         return
     features: Features | Inputs | None = role.records.features
     if features is not None:
         features = wide.features_in_training(role.job, features, role.folder)
     role.party = role.make_party(
-        role.job, list(role.channels), role.records.classes, role.noisy(), features, role.own, role.setup.place
+        role.job,
+        list(role.present),
+        role.records.classes,
+        role.noisy(),
+        features,
+        role.own,
+        role.setup.place,
     )
     compile_own_halves(role)
     role.restore()
-    tell_of_few_judges(role)
+    tell_of_few_held_out(role)
     if role.workers.is_first:
         role.run.write_metrics([entry for entry in epochs_of_network(role) if entry["step"] <= role.done])
     role.close()
@@ -40,8 +48,13 @@ async def label(role: LabelRole) -> None:
         role.recorder = TrajectoryWriter(role.folder, role.party.top, min(role.done, recorded))
 
 
-async def feature(role: FeatureRole) -> None:
-    """Build the feature party; what is pre-trained is what it begins with."""
+def feature(run: FeatureRun) -> None:
+    """Build every feature party; what is pre-trained is what it begins with."""
+    for role in run.roles:
+        _prepare(role)
+
+
+def _prepare(role: FeatureRole) -> None:
     features = wide.features_in_training(role.job, role.side.features, role.folder)
     role.party = build_feature_party(role.job, role.name, features, role.own, role.setup.place)
     if not role.done and role.setup.start is None and role.job.training.pretrain is not None:

@@ -9,6 +9,7 @@ it is told nothing at all.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -27,22 +28,20 @@ from tpsl.heads.feature_map import FeatureMap, Purpose, blocks
 from tpsl.heads.second_map import second_map
 from tpsl.heads.statistic_head import FirstHead, StatisticHead, fit_head
 from tpsl.mechanisms import DEFAULT_BOUND
-from tpsl.training.receiving import receive
+from tpsl.net.asking import Due, Script
+from tpsl.net.failures import BadMessage
 from tpsl.training.releases import statistic_plan
-from tpsl.training.role import FeatureRole, LabelRole, Role
+from tpsl.training.role import FeatureRun, LabelRole, Role
 from tpsl.training.schedule import Schedule, in_parts
 from tpsl.training.stages.collect import HeadShare, keep_untrained, own_inputs, untrained_half
 from tpsl.training.stages.evaluate import keep_predictions
 from tpsl.training.statistic_config import MOST_CODES
 from tpsl.training.vaults import RunVault
 from tpsl.training.versions import note_received, note_sent
-from tpsl.transport.checks import BadMessage, checked_tensor
-from tpsl.transport.messages import TensorMessage
-from tpsl.transport.peer_workers import to_part
 
 Floats = npt.NDArray[np.float32]
 
-STATISTIC_EMBEDDINGS = "statistic embeddings"
+STATISTIC = "Statistic"
 """Feature party → label party: one part of the statistic's records, then of the held-out and test records: codes of
 fields if the job says so, the frozen pre-trained embedding if the half went on learning, and the cut."""
 CODES, STATISTIC_HEAD = "codes.safetensors", "statistic_head.safetensors"
@@ -50,32 +49,43 @@ CODE_COLUMNS = "code_columns"
 """In the file of the head: how many codes each party gives, feature parties first."""
 
 
-async def label(role: LabelRole) -> None:
+def label(role: LabelRole) -> Script:
     """Release the statistic, fit the head, and keep what it predicts; a finished run only receives again."""
     if role.job.statistic is None:
         return
     records = _Records(role)
-    for part, rows in role.share(statistic_parts(role.schedule)):
-        records.add(part, rows, await _shares(role, records.widths, part, len(rows)))
+    for part, rows in enumerate(statistic_parts(role.schedule)):
+        widths = {name: _accepted_widths(role, name, records.widths) for name in role.present}
+        question = yield Due(STATISTIC, role.done, part, rows=len(rows), widths=widths)
+        received = question.tensors()
+        _check_codes(role, received)
+        records.add(part, role.mine(rows), received)
+        question.answer_all()
     records.keep_untrained()
     if role.result is None and role.workers.is_first:
         learn_head(role, records)
 
 
-async def feature(role: FeatureRole) -> None:
+def feature(run: FeatureRun) -> None:
     """Send what the label party's head reads of the statistic's, the held-out and the test records."""
-    if role.job.statistic is None:
+    if run.job.statistic is None:
         return
-    share, codes = HeadShare(role), None
-    if role.job.statistic.share_codes:
-        codes = CodedFields(role, role.side.features)
-    for part, rows in role.share(statistic_parts(role.schedule)):
-        embeddings = share.embed(rows)
-        if codes is not None:
-            embeddings = torch.cat([codes.embed(rows), embeddings.cpu()], dim=1)
-        if part == 0:
-            note_sent(role, embeddings)
-        await role.send_part(STATISTIC_EMBEDDINGS, role.done, part, embeddings)
+    answers: list[Callable[[], object]] = []
+    shares = [HeadShare(role) for role in run.roles]
+    codes = [CodedFields(role, role.side.features) if run.job.statistic.share_codes else None for role in run.roles]
+    for part, of_roles in enumerate(zip(*(statistic_parts(role.schedule) for role in run.roles), strict=True)):
+        found = []
+        for role, share, coded, all_rows in zip(run.roles, shares, codes, of_roles, strict=True):
+            rows = role.mine(all_rows)
+            embeddings = share.embed(rows)
+            if coded is not None:
+                embeddings = torch.cat([coded.embed(rows), embeddings.cpu()], dim=1)
+            if part == 0:
+                note_sent(role, embeddings)
+            found.append(embeddings)
+        answers.append(run.send(STATISTIC, part, found))
+    for answer in answers:
+        answer()
 
 
 def statistic_parts(schedule: Schedule) -> list[Rows]:
@@ -106,27 +116,19 @@ class CodedFields:
         return self._book.embed(self._features, rows)
 
 
-async def _shares(role: LabelRole, widths: dict[str, int], part: int, rows: int) -> list[Tensor]:
-    """Return one part of what every feature party sends, checked; the first part says how many codes a record has."""
-    received = []
-    for name, channel in role.channels.items():
-        message = await receive(to_part(channel, part), role.observer, TensorMessage, topics=(STATISTIC_EMBEDDINGS,))
-        shape = tuple(message.tensor.shape)
-        if name not in widths:
-            widths[name] = _announced_width(role, name, shape)
-        share = checked_tensor(message, name, role.done, part, (rows, widths[name]))
-        codes = share[:, : widths[name] - role.job.head_width(name)]
-        if not bool((((codes == codes.round()) | (codes < 1)) & (codes >= 0) & (codes <= LARGEST)).all()):
-            raise BadMessage(f"step {role.done}: the {STATISTIC_EMBEDDINGS} from {name} have codes that are none")
-        received.append(share.cpu())
-    return received
-
-
-def _announced_width(role: LabelRole, name: str, shape: tuple[int, ...]) -> int:
-    """Return how wide a party's share is: as the job says, or with codes as its first part has it, within limits."""
+def _accepted_widths(role: LabelRole, name: str, announced: dict[str, int]) -> int | range:
+    """Return how wide a party's share may be: as the job says; with codes as the first part was, within limits."""
     least = role.job.head_width(name)
     most = least + (MOST_CODES if role.job.statistic is not None and role.job.statistic.share_codes else 0)
-    return min(max(shape[1], least), most) if len(shape) == 2 else least
+    return announced.get(name, range(least, most + 1))
+
+
+def _check_codes(role: LabelRole, received: Sequence[Tensor]) -> None:
+    """Raise BadMessage unless the first columns of each share are codes, as many as it has more than embeddings."""
+    for name, share in zip(role.present, received, strict=True):
+        codes = share[:, : share.shape[1] - role.job.head_width(name)]
+        if not bool((((codes == codes.round()) | (codes < 1)) & (codes >= 0) & (codes <= LARGEST)).all()):
+            raise BadMessage(f"step {role.done}: the statistic's codes from {name} are no codes")
 
 
 class _Records:
@@ -143,16 +145,18 @@ class _Records:
         self.columns = InputColumns(np.arange(0), np.arange(0))
 
     def add(self, part: int, rows: Rows, received: list[Tensor]) -> None:
-        """Take in the next part; the parts that the workers take in together follow each other at the first one."""
+        """Take in this worker's rows of the next part; the first worker keeps those of all."""
         workers = self._role.workers
         if part == 0:
             note_received(self._role, received)
-        if workers.from_first(self.widths) != self.widths:
-            raise BadMessage(f"the workers of the label party were sent {STATISTIC_EMBEDDINGS} of different widths")
+            self.widths = {name: share.shape[1] for name, share in zip(self._role.present, received, strict=True)}
         if not self._keeps:
             return
         codes = [] if self._codes is None else [self._codes.embed(rows)]
-        inputs = torch.cat([*received, *codes, *own_inputs(self._role, rows, received, self._untrained)], dim=1)
+        inputs = torch.cat(
+            [*(share.cpu() for share in received), *codes, *own_inputs(self._role, rows, received, self._untrained)],
+            dim=1,
+        )
         inputs = workers.gathered(inputs)
         if not workers.is_first:
             return

@@ -1,160 +1,158 @@
 """The steps of training: Algorithm 1 (no noise), Algorithm 3 (two draws) and section 4.2 (one draw).
 
 Feature parties send embeddings `e_i = f(x_i)`, part by part; the label party answers each part with perturbed gradients
-`g̃_i`, and both update their half. With `staleness` a feature party runs ahead: it sends the embeddings of later steps
-before the gradients of this one have come. After each epoch the label party evaluates, and the noisy hold-out may end
-training. Where a party has several workers each does its parts of a batch, and an update adds up what all of them have
-found.
+`g̃_i`, and both update their half (`tpsl.party.loop`). After each epoch the label party evaluates, and the noisy
+hold-out may end training. Of several workers of a party each computes its rows of every part, and an update adds up
+what all of them have found.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine
-from itertools import zip_longest
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from functools import cache, partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tpsl.training.role import FeatureRole, LabelRole, Role
+from tpsl.net.asking import Due, Script
+from tpsl.net.checks import checked_tensor
+from tpsl.net.messages import Message
+from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.rounding import rounded
+from tpsl.party.loop import Exchanged, Gradients, Step, take_steps
+from tpsl.training.role import FeatureRun, LabelRole
 from tpsl.training.stages import early_stopping, evaluate
-from tpsl.transport.channel import MESSAGE_OVERHEAD, WINDOW
-from tpsl.transport.checks import checked_tensor
-from tpsl.transport.messages import TensorMessage
-from tpsl.transport.peer_workers import sender_of, to_part
-from tpsl.transport.rounding import rounded, wire_bytes
 
-EMBEDDINGS = "embeddings"
-"""Feature party → label party: `e_i = f(x_i)` for one part of a step's batch."""
-GRADIENTS = "gradients"
-"""Label party → feature party: the perturbed `g̃_i` for one part of a step's batch."""
-
-AnyRole = TypeVar("AnyRole", bound=Role)
+STEP = "Step"
+"""Feature party → label party: `e_i = f(x_i)` for one part of a step's batch. Answer: the perturbed `g̃_i`."""
 
 
-async def label(role: LabelRole) -> None:
-    """Answer embeddings with gradients until training ends; a finished run only repeats its last verdict."""
-    if role.result is None:
-        await _train(role, _answer, evaluate.label, early_stopping.label)
-    else:
-        await early_stopping.label(role)
-
-
-async def feature(role: FeatureRole) -> None:
-    """Send embeddings and learn from the gradients until training ends."""
-    await _train(role, _ask, evaluate.feature, early_stopping.feature)
-
-
-async def _train(
-    role: AnyRole,
-    stretch_of_steps: Callable[[AnyRole, range], Coroutine[Any, Any, float]],
-    evaluate: Callable[[AnyRole], Coroutine[Any, Any, None]],
-    stops: Callable[[AnyRole], Coroutine[Any, Any, bool]],
-) -> None:
-    """Train from checkpoint to checkpoint until all steps are done, or the noisy hold-out says that it is enough."""
-    ended = await stops(role)
-    for stretch in role.schedule.stretches(role.done):
-        if ended:
+def label(role: LabelRole) -> Script:
+    """Answer embeddings with gradients until all steps are done, or the noisy hold-out says that it is enough."""
+    if role.result is not None:
+        return
+    early_stopping.apply_verdict(role)
+    schedule, widths = role.schedule, role.widths(role.job.model.cut_width)
+    for stretch in schedule.stretches(role.done):
+        if role.verdict is not None and role.verdict[1]:
             break
-        begun = time.perf_counter()
-        waited = await (stretch_of_steps if role.joint is None else role.joint.stretch)(role, stretch)
+        begun, waited, step = time.perf_counter(), 0.0, stretch.start
+        while step < stretch.stop:
+            waited += _admit(role, step) if role.job.has_late_labels else 0.0
+            if role.recorder and role.is_recorded(step):
+                role.recorder.record()
+            records = len(schedule.batch(step))
+            for part, positions in enumerate(schedule.parts(step)):
+                question = yield Due(STEP, step, part, rows=len(positions), widths=widths)
+                if question.passed_over is not None:
+                    break
+                mine = role.mine(positions)
+                batch, rows = schedule.among_labelled(mine), schedule.train[mine]
+                question.answer(role.answers(role.party.backward(batch, rows, question.tensors(), records)))
+            if question.passed_over is None:
+                role.party.update()
+                step += 1
+                role.count(step, records)
+            else:
+                step = question.passed_over.step
+                waited += question.passed_over.uncounted
         role.speed.seconds += time.perf_counter() - begun - waited
-        role.done = stretch.stop
-        if role.schedule.epoch_ends(role.done):
-            await evaluate(role)
-        role.checkpoint()
-        ended = await stops(role)
+        role.done, role.verdict = stretch.stop, None
+        if schedule.epoch_ends(role.done):
+            yield from evaluate.label(role)
+        else:
+            role.checkpoint()
     early_stopping.restore_best(role)
 
 
-async def _answer(role: LabelRole, stretch: range) -> float:
-    """Do some steps as the label party; return the seconds that labels were waited for."""
-    waited = 0.0
-    for step in stretch:
+def _admit(role: LabelRole, step: int) -> float:
+    """Wait for the labels of a step; return how many seconds."""
+    begun = time.perf_counter()
+    role.vault.admit(role.party, role.schedule.batch(step), step)
+    return time.perf_counter() - begun
+
+
+def feature(run: FeatureRun) -> None:
+    """Send the embeddings of every party and learn from the gradients, from checkpoint to checkpoint."""
+    parties, staleness = [role.party for role in run.roles], run.job.training.staleness
+    for role in run.roles:
+        early_stopping.apply_verdict(role)
+    for stretch in run.schedule.stretches(run.done):
+        if run.roles[0].verdict is not None and run.roles[0].verdict[1]:
+            break
         begun = time.perf_counter()
-        role.vault.admit(role.party, role.schedule.batch(step), step)
-        waited += time.perf_counter() - begun
-        if role.recorder and step < role.setup.record_steps:
-            role.recorder.record()
-        records = len(role.schedule.batch(step))
-        for part, positions in role.share(role.schedule.parts(step)):
-            received = await role.tensors(EMBEDDINGS, step, part, len(positions), role.job.model.cut_width)
-            batch, rows = role.schedule.among_labelled(positions), role.schedule.train[positions]
-            gradients = role.party.backward(batch, rows, received, records)
-            for channel, gradient in zip(role.channels.values(), gradients, strict=True):
-                await to_part(channel, part).send(TensorMessage(GRADIENTS, step, part, gradient))
-        role.party.update()
-        role.count(range(step, step + 1))
-    return waited
+        seconds = None if run.together is None else run.together.take(stretch)
+        if seconds is None:
+            crossing = _Crossing(run)
+            take_steps(parties, map(crossing.step, stretch), crossing.ask, crossing.taken, staleness)
+            seconds = time.perf_counter() - begun
+        for role in run.roles:
+            role.speed.seconds += seconds
+            role.done, role.verdict = stretch.stop, None
+        if run.schedule.epoch_ends(stretch.stop):
+            evaluate.feature(run)
+        for role in run.roles:
+            role.checkpoint()
+            early_stopping.apply_verdict(role)
+    for role in run.roles:
+        early_stopping.restore_best(role)
 
 
-async def _ask(role: FeatureRole, stretch: range) -> float:
-    """Do some steps as a feature party, which never waits for labels."""
-    under_way, ahead = _UnderWay(role, stretch), stretch.start
-    for step in stretch:
-        while ahead < min(step + 1 + role.job.training.staleness, stretch.stop):
-            await under_way.forward(ahead)
-            ahead += 1
-        await under_way.backward(step)
-        role.count(range(step, step + 1))
-    return 0.0
+class _Crossing:
+    """What crosses in the steps of all feature parties in this process; recorded where the run records."""
+
+    def __init__(self, run: FeatureRun) -> None:
+        self._roles, self._label, self._waits = run.roles, run.label, run.waits
+        settings = run.job.training
+        self._asks_ahead = settings.staleness > 0 or settings.micro_batches > 1
+        self._records_any = any(role.recorder for role in run.roles)
+        self._sent: dict[tuple[int, int], list[Tensor]] = {}
+        """Of recorded steps: the embeddings as they crossed, by step and part."""
+
+    def step(self, number: int) -> Step:
+        """Return a step: this worker's rows of every part."""
+        first, roles = self._roles[0], self._roles
+        mine = [first.mine(positions) for positions in first.schedule.parts(number)]
+        parts = tuple([tuple([role.schedule.train[positions] for role in roles]) for positions in mine])
+        return Step(number, len(first.schedule.batch(number)), parts)
+
+    def ask(self, step: int, part: int, embeddings: list[Tensor]) -> Gradients:
+        """Send embeddings; return what waits for the gradients."""
+        roles = self._roles
+        said = {role.name: Message(tensor=sent) for role, sent in zip(roles, embeddings, strict=True)}
+        if self._asks_ahead:
+            answers = self._label.ask_ahead(STEP, step, part, said)
+        else:
+            answers = partial(self._label.ask, STEP, step, part, said)
+        if self._records_any and any(role.is_recorded(step) for role in roles):
+            self._sent[step, part] = [rounded(each, roles[0].job.training.wire) for each in embeddings]
+
+        @cache
+        def gradients() -> list[Tensor]:
+            if self._waits:
+                roles[0].observer.waiting_for(LABEL_PARTY)
+            found = answers()
+            if self._waits:
+                roles[0].observer.waiting_for(None)
+            return [
+                checked_tensor(found[role.name], _WHAT, len(sent), sent.shape[1])
+                for role, sent in zip(roles, embeddings, strict=True)
+            ]
+
+        return gradients
+
+    def taken(self, step: Step, exchanged: Sequence[Exchanged]) -> None:
+        """Count a step, and record what crossed."""
+        for place, role in enumerate(self._roles):
+            if role.recorder and role.is_recorded(step.number):
+                rows = np.concatenate([part[place] for part in step.parts])
+                sent = torch.cat([self._sent[step.number, part][place] for part in range(len(step.parts))])
+                role.recorder.record(rows, sent, torch.cat([part.gradients()[place] for part in exchanged]))
+            role.count(step.number + 1, step.records)
+        for part in range(len(step.parts)) if self._sent else ():
+            self._sent.pop((step.number, part), None)
 
 
-class _UnderWay:
-    """What a feature party has sent and what has come back, within one stretch of steps."""
-
-    def __init__(self, role: FeatureRole, stretch: range) -> None:
-        self._role, self._stretch = role, stretch
-        self._sent: deque[list[Tensor]] = deque()
-        self._early: deque[TensorMessage] = deque()
-        self._unanswered: deque[int] = deque()
-        """The parts that were sent and have no gradients yet."""
-        # Neither side ever waits to send: otherwise both could, each for the other to receive.
-        part = role.schedule.part_rows, role.party.bottom.width
-        if role.workers.are_several:  # the same number at all workers, and what `one_process.in_step` counts
-            part = role.schedule.largest_part, role.job.widest_share
-        part_bytes = wire_bytes(part, role.job.training.wire)
-        self._most_unanswered = max(2, WINDOW // (part_bytes + 2 * MESSAGE_OVERHEAD))
-
-    async def forward(self, step: int) -> None:
-        """Compute `e_i = f(x_i)` and send it, part by part."""
-        role, sent = self._role, []
-        parts = role.share(role.schedule.parts(step))
-        following = role.share(role.schedule.parts(step + 1))[:1] if step + 1 in self._stretch else []
-        for (part, positions), coming in zip_longest(parts, [*parts[1:], *following]):
-            embeddings = role.party.forward(role.schedule.train[positions])
-            if coming is not None:
-                role.party.expect(role.schedule.train[coming[1]])
-            if len(self._unanswered) == self._most_unanswered:
-                self._early.append(await self._gradients())
-            await role.send_part(EMBEDDINGS, step, part, embeddings)
-            self._unanswered.append(part)
-            if self._is_recorded(step):
-                sent.append(rounded(embeddings, role.job.training.wire))
-        self._sent.append(sent)
-
-    async def backward(self, step: int) -> None:
-        """Receive `g̃_i`, part by part in the same order, and update the bottom half."""
-        role, records, own, received = self._role, len(self._role.schedule.batch(step)), [], []
-        for part, positions in role.share(role.schedule.parts(step)):
-            message = self._early.popleft() if self._early else await self._gradients()
-            shape = (len(positions), role.party.bottom.width)
-            gradients = checked_tensor(message, sender_of(to_part(role.channel, part)), step, part, shape)
-            role.party.backward(gradients, records)
-            if self._is_recorded(step):
-                own.append(positions)
-                received.append(gradients)
-        role.party.update()
-        sent = self._sent.popleft()
-        if role.recorder and self._is_recorded(step):
-            role.recorder.record(role.schedule.train[np.concatenate(own)], torch.cat(sent), torch.cat(received))
-
-    def _is_recorded(self, step: int) -> bool:
-        return self._role.recorder is not None and step < self._role.setup.record_steps
-
-    async def _gradients(self) -> TensorMessage:
-        part = self._unanswered.popleft()
-        return await self._role.receive(TensorMessage, GRADIENTS, to_part(self._role.channel, part))
+_WHAT = "the gradients from the label party"

@@ -24,24 +24,24 @@ from tpsl.data.sides import LabelRecords
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.heads.additive import AdditiveModel
 from tpsl.heads.wide import MOST_RECORDS, cross_fit, with_scores
+from tpsl.net.asking import Due, Script
+from tpsl.net.checks import checked_tensor
+from tpsl.net.messages import Message
 from tpsl.perturb import LogitGradient
 from tpsl.progress import Progress, no_progress
 from tpsl.training.job import Job
-from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.role import FeatureRole, FeatureRun, LabelRole
 from tpsl.training.schedule import Schedule
-from tpsl.transport.checks import checked_tensor
-from tpsl.transport.messages import TensorMessage
-from tpsl.transport.peer_workers import sender_of, to_part
 from tpsl.vault import NoisyLabels
 
-ESTIMATES = "estimates"
-"""Label party → feature party, after each start (so `step` is 0): an estimate of each label of one part, `[n, 1]`."""
+ESTIMATES = "Estimates"
+"""Feature party → label party, after each start (so `step` is 0). Answer: an estimate of each label of one part."""
 FILE = "wide.safetensors"
 _SCORES = "scores"
 
 
-async def label(role: LabelRole) -> None:
-    """Send what noisy labels say of the trained records; with two draws, the draw whose gradients are sent."""
+def label(role: LabelRole) -> Script:
+    """Answer with what noisy labels say of the trained records; with two draws, the draw whose gradients are sent."""
     if not role.job.model.wide:
         return
     if role.setup.start is not None:
@@ -50,45 +50,42 @@ async def label(role: LabelRole) -> None:
         role.workers.wait_for_all()
         return
     noisy = role.noisy()
-    if role.workers.is_first:
-        role.setup.watching.progress(0, 0, "preparing the wide part")
-        estimates = label_estimates(noisy)
-        for part, positions in enumerate(role.schedule.trained_parts()):
-            found = estimates[role.schedule.among_labelled(positions), None]
-            for channel in role.channels.values():
-                await to_part(channel, 0).send(TensorMessage(ESTIMATES, 0, part, found))
-        if role.records.features is not None and not (role.folder / FILE).exists():
-            fit_own(role.job, role.records, noisy, role.folder, role.setup.watching.progress)
-    role.workers.wait_for_all()
-
-
-async def feature(role: FeatureRole) -> None:
-    """Receive the estimates and fit the wide part, unless it is there already."""
-    if not role.job.model.wide:
-        return
-    if role.setup.start is not None:
-        if role.workers.is_first:
-            score(role.side.features, role.setup.start.place(role.name), role.folder)
-        role.workers.wait_for_all()
-        return
-    if role.workers.is_first:
-        await _fit_on_estimates(role)
-    role.workers.wait_for_all()
-
-
-async def _fit_on_estimates(role: FeatureRole) -> None:
-    channel, received = to_part(role.channel, 0), []
+    role.setup.watching.progress(0, 0, "preparing the wide part")
+    estimates = label_estimates(noisy)
     for part, positions in enumerate(role.schedule.trained_parts()):
-        message = await role.receive(TensorMessage, ESTIMATES, channel)
-        received.append(checked_tensor(message, sender_of(channel), 0, part, (len(positions), 1)))
-    estimates = torch.cat(received)[:, 0].cpu().numpy()
+        question = yield Due(ESTIMATES, 0, part)
+        question.answer_all(Message(tensor=estimates[role.schedule.among_labelled(positions), None]))
+    if role.workers.is_first and role.records.features is not None and not (role.folder / FILE).exists():
+        fit_own(role.job, role.records, noisy, role.folder, role.setup.watching.progress)
+    role.workers.wait_for_all()
+
+
+def feature(run: FeatureRun) -> None:
+    """Ask for the estimates and fit the wide part of every party, unless it is fitted already."""
+    if not run.job.model.wide:
+        return
+    received: dict[str, list[Tensor]] = {role.name: [] for role in run.roles}
+    for part, positions in enumerate(run.schedule.trained_parts() if run.roles[0].setup.start is None else ()):
+        answers = run.ask(ESTIMATES, part, step=0)
+        for role in run.roles if run.workers.is_first else ():
+            what = "the estimates from the label party"
+            received[role.name].append(checked_tensor(answers[role.name], what, len(positions), 1))
+    for role in run.roles if run.workers.is_first else ():
+        if role.setup.start is not None:
+            score(role.side.features, role.setup.start.place(role.name), role.folder)
+        else:
+            _fit_on_estimates(role, torch.cat(received[role.name])[:, 0].cpu().numpy())
+    run.workers.wait_for_all()
+
+
+def _fit_on_estimates(role: FeatureRole, estimates: npt.NDArray[np.float32]) -> None:
     if role.setup.record_steps:
         make_private_folder(role.folder / "transcript")
         write_atomically(role.folder / "transcript" / "estimates.f32", estimates.tobytes())
     if (role.folder / FILE).exists():
         return
     count = min(len(estimates), MOST_RECORDS)
-    role.observer.event("wide part", text=f"fitting a linear model beside the network, on {count:,} noisy labels")
+    role.observer.event("wide part", text=f"fitting a linear model on {count:,} noisy labels")
     rows = taken(role.schedule.train, role.schedule.trained)
     fit(role.side.features, rows, estimates, role.job.training.seed, role.folder, role.setup.watching.progress)
 

@@ -1,0 +1,489 @@
+"""What the label party has been asked: it puts the questions of all feature parties together and keeps its answers.
+
+The rules of the protocol, without a socket (`docs/state-machines.md` draws them):
+
+* Feature parties say `Hello` and `Agree`. When all of them have agreed, a session begins, and each gets a name for it
+  that nobody can guess. A party that agrees anew ends the session of all.
+* In a session a party numbers its questions from 0. It may have a few of them under way, and the label party takes them
+  in the order of their numbers.
+* The label party knows which question is due next. It waits until every feature party has asked it, answers all of them
+  together, and keeps the answers to the last few. The same question again gets the same bytes; another question under a
+  number that was used, or a question that is not due, is a BadMessage and ends the job.
+
+Threads of the network call `hello`, `agree`, `ask`, `left` and `stopped_by`; the thread that trains calls the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+from tpsl.net.agreement import Agreement, Introduction
+from tpsl.net.asking import Due, Question, Script
+from tpsl.net.codec import decode, encode, session_of, tensor_bytes
+from tpsl.net.failures import BadMessage, JobStopped, NetError, NotYet, PeerMissing, PeerRestarted, Refused
+from tpsl.net.messages import Limits, Message, Peer
+from tpsl.net.peers import LABEL_PARTY, described
+from tpsl.net.terms import Terms
+
+_SESSION_BYTES = 16
+_REMEMBERED = 64
+"""Of what parties leave behind, such as sessions that have ended: the newest are told apart from what never was."""
+_INTRODUCTIONS = 4
+"""Handshakes of a party that are under way at once: a call that was late in the network does not undo the next one."""
+_ENDING = "the label party is ending the job"
+_CODE = re.compile(r"[a-z-]{1,32}")
+
+
+@dataclass
+class Ticket:
+    """A question that was asked, and its answer once there is one."""
+
+    party: str
+    method: str
+    message: Message
+    content: int = 0
+    """A hash of the question's bytes."""
+    answer: Future[bytes] = field(default_factory=Future)
+    waited: asyncio.Future[bytes] | None = None
+    """The same, for the calls that wait for it."""
+    is_delivered: bool = False
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is an answer, and no error."""
+        return self.answer.done() and self.answer.exception() is None
+
+    def give(self, answer: bytes) -> None:
+        """Answer it."""
+        with suppress(InvalidStateError):  # the session has ended meanwhile
+            self.answer.set_result(answer)
+
+    def fail(self, error: Exception) -> None:
+        """Answer it with an error."""
+        with suppress(InvalidStateError):
+            self.answer.set_exception(error)
+
+
+@dataclass
+class _Arrival:
+    """A party that has agreed: which process of it, for which time, what it said, and the proof that it gets."""
+
+    process: bytes
+    attempt: int
+    ticket: Ticket
+    proof: bytes
+
+
+class _Caller:
+    """One feature party."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.peer = name, Peer(name)
+        self.introductions: deque[Introduction] = deque(maxlen=_INTRODUCTIONS)
+        self.arrival: _Arrival | None = None
+        self.process, self.attempt = b"", 0
+        """Who has agreed last, and for which time."""
+        self.retired: deque[bytes] = deque(maxlen=_REMEMBERED)
+        """Processes in whose place another one is."""
+        self.heard_at, self.is_lost, self.was_here = time.monotonic(), False, False
+        self.absent_because, self.lost_because, self.refused_because = "not connected yet", "", ""
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a session."""
+        self.tickets: dict[int, Ticket] = {}
+        self.next = 0
+        """The number of the question that the label party takes next."""
+
+    @property
+    def due(self) -> Ticket | None:
+        return self.tickets.get(self.next)
+
+
+class Desk:
+    """Where the feature parties of a job ask, and the label party finds what is due."""
+
+    def __init__(self, parties: Sequence[str], agreement: Agreement, terms: Terms) -> None:
+        self.terms, self._agreement = terms, agreement
+        self._callers = {party: _Caller(party) for party in parties}
+        self._sessions: dict[bytes, tuple[str, bytes]] = {}
+        """Of each session's name: the party, and its process; those of earlier sessions, too."""
+        self._current: set[bytes] = set()
+        self._present: tuple[str, ...] = ()
+        self._restarted: str | None = None
+        self._failure: NetError | None = None
+        self._strangers: set[str] = set()
+        self._told: set[str] = set()
+        """Parties that know why the job has ended."""
+        self.is_ending = False
+        self.waiting_for: Callable[[str | None], None] = lambda party: None
+        """Told whose question is awaited; None: that of nobody."""
+        self._changed = threading.Condition()
+
+    # Threads of the network.
+
+    def hello(self, certified: str | None, data: bytes) -> bytes:
+        """Compare what a feature party holds with the agreement; return the label party's fields and nonce."""
+        who = certified or "a client"
+        try:
+            message = decode(data, Limits(), "float32", sender=described(who) if certified else who)
+            who = certified or message.text
+            with self._changed:
+                caller = self._caller(certified, message.text)
+                introduction = Introduction(LABEL_PARTY, caller.name, self._agreement.with_party(caller.name))
+                introduction.compare(message)  # first: a party of the next job does not hear why this one has ended
+                self._newcomer(certified, message.text)
+                caller.introductions.append(introduction)
+                return encode(introduction.fields(), "float32")
+        except NetError as error:
+            raise self.refusal(who, error) from None
+
+    def agree(self, certified: str | None, data: bytes) -> Ticket:
+        """Note that a feature party is ready to begin anew; the answer comes when all are."""
+        who = certified or "a client"
+        try:
+            message = decode(data, Limits(), "float32", sender=described(who) if certified else who)
+            who = certified or message.text
+            with self._changed:
+                caller = self._newcomer(certified, message.text)
+                if message.session in caller.retired:
+                    raise Refused(f"another process of {described(caller.name)} has taken its place", "taken-over")
+                known = caller.arrival
+                if known is not None and (known.process, known.attempt) == (message.session, message.number):
+                    return known.ticket
+                is_late = message.session == caller.process and message.number <= caller.attempt
+                if not caller.introductions or is_late or message.pending or not message.session:
+                    raise PeerRestarted(LABEL_PARTY)
+                return self._arrived(caller, message)
+        except NetError as error:
+            raise self.refusal(who, error) from None
+
+    def ask(self, certified: str | None, method: str, data: bytes) -> Ticket:
+        """Take a question of a session. The same one again gets the same answer."""
+        terms, sender = self.terms, described(certified) if certified else "a feature party"
+        try:
+            message = decode(data, terms.limits, terms.dtype, sender=sender, device=terms.device)
+        except BadMessage as error:
+            with self._changed:
+                session = session_of(data) if certified is None else b""
+                party = self._sessions[session][0] if session in self._current else certified
+                if party in self._present:
+                    self._blame(self._callers[party], error)
+            raise
+        with self._changed:
+            party, process = self._sessions.get(message.session, ("", b""))
+            if not party or (certified is not None and certified != party):
+                raise PeerRestarted(LABEL_PARTY)
+            caller = self._callers[party]
+            self._require_going_on(caller)
+            if process in caller.retired:
+                raise Refused(f"another process of {described(party)} has taken its place", "taken-over")
+            if message.session not in self._current:
+                raise PeerRestarted(LABEL_PARTY)
+            return self._ticket(caller, method, message, data)
+
+    def _ticket(self, caller: _Caller, method: str, message: Message, data: bytes) -> Ticket:
+        found, number = caller.tickets.get(message.number), message.number
+        if found is None and number < caller.next:
+            raise PeerRestarted(LABEL_PARTY)  # a call that has lain in the network: nobody waits for its answer
+        if found is None:
+            if message.pending or number >= caller.next + self.terms.limits.calls:
+                self._blame(caller, BadMessage(f"{described(caller.name)} asked question {number} out of turn"))
+            found = caller.tickets[number] = Ticket(caller.name, method, message, hash(data))
+            caller.peer.traffic.messages_received += 1
+            caller.peer.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
+            self._changed.notify_all()
+        elif found.method != method or (found.content != hash(data) and not message.pending):
+            what = f"{described(caller.name)} asked another question under the number {number}"
+            self._blame(caller, BadMessage(what))
+        return found
+
+    def stopped_by(self, certified: str | None, data: bytes) -> None:
+        """End the job because a feature party says so."""
+        message = decode(data, Limits(), "float32", sender=described(certified) if certified else "a client")
+        with self._changed:
+            caller = self._caller(certified, message.text)
+            code, reason = message.fields[0] if message.fields else ("", "it does not say why")
+            if message.session and message.session == caller.process:
+                self._told.add(caller.name)
+                sentence = f"{described(caller.name)} stopped the job: {reason}"
+                self._fail(JobStopped(sentence, code if _CODE.fullmatch(code) else ""))
+
+    def delivered(self, ticket: Ticket) -> None:
+        """Note that an answer, or an error, was written to the connection on which it was asked for."""
+        with self._changed:
+            ticket.is_delivered = True
+            if self._failure is not None and not ticket.is_given:
+                self._told.add(ticket.party)
+            self._changed.notify_all()
+
+    def left(self, certified: str | None) -> None:
+        """Note that a call has ended before it was answered: the connection is lost."""
+        with self._changed:
+            caller = self._callers.get(certified or "")
+            if caller is not None and not self.is_ending:
+                self._lose(caller, "the connection ended")
+
+    def refusal(self, party: str, error: NetError) -> NetError:
+        """Note why somebody is not let in, once for each reason and stranger; return what that one is told."""
+        with self._changed:
+            if self.is_ending and isinstance(error, Refused) and error.code == "refused":
+                error = NotYet(_ENDING)
+            caller = self._callers.get(party)
+            sentence = f"{'waiting' if isinstance(error, NotYet) else 'refused'}: {error}"
+            if caller is not None:
+                if not isinstance(error, NotYet):
+                    caller.absent_because = sentence
+                is_news, caller.refused_because = sentence != caller.refused_because, sentence
+            else:
+                is_news = party not in self._strangers and len(self._strangers) < _REMEMBERED
+                self._strangers.update({party} if is_news else ())
+            if is_news:
+                self.terms.watch(party, sentence)
+        return error
+
+    # The thread that trains.
+
+    def gather(self, without: Collection[str] = ()) -> dict[str, Message]:
+        """Wait until every feature party but those in `without` has agreed; return what each said."""
+        until = time.monotonic() + self.terms.patience.wait
+        told: set[str] = set()
+        with self._changed:
+            while True:
+                if self._failure is not None:
+                    raise self._failure
+                missing = [c for name, c in self._callers.items() if c.arrival is None and name not in without]
+                if not missing:
+                    break
+                for caller in missing:
+                    if caller.name not in told:
+                        told.add(caller.name)
+                        self.terms.watch(caller.name, f"waiting: {caller.absent_because}")
+                left = until - time.monotonic()
+                if left <= 0:
+                    names, why = " and ".join(described(c.name) for c in missing), missing[0].absent_because
+                    raise PeerMissing(f"{names} did not come within {self.terms.patience.wait:g} s ({why})")
+                self._changed.wait(left)
+            self._restarted = None
+            self._gathered = {name: c.arrival for name, c in self._callers.items() if c.arrival is not None}
+            return {name: arrival.ticket.message for name, arrival in self._gathered.items()}
+
+    def start(self, answers: Mapping[str, Message]) -> dict[str, Peer]:
+        """Begin a session with all that were gathered, each of which gets its answer; return them."""
+        with self._changed:
+            if self._restarted is None:
+                self._present = tuple(self._gathered)
+                for name, arrival in self._gathered.items():
+                    caller, session = self._callers[name], secrets.token_bytes(_SESSION_BYTES)
+                    self._sessions[session] = name, arrival.process
+                    self._current.add(session)
+                    caller.begin()
+                    answer = replace(answers[name], session=session, secret=arrival.proof)
+                    arrival.ticket.give(encode(answer, "float32"))
+                while len(self._sessions) > len(self._current) + _REMEMBERED:
+                    del self._sessions[next(iter(self._sessions))]
+            return {name: self._callers[name].peer for name in self._gathered}
+
+    def take(self, due: Due) -> Question:
+        """Wait until every feature party has asked what is due, or one of those that may; return the question."""
+        with self._changed:
+            asked = [self._callers[name] for name in (due.one_of or self._present)]
+            while True:
+                if self._failure is not None:
+                    raise self._failure
+                if self._restarted is not None:
+                    raise PeerRestarted(self._restarted)
+                missing = [caller for caller in asked if caller.due is None]
+                if due.one_of and len(missing) < len(asked):
+                    asked = [caller for caller in asked if caller.due is not None][:1]
+                    break
+                if not missing:
+                    break
+                self.waiting_for(missing[0].name)
+                self._wait_for(missing)
+            self.waiting_for(None)
+            tickets = {caller.name: self._taken(caller, due) for caller in asked}
+            said = {name: ticket.message for name, ticket in tickets.items()}
+            for ticket in tickets.values():
+                ticket.message = Message()  # only its answer is kept
+        return Question(due, said, self._giving(tickets))
+
+    def answer_all(self, script: Script) -> None:
+        """Answer what is due, question after question, until the script ends."""
+        with suppress(StopIteration):
+            due = next(script)
+            while True:
+                due = script.send(self.take(due))
+
+    def close(self, error: NetError | None = None, grace: float = 0.0) -> None:
+        """End the job: wait up to `grace` seconds until all that was answered is delivered.
+
+        If there is a reason every party is told. One that is not lost, but busy with itself, may take as long as one
+        that is silent before it is lost.
+        """
+        with self._changed:
+            self.is_ending = True
+            if error is not None:
+                self._fail(error)
+                grace = max(grace, self.terms.patience.silence)
+            until = time.monotonic() + grace
+            while self._waits_for_some(error) and (left := until - time.monotonic()) > 0:
+                self._changed.wait(left)
+            self._failure = self._failure or NotYet(_ENDING)
+            self._changed.notify_all()
+            for caller in self._callers.values():
+                self._give_up(caller, self._failure)
+
+    # With the lock held.
+
+    def _caller(self, certified: str | None, said: str) -> _Caller:
+        if certified is not None and said != certified:
+            raise Refused(f"the certificate is that of {certified!r}, not of {said!r}")
+        if said not in self._callers:
+            raise Refused(f"{said!r} is not a feature party of this job; they are {', '.join(self._callers)}")
+        return self._callers[said]
+
+    def _newcomer(self, certified: str | None, said: str) -> _Caller:
+        caller = self._caller(certified, said)
+        self._require_going_on(caller)
+        if self.is_ending:
+            raise NotYet(_ENDING)
+        return caller
+
+    def _arrived(self, caller: _Caller, message: Message) -> Ticket:
+        """Take the place of what this party was, if it has the right records; all begin anew."""
+        mine = (each for each in caller.introductions if each.is_proven_by(message.secret))
+        introduction = next(mine, caller.introductions[-1])
+        introduction.require_proof(message.secret)
+        if caller.process not in (b"", message.session):
+            caller.retired.append(caller.process)
+        caller.process, caller.attempt, caller.refused_because = message.session, message.number, ""
+        caller.introductions.clear()
+        ticket = Ticket(caller.name, "Agree", message)
+        caller.arrival = _Arrival(message.session, message.number, ticket, introduction.proof())
+        self._end_session(caller.name)
+        self._watch(caller, "connected again" if caller.was_here else "connected")
+        caller.was_here = True
+        return ticket
+
+    def _waits_for_some(self, error: NetError | None) -> bool:
+        """Whether a party that is present has not been told why the job ends, or has not got an answer."""
+        present = [self._callers[name] for name in self._present]
+        if error is not None:
+            return any(caller.name not in self._told and not caller.is_lost for caller in present)
+        return any(ticket.is_given and not ticket.is_delivered for c in present for ticket in c.tickets.values())
+
+    def _hear(self, caller: _Caller) -> None:
+        caller.heard_at = time.monotonic()
+        if caller.is_lost:
+            caller.is_lost = False
+            self.terms.watch(caller.name, "connected again")
+
+    def _require_going_on(self, caller: _Caller) -> None:
+        self._hear(caller)
+        if self._failure is not None:
+            self._told.add(caller.name)
+            self._changed.notify_all()
+            raise self._as_told(self._failure)
+
+    def _as_told(self, error: NetError) -> NetError:
+        """Return what the feature parties are told of an error."""
+        return error if isinstance(error, NotYet) else JobStopped(str(error), error.code)
+
+    def _watch(self, caller: _Caller, sentence: str) -> None:
+        caller.is_lost = False
+        self.terms.watch(caller.name, sentence)
+
+    def _lose(self, caller: _Caller, why: str) -> None:
+        if not caller.is_lost and caller.was_here:
+            caller.is_lost, caller.lost_because = True, why
+            self.terms.watch(caller.name, f"lost: {why}; waiting up to {self.terms.patience.wait:g} s for its return")
+
+    def _fail(self, error: NetError) -> NetError:
+        """End the job for all parties; return the error."""
+        if self._failure is None:
+            self._failure = error
+            for caller in self._callers.values():
+                self._give_up(caller, self._as_told(error))
+        self._changed.notify_all()
+        return error
+
+    def _blame(self, caller: _Caller, error: BadMessage) -> NoReturn:
+        """End the job because of a call of this party, which is told so by the answer."""
+        self._told.add(caller.name)
+        raise self._fail(error)
+
+    def _give_up(self, caller: _Caller, error: Exception) -> None:
+        """Answer all that a party has asked with an error."""
+        open_ = [ticket for ticket in caller.tickets.values() if not ticket.answer.done()]
+        open_ += [caller.arrival.ticket] if caller.arrival and not caller.arrival.ticket.answer.done() else []
+        for ticket in open_:
+            ticket.fail(error)
+
+    def _end_session(self, because_of: str) -> None:
+        """End the session, because a party has agreed anew: the others have to do so, too."""
+        if self._current:
+            self._current.clear()
+            for caller in self._callers.values():
+                for ticket in caller.tickets.values():
+                    ticket.fail(PeerRestarted(because_of))
+                if caller.name != because_of:
+                    caller.arrival = None
+        self._restarted = because_of
+        self._changed.notify_all()
+
+    def _taken(self, caller: _Caller, due: Due) -> Ticket:
+        ticket = caller.due
+        assert ticket is not None
+        asked = (ticket.method, ticket.message.step, ticket.message.part)
+        if asked != due.key:
+            what = "{} of step {}, part {}"
+            raise self._fail(
+                BadMessage(f"{described(caller.name)} sent {what.format(*asked)}; expected was {what.format(*due.key)}")
+            )
+        try:
+            due.require(ticket.message, caller.name)
+        except BadMessage as error:
+            raise self._fail(error) from None
+        caller.next += 1
+        caller.tickets.pop(caller.next - 1 - self.terms.limits.calls, None)
+        return ticket
+
+    def _giving(self, tickets: Mapping[str, Ticket]) -> Callable[[Mapping[str, Message]], None]:
+        def give(answers: Mapping[str, Message]) -> None:
+            for name, ticket in tickets.items():
+                answer, traffic = answers[name], self._callers[name].peer.traffic
+                traffic.messages_sent += 1
+                traffic.bytes_sent += tensor_bytes(answer, self.terms.dtype)
+                ticket.give(encode(answer, self.terms.dtype))
+
+        return give
+
+    def _wait_for(self, missing: Sequence[_Caller]) -> None:
+        """Wait a moment; raise if a party has been away for too long."""
+        silence, wait, now = self.terms.patience.silence, self.terms.patience.wait, time.monotonic()
+        for caller in missing:
+            away = now - caller.heard_at
+            if away >= silence:
+                self._lose(caller, f"not heard for {silence:g} s")
+            if away >= max(wait, silence):
+                why = (
+                    f"{described(caller.name)} was lost ({caller.lost_because}) and did not come back within {wait:g} s"
+                )
+                raise self._fail(PeerMissing(why))
+        at_most = min(silence / 2, 1.0)
+        self._changed.wait(at_most)
+        slept = time.monotonic() - now
+        if slept > at_most + silence / 2:  # this very process was stopped, and could hear nobody
+            for caller in missing:
+                caller.heard_at += slept
