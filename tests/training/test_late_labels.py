@@ -231,15 +231,13 @@ class Waits(NullObserver):
 
 
 def test_who_waits_says_how_many_labels_are_missing(
-    tmp_path: Path, vault: Path, meanwhile: Callable[[Iterator[Any]], None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, vault: Path, meanwhile: Callable[[Iterator[Any]], None]
 ) -> None:
     notes: list[str] = []
     notices: list[str] = []
     meanwhile(add(vault, part) for part in (range(7), range(7, 30), range(30, RECORDS)))
-    for seconds in (0.0, 5.0):
-        monkeypatch.setattr(f"{ARRIVALS}._TELL_EVERY", seconds)
-        watching = Watching(progress=lambda done, total, note: notes.append(note), notice=notices.append)
-        train(job(), tmp_path / f"run-{seconds}", vault=vault, data=data(), watching=watching)
+    watching = Watching(progress=lambda done, total, note: notes.append(note), notice=notices.append)
+    train(job(), tmp_path / "run", vault=vault, data=data(), watching=watching)
     assert [note for note in notes if "wait" in note] == [
         "waiting for labels: 12 of 12 of step 1 are missing",
         "waiting for labels: 5 of 12 of step 1 are missing",

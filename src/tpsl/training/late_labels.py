@@ -29,14 +29,14 @@ from tpsl.data.sides import LabelSide
 from tpsl.party.label_party import LabelParty
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import RunVault, VaultChoice, choose_vault, vault_name
-from tpsl.vault import NoisyLabels, Spent, Vault, VaultBusy, VaultError
+from tpsl.vault import NoisyLabels, Spent, Vault, VaultBusy
+from tpsl.vault.errors import VaultChanged
 from tpsl.vault.place import address_of, the_vault
 from tpsl.vault.vault import AnyIds
 
 Answer = TypeVar("Answer")
 
 _LOOK_EVERY = 1.0  # seconds
-_TELL_EVERY = 5.0  # seconds between two counts of what is missing: each costs a line in a log
 _MOST_AHEAD = 1 << 19  # records
 
 
@@ -82,10 +82,23 @@ class LateLabels(RunVault):
         No other role could go on, so the thread waits; over a network others keep the connections alive. Raises
         `LabelsMissing` if none of those that are missing comes within the limit.
         """
-        if not party.holds(batch):
-            first = int(batch[0])
-            self._wait_for(self._ids.slice(first, len(batch)), step)
-            party.admit(self._ask(lambda vault: self._release_from(vault, first, len(batch))), first)
+        if party.holds(batch):
+            return
+        first, records, missing, since = int(batch[0]), len(batch), 0, time.monotonic()
+        while isinstance(found := self._ask(lambda vault: self._release_from(vault, first, records)), int):
+            now = time.monotonic()
+            if found != missing:
+                missing, since = found, now
+                self._observer.waiting_for(f"labels: {missing:,} of {records:,} of step {step + 1:,} are missing")
+            elif now - since >= self._wait:
+                raise LabelsMissing(
+                    f"{missing:,} of the {records:,} labels of step {step + 1:,} are not in the vault "
+                    f"{self.path}, and none came within {self._wait:g} s; the same command goes on when they are there"
+                )
+            sleep(min(_LOOK_EVERY, max(0.0, since + self._wait - now)))
+        if missing:
+            self._observer.waiting_for(None)
+        party.admit(found, first)
 
     def with_late_labels(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the true labels of the test records with those that have arrived, for their evaluation alone.
@@ -96,7 +109,7 @@ class LateLabels(RunVault):
         unknown = np.flatnonzero(labels == NO_LABEL)
         if len(unknown):
             ids = self.records.test_ids.take(pa.array(unknown))
-            known = self._knows(ids)
+            known = self._ask(lambda vault: vault.knows(ids))
             late = ids.filter(pa.array(known))
             labels[unknown[known]] = self._ask(lambda vault: vault.true_labels_for_evaluation(late))
             if not known.all():
@@ -114,48 +127,25 @@ class LateLabels(RunVault):
         release = self.release
         return vault.noisy_labels(release.mechanism, ids, draws=release.draws, seed=release.seed)
 
-    def _release_from(self, vault: Vault, first: int, records: int) -> NoisyLabels:
+    def _release_from(self, vault: Vault, first: int, records: int) -> NoisyLabels | int:
         """Release all that has arrived from `first` on, up to the first missing label, or far enough; return it.
 
-        Each time all is there it goes twice as far, so that labels that are early take few releases; labels that are
-        late are looked for one batch at a time. What was released before is the same as ever.
+        Returns how many are missing instead if that does not reach `records`. Each time all is there it goes twice as
+        far, so that labels that are early take few releases; labels that are late are looked for one batch at a time.
+        What was released before is the same as ever.
         """
         ids = self._ids.slice(first, max(records, self._ahead))
         known = vault.knows(ids)
         here = len(ids) if known.all() else int(known.argmin())
         self._ahead = min(2 * here, _MOST_AHEAD) if here == len(ids) else 0
+        if here < records:
+            return int((~known[:records]).sum())
         ids = ids.slice(0, here)
         if self._units is not None:
             vault.require_units(ids, self._units.slice(first, here))
         release = self.release
         vault.release(release.mechanism, draws=release.draws, ids=ids, seed=release.seed, policy=self.policy)
         return self._noisy_labels(vault, ids)
-
-    def _wait_for(self, ids: pa.Array, step: int) -> None:
-        records, missing = len(ids), ids
-        since = time.monotonic()
-        told_at, told = -_TELL_EVERY, 0
-        while True:
-            known = self._knows(missing)
-            now = time.monotonic()
-            if known.any():
-                missing, since = missing.filter(pa.array(~known)), now
-            if not len(missing):
-                break
-            if now - since >= self._wait:
-                raise LabelsMissing(
-                    f"{len(missing):,} of the {records:,} labels of step {step + 1:,} are not in the vault "
-                    f"{self.path}, and none came within {self._wait:g} s; the same command goes on when they are there"
-                )
-            if len(missing) != told and now - told_at >= _TELL_EVERY:
-                told_at, told = now, len(missing)
-                self._observer.waiting_for(f"labels: {told:,} of {records:,} of step {step + 1:,} are missing")
-            sleep(min(_LOOK_EVERY, max(0.0, since + self._wait - now)))
-        if told:
-            self._observer.waiting_for(None)
-
-    def _knows(self, ids: pa.Array) -> npt.NDArray[np.bool_]:
-        return self._ask(lambda vault: vault.knows(ids))
 
     def _ask(self, ask: Callable[[Vault], Answer]) -> Answer:
         """Open the vault, ask, and close it."""
@@ -181,15 +171,12 @@ class LateLabels(RunVault):
 
     def _create_if_missing(self) -> bool:
         """Make the vault unless there is one, or another process makes it first; say whether it was made here."""
+        folder, label = address_of(self.path)
+        there = Vault.labels(folder)
         if Vault.exists(self.path):
             return False
         try:
-            folder, label = address_of(self.path)
-            Vault.create(folder, label=label, classes=self.records.classes).close()
-        except VaultBusy:
-            raise
-        except VaultError:
-            if not Vault.exists(self.path):
-                raise
-            return False
+            Vault.create(folder, label=label, classes=self.records.classes, labels_before=there).close()
+        except VaultChanged:
+            return self._create_if_missing()
         return True
