@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tpsl.net.agreement import Agreement
-from tpsl.net.asking import AtHome, Due, Question, Script
+from tpsl.net.asking import AtHome, Due, Script
 from tpsl.net.client import LabelClient
 from tpsl.net.credentials import Certificates
 from tpsl.net.desk import Desk, Patience, Terms
