@@ -54,9 +54,9 @@ wheel: $(READY)
 
 # Generated code asks for a protobuf at least as new as its compiler; it does not need one, so the question goes.
 proto: $(READY)
-	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/tpsl/transport/*.proto
-	sed -i '/ as _runtime_version$$/d; /^_runtime_version\./,/^)/d' src/tpsl/transport/*_pb2.py
-	$(BIN)/ruff format --quiet src/tpsl/transport/*_pb2.py src/tpsl/transport/*_pb2.pyi
+	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/tpsl/net/*.proto
+	sed -i '/ as _runtime_version$$/d; /^_runtime_version\./,/^)/d' src/tpsl/net/*_pb2.py
+	$(BIN)/ruff format --quiet src/tpsl/net/*_pb2.py src/tpsl/net/*_pb2.pyi
 
 # pip would compile what it installs on one processor, for a minute; some packages bring files that nobody can compile, and tests of their own.
 define install

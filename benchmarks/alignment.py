@@ -25,15 +25,14 @@ import numpy as np
 import torch
 
 from tpsl.alignment.group import fresh_scalar, hashed, multiplied
-from tpsl.alignment.key_table import KeyTable
-from tpsl.alignment.keys import KeyList, PartyKeys
-from tpsl.alignment.roles import align_as_feature, align_as_label
+from tpsl.alignment.keys import KeyList, KeyTable, PartyKeys
+from tpsl.alignment.parties import align_as_feature, align_as_label
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.data.aligned import UNKNOWN, KeySource
 from tpsl.data.config import AlignmentConfig
+from tpsl.net.certificates import create_authority, issue
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.local import Local
-from tpsl.transport.certificates import create_authority, issue
-from tpsl.transport.peers import LABEL_PARTY
 
 BASELINE_POINTS = 1 << 13
 

@@ -33,9 +33,15 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import torch
 from torch import Tensor
+from tpsl.transport.channel import Channel, run_alone
+from tpsl.transport.feature_client import FeatureClient
+from tpsl.transport.link import Patience, Terms
+from tpsl.transport.messages import Message, TensorMessage
 
 from tpsl.data.dataset import load_feature_party
 from tpsl.models.members import seed_of
+from tpsl.net.certificates import create_authority, issue
+from tpsl.net.credentials import Certificates
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
@@ -47,12 +53,6 @@ from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_feature
 from tpsl.training.stages.collect import HEAD_EMBEDDINGS
-from tpsl.transport.certificates import create_authority, issue
-from tpsl.transport.channel import Channel, run_alone
-from tpsl.transport.credentials import Certificates
-from tpsl.transport.feature_client import FeatureClient
-from tpsl.transport.link import Patience, Terms
-from tpsl.transport.messages import Message, TensorMessage
 from tpsl.vault.place import VARIABLE
 
 PARTY = "feature"

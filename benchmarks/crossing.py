@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any, NamedTuple, Self, get_args
 
 from race import criteo_shape
-from tpsl.transport.messages import WireDtype
+from tpsl.net.messages import WireDtype
 from two_parties import Child, TwoParties
 
 WARM_UP = 4

@@ -18,9 +18,7 @@ from random import Random
 from typing import get_args
 
 import torch
-
 from tpsl.transport import wire_pb2
-from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import FrameReader, Limits, decode, encode_control, encode_message
 from tpsl.transport.messages import (
     Announcement,
@@ -35,6 +33,8 @@ from tpsl.transport.messages import (
     Verdict,
     WireDtype,
 )
+
+from tpsl.net.failures import BadMessage
 
 Embeddings = partial(TensorMessage, "embeddings")
 Gradients = partial(TensorMessage, "gradients")

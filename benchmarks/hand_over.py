@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tpsl.transport.channel import Channel
+from tpsl.transport.frames import Limits
+from tpsl.transport.linked import SentFrame, linked_pair
 
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import load_records, train_together
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.channel import Channel
-from tpsl.transport.frames import Limits
-from tpsl.transport.linked import SentFrame, linked_pair
 
 
 def job(exchange: str, rows: int | None) -> Job:

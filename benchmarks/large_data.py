@@ -42,13 +42,13 @@ from tpsl.data import out_of_core
 from tpsl.data.dataset import load_feature_party
 from tpsl.data.features import table_features
 from tpsl.data.order import BLOCK_ROWS, WINDOW_BLOCKS
+from tpsl.net.certificates import create_authority, issue
 from tpsl.training.after_training import evaluate_run
 from tpsl.training.build import build_feature_party
 from tpsl.training.job import load_job
 from tpsl.training.local import Local
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
-from tpsl.transport.certificates import create_authority, issue
 
 NUMBERS, CATEGORIES, FILES = 13, 26, 16
 CHUNK_ROWS = 1 << 18

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.csv
 import yaml
 
-from tpsl.transport.certificates import create_authority, issue
+from tpsl.net.certificates import create_authority, issue
 
 NUMBERS = CATEGORIES = 100
 CHUNK_ROWS = 20_000

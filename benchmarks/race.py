@@ -34,9 +34,9 @@ from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import load_feature_party
 from tpsl.data.features import table_features
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
+from tpsl.net.messages import WireDtype
+from tpsl.net.rounding import wire_bytes
 from tpsl.training.job import Job, PrivacyConfig, TrainingConfig
-from tpsl.transport.messages import WireDtype
-from tpsl.transport.rounding import wire_bytes
 from two_parties import Contender, OneProcess, TwoParties
 
 LARGEST_VOCABULARY = 254_000

@@ -32,11 +32,11 @@ import numpy as np
 import torch
 
 from tpsl.data.encoder import EncoderState, Vocabulary
+from tpsl.net.certificates import create_authority, issue
 from tpsl.prediction.halves import load_bottom, load_top
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
-from tpsl.transport.certificates import create_authority, issue
 
 DEADLINE_SECONDS = 5.0
 BODIES = 64

@@ -27,13 +27,13 @@ import torch
 from contenders.turns import PORT, Turns
 from tpsl.data.dataset import feature_party_names
 from tpsl.models.computing import Computing, compute
+from tpsl.net.certificates import create_authority, issue
 from tpsl.training.job import Job, load_job
 from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import Fact, NullObserver, Watching
 from tpsl.training.one_process import train
 from tpsl.training.serve import serve
-from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault.place import VARIABLE as HOME
 
 PROXY = Path(__file__).parent.parent / "tests" / "tcp_proxy.py"

@@ -566,7 +566,7 @@ PRIVACY: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Certificate folders of a label party and of feature parties, all of one authority; no test changes them."""
-    from tpsl.transport.certificates import create_authority, issue
+    from tpsl.net.certificates import create_authority, issue
 
     folder = tmp_path_factory.mktemp("certificates")
     create_authority(folder / "authority")

@@ -43,6 +43,7 @@ SHORT = {
         *("--rounds", "2", "--threads", "1", "--json"),
     ],
     "vault.py": ["20000"],
+    "walk.py": ["--rows", "1200", "--json"],
     "workers.py": ["--rows", "2000", "--batch", "64", "--steps", "2", "--json"],
 }
 NO_SHORT_FORM = ("criteo.py", "data.py", "gpu.py", "large_tables.py", "release.py", "release_statistic.py")

@@ -15,7 +15,7 @@ from tpsl.models.optimizer import OPTIMIZERS
 from tpsl.perturb import LOSSES, Loss
 from tpsl.training.curves import LoggedRun
 from tpsl.training.loggers import LOGGERS, OBSERVERS
-from tpsl.training.observer import NullObserver
+from tpsl.training.observer import Observer
 from tpsl.training.transcript import TranscriptStep
 
 
@@ -93,7 +93,7 @@ class CsvCurves:
         """There is nothing left to write."""
 
 
-class Diary(NullObserver):
+class Diary(Observer):
     """Notes what happens."""
 
     def __init__(self, run: LoggedRun, path: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from tpsl.mechanisms import randomized_response
 from tpsl.training.job import Job, make_job
-from tpsl.training.method import resolve
+from tpsl.training.method import best_method
 from tpsl.tuning.pool import load_once
 from tpsl.tuning.space import configuration, default_space
 from tpsl_research.paper import DISCRETE, GAUSSIAN, LAPLACE, NON_PRIVATE
@@ -149,7 +149,7 @@ class Cell:
             changes["statistic"] = {"share_codes": True}
         job = make_job(content, changes, self.name)
         if job.method == "auto":
-            job, _ = resolve(job, len(load_once(job).train))
+            job, _ = best_method(job, len(load_once(job).train))
         if job.method == "network":
             return job
         # Nothing is chosen by noisy labels, so no record is kept to judge.

@@ -20,20 +20,20 @@ from tpsl.learners.learner import LearnerRecords
 from tpsl.learners.noisy_targets import NoisyTargets
 from tpsl.mechanisms import build_mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
+from tpsl.net.failures import BadMessage
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.halves import Probabilities
 from tpsl.prediction.model import TrainedModel
 from tpsl.progress import no_notice
 from tpsl.training.evaluation import TEST_METRICS, evaluate
 from tpsl.training.job import Job, make_job
+from tpsl.training.noisy_metrics import record_log_likelihoods
 from tpsl.training.one_process import train
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.setup import RunSetup
-from tpsl.training.validation import record_log_likelihoods
-from tpsl.net.failures import BadMessage
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.candidates import TuneResult
 from tpsl.tuning.pool import load_once
 from tpsl.tuning.search import tune

@@ -27,13 +27,13 @@ from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.true_labels import TrueLabels
 from tpsl.models.computing import one_thread
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.halves import TrainedHalves
 from tpsl.prediction.one_process import load_halves
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.releases import check_first_releases
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import ReleasePolicy
 from tpsl.vault.cost import DEFAULT_MAX_EPSILON
 

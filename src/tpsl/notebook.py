@@ -160,7 +160,7 @@ class Run:
     @cached_property
     def data(self) -> Dataset:
         """All parties' data, loaded when it is first needed."""
-        own, begun = RunFolder(self.path).all_own_parts(), StartingPoint.begun_by(self.path)
+        own, begun = RunFolder(self.path).all_own_parts(), StartingPoint.of_run(self.path)
         return load_records(self.job, {**own, **self._own}, encoders=begun.encoders())
 
     def predict(self, rows: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.float32]:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.alignment.key_table import KeyTable
-from tpsl.alignment.keys import KeyList, PartyKeys
+from tpsl.alignment.keys import KeyList, KeyTable, PartyKeys
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.data.aligned import KeySource
 from tpsl.data.config import AlignmentConfig

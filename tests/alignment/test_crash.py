@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from tests.ports import free_port
 
-from tpsl.alignment.key_table import KeyTable
+from tpsl.alignment.keys import KeyTable
 from tpsl.data.aligned import UNKNOWN, Alignment
+from tpsl.net.certificates import create_authority, issue
 from tpsl.training.local import Local
-from tpsl.transport.certificates import create_authority, issue
 
 KILLS = int(os.environ.get("TPSL_DRILL_KILLS", "4"))
 LIMIT = 120.0
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("forks")  # so that a kill costs no start o
 PARTY = r"""
 import os, signal, sys, time
 from tpsl.alignment import terms as terms_module
-from tpsl.alignment.roles import align_as_feature, align_as_label
+from tpsl.alignment.parties import align_as_feature, align_as_label
 from tpsl.training.observer import Watching
 
 os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)

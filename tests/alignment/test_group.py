@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from nacl.bindings import crypto_scalarmult
 
-from tpsl.alignment import group
-from tpsl.alignment.alignment_errors import AlignmentError
+from tpsl.alignment import AlignmentError, group
 from tpsl.alignment.group import POINT_BYTES, PRIME, Bytes32, fresh_scalar, hashed, multiplied, require_points
-from tpsl.transport.checks import BadMessage
+from tpsl.net.failures import BadMessage
 
 ORDER = 2**252 + 27742317777372353535851937790883648493
 """Of the prime-order subgroup."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tpsl.alignment.keys import normalised, read_keys
+from tpsl.alignment.keys import KeyTable, normalised, read_keys
 from tpsl.data.config import AlignmentKey, TableFile
 
 MISSING = [None]
@@ -72,3 +72,28 @@ def test_a_file_without_any_key_has_an_empty_list(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,mail\n1,\n2,\n")
     (found,) = read_keys(TableFile(path=tmp_path / "a.csv", keys={"email": "mail"}), (rule("email"),)).lists
     assert len(found) == 0 and found.digests.shape == (0, 32)
+
+
+RECORDS = [{"email": "a"}, {}, {"phone": "1"}, {"email": "b", "phone": "2"}]
+
+
+def test_a_record_has_a_row_if_it_has_any_key(make_keys: Any) -> None:
+    keys = make_keys(RECORDS, ["email", "phone"])
+    table = KeyTable.of(keys)
+    assert table.rows.tolist() == [0, 2, 3]
+    email, phone = keys.lists
+    np.testing.assert_array_equal(table.digests[[0, 2], 0], email.digests)
+    np.testing.assert_array_equal(table.digests[[1, 2], 1], phone.digests)
+
+
+def test_a_missing_key_is_another_random_number_each_time(make_keys: Any) -> None:
+    keys = make_keys(RECORDS, ["email", "phone"])
+    drawn = [KeyTable.of(keys).digests[place].tobytes() for place in ((0, 1), (1, 0)) for _ in range(2)]
+    assert len({*drawn}) == 4
+
+
+def test_records_are_in_the_order_that_is_given(make_keys: Any) -> None:
+    keys = make_keys(RECORDS, ["email", "phone"])
+    table = KeyTable.of(keys, np.array([3, 1, 0, 2]))
+    assert table.rows.tolist() == [3, 0, 2]
+    np.testing.assert_array_equal(table.digests[0, 1], keys.lists[1].digests[1])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tpsl.alignment import matching
 from tpsl.alignment.group import Bytes32
 from tpsl.alignment.matching import common_records, require_distinct
-from tpsl.transport.checks import BadMessage
+from tpsl.net.failures import BadMessage
 
 Table = list[tuple[int, ...]]
 """Rows of keys as small numbers."""

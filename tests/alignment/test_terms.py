@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tpsl.alignment.alignment_errors import AlignmentError
-from tpsl.alignment.roles import align_as_feature, align_as_label
+from tpsl.alignment import AlignmentError
+from tpsl.alignment.parties import align_as_feature, align_as_label
+from tpsl.net.failures import PeerMissing, Refused
 from tpsl.training.local import Local, LocalError
 from tpsl.training.observer import Fact, NullObserver, Watching
-from tpsl.transport.channel import PeerMissing, Refused
 
 
 def test_plain_lists_cannot_keep_to_a_number(make_terms: Any) -> None:

@@ -1,19 +1,17 @@
 """What a feature party sees in mode `label-only`: the same number of frames of the same sizes, whoever is known."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tpsl.alignment import terms as terms_module
-from tpsl.alignment.aligning_feature_party import AligningFeatureParty
-from tpsl.alignment.aligning_label_party import AligningLabelParty
+from tpsl.alignment.rounds import AligningFeatureParty, AligningLabelParty, attend_as_features
 from tpsl.alignment.working_folder import WorkingFolder
+from tpsl.net.frame_log import FrameLog, SentFrame
 from tpsl.training.observer import UNWATCHED
-from tpsl.transport.in_process import InProcessMeeting, run_together
-from tpsl.transport.linked import FrameWatch, SentFrame, linked_pair
 
 LABEL = "label"
 AT_FEATURE_PARTIES = [range(40), range(10, 55)]
@@ -37,20 +35,16 @@ def frames(path: Path, terms: Any, label_list: Sequence[int], make_table: Any) -
 
 
 def attended(
-    path: Path, terms: Any, lists: Mapping[str, Sequence[int]], make_table: Any, watch: FrameWatch
+    path: Path, terms: Any, lists: Mapping[str, Sequence[int]], make_table: Any, watch: Callable[[SentFrame], None]
 ) -> tuple[AligningLabelParty, list[AligningFeatureParty]]:
     """All parties after an alignment through frames, with all that they keep while it runs."""
     tables = {name: make_table([{"id": str(number)} for number in numbers]) for name, numbers in lists.items()}
     workings = {name: WorkingFolder(path / name, terms) for name in terms.circle}
     for name, working in workings.items():
         working.begin(tables[name])
-    ends = {name: linked_pair((LABEL, name), "uint8", terms.limits(), watch) for name in terms.parties}
     label = AligningLabelParty(LABEL, terms, tables[LABEL], workings[LABEL], UNWATCHED)
     features = [AligningFeatureParty(name, terms, tables[name], workings[name], UNWATCHED) for name in terms.parties]
-    run_together(
-        label.attend(InProcessMeeting({name: end for name, (end, _) in ends.items()})),
-        *(side.attend(InProcessMeeting({LABEL: ends[side.name][1]}), lambda outcome: None) for side in features),
-    )
+    attend_as_features(features, FrameLog(label.begin, "uint8", watch), lambda side, outcome: None)
     return label, features
 
 

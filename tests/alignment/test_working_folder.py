@@ -1,12 +1,12 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tpsl.alignment.alignment_errors import AlignmentError
-from tpsl.alignment.working_folder import WorkingFolder
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.messages import Announcement
+from tpsl.alignment import AlignmentError
+from tpsl.alignment.working_folder import RowFile, WorkingFolder, random_order
+from tpsl.net.failures import BadMessage
 
 RECORDS = [{"id": str(number)} for number in range(4)]
 
@@ -49,12 +49,12 @@ def test_two_processes_do_not_align_in_one_folder(tmp_path: Path, make_terms: An
 
 def test_what_a_peer_has_announced_cannot_change(tmp_path: Path, make_terms: Any, make_table: Any) -> None:
     terms, table = make_terms(), make_table(RECORDS)
-    begun(tmp_path, terms, table).note_announced("party0", Announcement(b"name", (7,)))
+    begun(tmp_path, terms, table).note_announced("party0", b"name", (7,))
     again = begun(tmp_path, terms, table)
-    again.note_announced("party0", Announcement(b"name", (7,)))
-    for other in (Announcement(b"name", (8,)), Announcement(b"eman", (7,))):
+    again.note_announced("party0", b"name", (7,))
+    for other in ((b"name", (8,)), (b"eman", (7,))):
         with pytest.raises(BadMessage, match="feature party 'party0' has begun another alignment"):
-            again.note_announced("party0", other)
+            again.note_announced("party0", *other)
 
 
 def test_an_order_is_drawn_once(tmp_path: Path, make_terms: Any, make_table: Any) -> None:
@@ -63,3 +63,41 @@ def test_an_order_is_drawn_once(tmp_path: Path, make_terms: Any, make_table: Any
     working.note_records({"label": 200, "party0": 4})
     assert sorted(working.order_of("label")) == list(range(200))
     assert begun(tmp_path, terms, table).order_of("label").tolist() == working.order_of("label").tolist()
+
+
+def test_an_order_is_a_permutation_that_differs_each_time() -> None:
+    one, two = random_order(1000), random_order(1000)
+    assert sorted(one) == sorted(two) == list(range(1000))
+    assert one.tolist() != two.tolist()
+
+
+@pytest.fixture
+def rows() -> np.ndarray:
+    return np.arange(35, dtype=np.uint8).reshape(7, 5)
+
+
+def test_a_list_grows_batch_by_batch_and_is_there_for_another_process(tmp_path: Path, rows: np.ndarray) -> None:
+    path = tmp_path / "list"
+    growing = RowFile(path, 5, 7, batch=3)
+    assert (growing.done, growing.is_complete, growing.read().shape) == (0, False, (0, 5))
+    for start in (0, 3, 6):
+        growing.append(rows[start : start + 3])
+        again = RowFile(path, 5, 7, batch=3)
+        assert again.done == min(start + 3, 7)
+        assert again.missing == range(start // 3 + 1, 3)
+        np.testing.assert_array_equal(again.read(), rows[: again.done])
+    assert growing.is_complete and not growing.missing
+    assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("written", [1, 4, 5, 14])
+def test_a_batch_that_was_written_in_part_is_written_again(tmp_path: Path, rows: np.ndarray, written: int) -> None:
+    path = tmp_path / "list"
+    RowFile(path, 5, 7, batch=3).append(rows[:3])
+    with path.open("ab") as file:
+        file.write(bytes([255]) * written)
+    again = RowFile(path, 5, 7, batch=3)
+    assert again.done == 3
+    again.append(rows[3:6])
+    again.append(rows[6:])
+    assert path.read_bytes() == rows.tobytes()

@@ -81,8 +81,7 @@ def test_the_job_is_replayed_as_it_will_run(tmp_path: Path) -> None:
     found = replay(make_job(content, {}, "test"), tmp_path / "replay")
     assert found.passed, found.accusations
     kinds = {line.split("\t")[2] for line in (tmp_path / "replay" / "after-frames.tsv").read_text().splitlines()}
-    sent = {"Rewind", "Position", "Start", "estimates", "embeddings", "gradients", "test embeddings", "Verdict"}
-    assert kinds == {"handshake", *sent, "head embeddings", "Finished", "Bye"}
+    assert kinds == {"handshake", "Agree", "Estimates", "Step", "Evaluate", "Head", "Finish"}
     assert found.frames == len((tmp_path / "replay" / "before-frames.tsv").read_text().splitlines())
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tpsl.data.aligned import Alignment
-from tpsl.transport.certificates import create_authority, issue
+from tpsl.net.certificates import create_authority, issue
 from tpsl.vault import Vault, the_vault
 
 LOGGED = ("--set=local.log=json", "--set=local.threads=1")

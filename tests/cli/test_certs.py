@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tpsl.transport.credentials import Certificates
+from tpsl.net.credentials import Certificates
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tpsl.transport.certificates import create_authority, issue
+from tpsl.net.certificates import create_authority, issue
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import yaml
 from safetensors.torch import load_file
 from tests.ports import free_port
 
-from tpsl.transport.certificates import create_authority, issue
+from tpsl.net.certificates import create_authority, issue
 
 LIMIT = 240.0
 SECRET = "a key of object storage"

@@ -27,7 +27,7 @@ import pytest
 import yaml
 from tests.ports import free_port
 
-from tpsl.transport.certificates import party_folders
+from tpsl.net.certificates import party_folders
 from tpsl.vault import Vault
 
 PATIENCE = 120.0

@@ -79,21 +79,29 @@ def test_a_batch_gives_the_same_bits_every_time_and_in_a_graph() -> None:
     assert all(torch.equal(each, weight) for each in found)
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_gradients_of_a_row_are_added_up_to_the_last_bit_of_their_sum(scale: float) -> None:
+    torch.manual_seed(0)
+    weight, categorical = torch.zeros(40, 16, device="cuda"), look_ups(40, 5000, 3)
+    gradient = torch.randn(5000, 50, device="cuda") * scale
+    begun("sgd", weight, {"lr": -1.0}).apply(categorical, gradient)
+    expected = torch.zeros(40, 16, dtype=torch.float64, device="cuda")
+    expected.index_add_(0, categorical.reshape(-1), gradient[:, :48].reshape(-1, 16).double())
+    torch.testing.assert_close(weight, expected.float(), rtol=1e-6, atol=1e-7 * scale)
+
+
+@pytest.mark.parametrize("wrong", [float("inf"), float("nan")])
+def test_a_gradient_that_is_no_number_is_not_hidden(wrong: float) -> None:
+    weight = torch.zeros(4, 3, device="cuda")
+    gradient = torch.ones(2, 6, device="cuda")
+    gradient[1, 4] = wrong
+    begun("sgd", weight, {"lr": 1.0}).apply(torch.tensor([[0, 1], [1, 2]], device="cuda"), gradient)
+    assert weight[2].isnan().any() and not weight[3].isnan().any()
+
+
 def test_an_empty_batch_counts_a_step_and_changes_nothing() -> None:
     weight = torch.ones(3, 4, device="cuda")
     update = begun("adam", weight, {"lr": 0.1, "betas": (0.9, 0.999), "eps": 1e-8})
     update.apply(torch.empty(0, 2, dtype=torch.int32, device="cuda"), torch.empty(0, 8, device="cuda"))
     assert torch.equal(weight, torch.ones_like(weight))
     assert float(update._state["step"]) == 1
-
-
-def test_gradients_of_a_row_are_added_up() -> None:
-    from tpsl.kernels.rows import gather, summed
-
-    torch.manual_seed(0)
-    categorical, gradient = look_ups(40, 5000, 3), torch.randn(5000, 50, device="cuda")
-    found = summed(categorical, gradient, 40, 16)
-    expected = torch.zeros(40, 16, dtype=torch.float64, device="cuda")
-    expected.index_add_(0, categorical.reshape(-1), gradient[:, :48].reshape(-1, 16).double())
-    torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=1e-4)
-    assert gather(found, categorical[:0]).shape == (0, 48)

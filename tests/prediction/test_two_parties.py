@@ -16,22 +16,29 @@ import pytest
 import torch
 
 from tpsl.heads.local_head import LocalHead
-from tpsl.prediction.exchange import EMBEDDINGS, SCORES
+from tpsl.net.asking import NOTHING, Due
+from tpsl.net.client import LabelClient
+from tpsl.net.desk import Desk
+from tpsl.net.failures import Refused
+from tpsl.net.messages import Message
+from tpsl.net.server import LabelServer
 from tpsl.prediction.halves import PredictionError
 from tpsl.prediction.model import TrainedModel
 from tpsl.prediction.one_process import predict_records
 from tpsl.prediction.records import NewRecords, read_records
-from tpsl.prediction.two_parties import PredictionSetup, predict_as_feature, predict_as_label
+from tpsl.prediction.two_parties import (
+    METHODS,
+    PREDICT,
+    PredictionSetup,
+    predict_as_feature,
+    predict_as_label,
+)
 from tpsl.training import schedule
 from tpsl.training.local import Local, LocalError, certificates_of
 from tpsl.training.observer import Watching
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.channel import Refused, run_alone
-from tpsl.transport.feature_client import FeatureClient
-from tpsl.transport.label_server import LabelServer
-from tpsl.transport.messages import Start, TensorMessage
 from tpsl.vault import NO_LIMITS
 
 PARTIES = ("shop", "bank", "label")
@@ -234,19 +241,14 @@ def test_a_feature_party_that_is_killed_comes_back_and_all_begin_again(
     bank = office.feature("bank", records["bank"])
     setup = office.setup("shop")
     version = {"version of the half": setup.run.version("shop")}
-    agreed, credentials = setup.agreement(records["shop"], version, {}), certificates_of(setup.local, "shop").channel()
-    client = FeatureClient(
-        str(setup.local.connect), "shop", agreed, setup.terms(setup.job.widest_share), credentials=credentials
-    )
-    with client:
-        (channel,) = run_alone(client.gather()).values()
-        asked = run_alone(channel.receive())
-        assert asked == Start(1, 0)
+    agreed, terms = setup.agreement(records["shop"], version, {}), setup.terms(setup.job.widest_share)
+    certificates = certificates_of(setup.local, "shop")
+    with LabelClient(str(setup.local.connect), "shop", agreed, terms, certificates=certificates) as client:
+        client.agree({"shop": NOTHING})
         half = TrainedModel.open(run).halves().bottoms["shop"]
         assert records["shop"].inputs is not None
         share = half.embed(records["shop"].inputs, records["shop"].parts()[0])
-        run_alone(channel.send(TensorMessage(EMBEDDINGS, 1, 0, share)))
-        assert run_alone(channel.receive()) == Start(1, 1)
+        client.ask(PREDICT, 0, 0, {"shop": Message(tensor=share)})
     office.feature("shop", records["shop"]).result(60)
     bank.result(60)
     place, scored = label.result(60)
@@ -263,16 +265,14 @@ def test_a_label_party_that_is_killed_comes_back_and_all_begin_again(
     records, office = new_records(shops, run, tmp_path), Office(run, tmp_path / "office", certificates)
     setup = office.setup("label")
     version = {party: {"version of the half": found} for party, found in setup.run.versions().items()}
-    agreed, credentials = setup.agreement(records["label"], {}, version), certificates_of(setup.local, "label").server()
-    with LabelServer(
-        "127.0.0.1:0", ["shop"], agreed, setup.terms(setup.job.widest_share), credentials=credentials
-    ) as server:
+    agreed, terms = setup.agreement(records["label"], {}, version), setup.terms(setup.job.widest_share)
+    desk = Desk(["shop"], agreed, terms)
+    with LabelServer("127.0.0.1:0", desk, METHODS, certificates=certificates_of(setup.local, "label")) as server:
         office.port = str(server.port)
         shop = office.feature("shop", records["shop"])
-        (channel,) = run_alone(server.gather()).values()
-        run_alone(channel.send(Start(1, 0)))
-        assert isinstance(run_alone(channel.receive()), TensorMessage)
-        run_alone(channel.send(TensorMessage(SCORES, 1, 0, torch.full((16, 1), 0.125))))
+        desk.start(dict.fromkeys(desk.gather(), NOTHING))
+        due = Due(PREDICT, 0, 0, rows=16, widths={"shop": setup.job.model.cut_width("shop")})
+        desk.take(due).answer_all(Message(tensor=torch.full((16, 1), 0.125)))
     label = office.label(records["label"], local={"listen": f"127.0.0.1:{server.port}"})
     returned = shop.result(60)
     place, _ = label.result(60)

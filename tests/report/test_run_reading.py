@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from tpsl.mechanisms import laplace
+from tpsl.net.certificates import create_authority, issue
+from tpsl.net.signing import sign
 from tpsl.report.feature_view import read_feature_run
 from tpsl.report.label_view import read_run
 from tpsl.report.page import write_page
 from tpsl.report.run_reading import read_view
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.shared_evaluation import SHARED_METRICS
-from tpsl.transport.certificates import create_authority, issue
-from tpsl.transport.signing import sign
 from tpsl.vault import Vault
 
 

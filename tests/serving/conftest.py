@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tpsl.net.credentials import Certificates
 from tpsl.serving.feature_service import FeatureOptions, FeatureService
 from tpsl.serving.label_service import LabelOptions, LabelService
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
-from tpsl.transport.credentials import Certificates
 
 SHOP = {"party": "shop", "categorical": ["colour"], "numeric": ["size"], "dates": ["bought"]}
 BANK = {"party": "bank", "numeric": ["amount"]}

@@ -11,9 +11,9 @@ import grpc
 import numpy as np
 import pytest
 
+from tpsl.net.scoring_pb2 import Outcome, ScoreAnswer, ScoreRequest
 from tpsl.serving.label_client import LabelClient
 from tpsl.serving.refusals import Reason, Refusal
-from tpsl.transport.scoring_pb2 import Outcome, ScoreAnswer, ScoreRequest
 
 from .conftest import happens
 

@@ -26,19 +26,17 @@ from tpsl.data.dataset import load
 from tpsl.data.features import Features
 from tpsl.models.computing import Computing, compute
 from tpsl.models.model_config import Precision
+from tpsl.net.asking import AtHome
 from tpsl.prediction.one_process import predict
 from tpsl.registry import ExtensionError
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import UNWATCHED, Watching
-from tpsl.training.one_process import Couple, in_memory, train, train_together
+from tpsl.training.one_process import train, train_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import Trajectory, Transcript
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.channel import Channel
-from tpsl.transport.frames import Limits
-from tpsl.transport.messages import WireType
 from tpsl.vault import NO_LIMITS
 from tpsl_research.defences import Defence, DefenceName, defended
 
@@ -199,9 +197,8 @@ def precision(request: pytest.FixtureRequest) -> Iterator[Precision]:
 IN_BF16 = ["wide", "all of it", "sgd, lazy", "adagrad", "parts, lazy", "eight bits, in order of arrival"]
 
 
-def in_messages(names: tuple[str, str], dtype: WireType, limits: Limits) -> tuple[Channel, Channel]:
-    """A channel of the caller's own: what crosses it has to be messages."""
-    return in_memory(names, dtype, limits)
+class InMessages(AtHome):
+    """Brings every question to the label party, so that no step is taken without one."""
 
 
 @pytest.mark.parametrize(
@@ -223,13 +220,16 @@ def test_steps_of_all_parties_at_once_have_the_bits_of_messages(
         if done >= 10 and note.startswith("epoch"):
             raise Stop
 
-    def trained_in(run: str, watching: Watching = UNWATCHED, couple: Couple = in_memory) -> dict[str, bytes]:
+    def trained_in(run: str, watching: Watching = UNWATCHED, ask_label: type[AtHome] = AtHome) -> dict[str, bytes]:
         train_together(
-            RunSetup(agreed, RunFolder(tmp_path / run), device=DEVICE, watching=watching), choice, data, couple=couple
+            RunSetup(agreed, RunFolder(tmp_path / run), device=DEVICE, watching=watching),
+            choice,
+            data,
+            ask_label=ask_label,
         )
         return trained(tmp_path / run)
 
-    expected = trained_in("messages", couple=in_messages)
+    expected = trained_in("messages", ask_label=InMessages)
     assert trained_in("at once", Watching(notice=notices.append)) == expected
     assert not [notice for notice in notices if "GPU" in notice]
     with pytest.raises(Stop):
@@ -252,9 +252,9 @@ def test_a_half_that_no_graph_can_hold_takes_its_steps_one_by_one(tmp_path: Path
     agreed, notices = job(**SGD), list[str]()
     data, choice = load(agreed.data), VaultChoice(tmp_path / "vault")
     own = {"feature": OwnParts(bottom=lambda width, inputs: Curious(inputs.numeric.shape[1], width))}
-    for run, couple in (("messages", in_messages), ("at once", in_memory)):
+    for run, ask_label in (("messages", InMessages), ("at once", AtHome)):
         setup = RunSetup(agreed, RunFolder(tmp_path / run), own, DEVICE, watching=Watching(notice=notices.append))
-        train_together(setup, choice, data, couple=couple)
+        train_together(setup, choice, data, ask_label=ask_label)
     assert trained(tmp_path / "messages") == trained(tmp_path / "at once")
     (said,) = [notice for notice in notices if "GPU" in notice]
     assert said.endswith("a half of a party's own waits for the device in its forward or backward pass")

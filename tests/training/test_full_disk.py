@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
+from tpsl.net.certificates import create_authority, issue
 from tpsl.training.after_training import evaluate_run
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
 from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.run_folder import RunFolder
-from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import Vault
 
 LIMIT = 60.0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,10 @@ from safetensors.torch import load_file
 
 from tpsl.data.dataset import load_feature_party
 from tpsl.mechanisms import MECHANISMS, build_mechanism, randomized_response
+from tpsl.net.asking import Answers, AtHome
+from tpsl.net.codec import tensor_bytes
+from tpsl.net.failures import BadMessage, PeerRestarted
+from tpsl.net.messages import Message
 from tpsl.training.agreement import agreement
 from tpsl.training.alone import require_alone
 from tpsl.training.job import Job, JobError, make_job
@@ -22,21 +28,17 @@ from tpsl.training.join import join
 from tpsl.training.label_source import HAND_OVER
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, NullObserver, Watching
-from tpsl.training.one_process import in_memory, train, train_together
-from tpsl.training.role import FeatureRole
+from tpsl.training.one_process import train, train_together
+from tpsl.training.role import FeatureRole, FeatureRun
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
 from tpsl.training.shared_evaluation import EvaluationTerms, evaluate_test_records
-from tpsl.training.stages import attend_as_feature
-from tpsl.training.stages.hand_over import FILE, NOISY_LABELS, handed_over, packed, packed_bytes, unpacked
+from tpsl.training.stages import attend_as_features
+from tpsl.training.stages.hand_over import FILE, handed_over, packed, packed_bytes, unpacked
 from tpsl.training.vaults import VaultChoice
 from tpsl.training.warm_start import StartingPoint
-from tpsl.transport.channel import Channel
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.in_process import InProcessMeeting, pair, run_together
-from tpsl.transport.messages import Rewind, Start, TensorMessage, Verdict
 from tpsl.vault import ReleasePolicy, Vault
 
 SYNTHETIC = {"source": "synthetic", "rows": 1500, "numeric_fields": 3, "categorical_fields": 2, "signal": 2.0}
@@ -107,15 +109,15 @@ def test_it_equals_split_training(tmp_path: Path, settings: dict[str, Any]) -> N
 
 def crossed(job: Job, run: Path) -> int:
     """Return how many bytes of tensors cross the border in a run in one process."""
-    channels: list[Channel] = []
+    sizes: list[int] = []
 
-    def couple(names: Any, dtype: Any, limits: Any) -> tuple[Channel, Channel]:
-        ends = in_memory(names, dtype, limits)
-        channels.extend(ends)
-        return ends
+    class Weighed(AtHome):
+        def _arrived(self, method: str, party: str, message: Message, **side: bool) -> Message:
+            sizes.append(tensor_bytes(message, self._dtype))
+            return super()._arrived(method, party, message, **side)
 
-    train_together(RunSetup(job, RunFolder(run)), VaultChoice(run.parent / "vault"), couple=couple)
-    return sum(channel.traffic.bytes_sent for channel in channels)
+    train_together(RunSetup(job, RunFolder(run)), VaultChoice(run.parent / "vault"), ask_label=Weighed)
+    return sum(sizes)
 
 
 def test_it_needs_a_small_part_of_the_bytes(tmp_path: Path) -> None:
@@ -283,43 +285,46 @@ def test_nobody_trains_alone_what_needs_split_training(tmp_path: Path) -> None:
     require_alone(job("gradients"), None)
 
 
-def sent(tensor: torch.Tensor, part: int = 0, topic: str = NOISY_LABELS) -> TensorMessage:
-    return TensorMessage(topic, 0, part, tensor)
-
-
 HONEST = torch.full((1, 60), 0b01000001, dtype=torch.uint8)  # 240 records of three classes, two bits each
 HOSTILE = {
-    "too few bytes": ([sent(HONEST[:, 1:])], r"have shape \(1, 59\), not \(1, 60\)"),
-    "two draws": ([sent(HONEST.repeat(2, 1))], r"have shape \(2, 60\), not \(1, 60\)"),
-    "another part": ([sent(HONEST, part=1)], "sent noisy labels of step 0, part 1; expected was step 0, part 0"),
+    "too few bytes": ([HONEST[:, 1:]], r"have shape \(1, 59\), not \(1, 60\)"),
+    "two draws": ([HONEST.repeat(2, 1)], r"have shape \(2, 60\), not \(1, 60\)"),
+    "nothing": ([None], "are missing"),
     "an outcome that there is not": (
-        [sent(HONEST | 3)],
+        [HONEST | 3],
         r"a noisy label that discrete \(ε = 1, 3 classes\) does not have",
     ),
-    "gradients": ([sent(HONEST, topic="gradients")], "sent gradients; expected was noisy labels"),
-    "a verdict": ([Verdict(0, True, True)], "sent Verdict; expected was noisy labels"),
-    "other labels after a restart": (
-        [sent(HONEST), Rewind(2), Start(2, 0), sent(HONEST ^ 1)],
-        "label sent other noisy labels than before",
-    ),
+    "other labels after a restart": ([HONEST, HONEST ^ 1], "sent other noisy labels than before"),
 }
+
+
+class HostileLabel:
+    """A label party that hands these bytes over, and restarts after each but the last."""
+
+    def __init__(self, handed: list[Any]) -> None:
+        self.handed = list(handed)
+
+    def agree(self, said: Answers) -> Answers:
+        return {"feature": Message()}
+
+    def ask(self, method: str, step: int, part: int, said: Answers) -> Answers:
+        if method == "Finish":
+            raise PeerRestarted("label")
+        return {"feature": Message(tensor=self.handed.pop(0))}
+
+    def ask_ahead(self, method: str, step: int, part: int, said: Answers) -> Callable[[], Answers]:
+        return partial(self.ask, method, step, part, said)
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_a_label_party_that_sends_something_else_stops_the_job(tmp_path: Path, hostile: str) -> None:
-    messages, sentence = HOSTILE[hostile]
+    handed, sentence = HOSTILE[hostile]
     agreed = job(data={"classes": 3, "rows": 300}, privacy={"mechanism": "discrete", "epsilon": 1.0})
-
-    async def label(channel: Channel) -> None:
-        for message in (Rewind(1), Start(1, 0), *messages):
-            await channel.send(message)
-
     run = RunFolder(tmp_path / "run")
     with run.started(agreed, ["feature"]):
         role = FeatureRole(RunSetup(agreed, run), load_feature_party(agreed.data))
-        mine, theirs = pair(("feature", "label"), "uint8")
         with pytest.raises(BadMessage, match=sentence):
-            run_together(attend_as_feature(role, InProcessMeeting({"label": mine})), label(theirs))
+            attend_as_features(FeatureRun([role], HostileLabel(handed)))
 
 
 def test_bits_after_the_last_outcome_are_refused() -> None:

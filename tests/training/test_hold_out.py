@@ -7,7 +7,7 @@ import pytest
 
 from tpsl.data.config import SyntheticData
 from tpsl.training.job import Job, TrainingConfig, make_job
-from tpsl.training.method import resolve
+from tpsl.training.method import best_method
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.tuning.space import jobs_of
@@ -59,10 +59,10 @@ def test_parts_that_are_given_as_objects_follow_the_rule_too() -> None:
 
 def test_auto_that_comes_to_a_statistic_holds_nothing_out_unless_the_job_says_so() -> None:
     asked = {"method": "auto", "privacy": {"epsilon": 0.1}, **STATISTIC}
-    assert stopping(resolve(make_job(asked, {}, "test"), 100_000)[0]) == PLAIN
+    assert stopping(best_method(make_job(asked, {}, "test"), 100_000)[0]) == PLAIN
     named = make_job(asked, {"training": {"validation": 0.2}}, "test")
-    assert stopping(resolve(named, 100_000)[0]) == (0.2, 0, 2)
-    assert stopping(resolve(make_job(asked, {"privacy": {"epsilon": 4.0}}, "test"), 100_000)[0]) == STOPPED
+    assert stopping(best_method(named, 100_000)[0]) == (0.2, 0, 2)
+    assert stopping(best_method(make_job(asked, {"privacy": {"epsilon": 4.0}}, "test"), 100_000)[0]) == STOPPED
 
 
 def test_a_search_stops_nothing_and_trains_no_longer_for_it() -> None:

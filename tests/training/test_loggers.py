@@ -19,12 +19,11 @@ from tpsl.training.curves import LoggedRun, LoggerError, TensorBoard
 from tpsl.training.job import Job, make_job
 from tpsl.training.loggers import LOGGERS, OBSERVERS, Curves, run_logger
 from tpsl.training.observer import Fact, Observer, Watching
+from tpsl.training.one_process import attend_together
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages import attend_as_feature, attend_as_label
 from tpsl.training.vaults import RunVault
-from tpsl.transport.in_process import InProcessMeeting, pair, run_together
 
 SMALL: dict[str, Any] = {
     "data": {
@@ -72,15 +71,12 @@ def train_watched(job: Job, path: Path, at_label: Curves, at_feature: Curves) ->
     """Train with both real roles, each with its own logger, as two processes would."""
     data, run = load(job.data), RunFolder(path)
     with run.started(job, ["feature", "label"]):
-        side, ends = data.label_side, pair(("label", "feature"), job.training.wire)
+        side = data.label_side
         setup = RunSetup(job, run, watching=Watching(at_label))
         vault = RunVault(setup, side, run.label / "vault", scratch=True)
         label = LabelRole(setup, side.records, vault)
         feature = FeatureRole(setup.watched_by(at_feature), data.feature_sides["feature"])
-        run_together(
-            attend_as_label(label, InProcessMeeting({"feature": ends[0]})),
-            attend_as_feature(feature, InProcessMeeting({"label": ends[1]})),
-        )
+        attend_together(label, [feature])
         AfterTraining(setup, side, vault).complete()
 
 

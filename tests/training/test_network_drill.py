@@ -25,10 +25,10 @@ import pyarrow.csv as pa_csv
 import pytest
 from tests.ports import free_port
 
+from tpsl.net.certificates import create_authority, issue
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
 from tpsl.training.run_folder import RunFolder
-from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import Vault
 
 KILLS = int(os.environ.get("TPSL_DRILL_KILLS", "4"))

@@ -10,8 +10,7 @@ import pytest
 
 from tpsl import metrics
 from tpsl.mechanisms import Mechanism, identity, laplace, optimized_unary, randomized_response, subset_selection
-from tpsl.training.noisy_metrics import NoisyMetrics, noisy_metrics
-from tpsl.training.validation import Estimate, auc_with_parts, corrected_auc
+from tpsl.training.noisy_metrics import Estimate, NoisyMetrics, auc_with_parts, corrected_auc, noisy_metrics
 
 DRAWS = 200
 

@@ -30,7 +30,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr("tpsl.training.progress_file.time", SimpleNamespace(monotonic=lambda: self.now))
+        for module in ("tpsl.training.progress_file", "tpsl.progress"):
+            monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: self.now))
 
 
 def test_it_says_how_fast_the_party_is_and_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

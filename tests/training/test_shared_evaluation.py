@@ -181,10 +181,10 @@ def test_what_was_written_is_read_again(run: RunFolder, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda content: b"{", r"holds no shared metrics \(Invalid JSON"),
-        (lambda content: b"[" * 100_000, r"holds no shared metrics \(Invalid JSON"),
+        (lambda content: b"{", r"is damaged \(Invalid JSON"),
+        (lambda content: b"[" * 100_000, r"is damaged \(Invalid JSON"),
         (lambda content: content + b" " * (1 << 20), "has more than 1,048,576 bytes"),
-        (lambda content: b"[]", "holds no shared metrics"),
+        (lambda content: b"[]", "is damaged"),
         (lambda content: content.replace(b'"shared_metrics": 1', b'"shared_metrics": 2'), "shared_metrics: Input"),
         (lambda content: content.replace(b'"records": 200', b'"records": "200"'), "records: Input"),
         (lambda content: content.replace(b'"job": "', b'"job": "0'), "speaks of a run of another job$"),

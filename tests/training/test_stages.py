@@ -9,22 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.alignment import terms
-from tpsl.prediction import exchange
+from tpsl.net.failures import NOT_FINITE, BadMessage
 from tpsl.training import stages
-from tpsl.training.stages import HAND_OVER, STAGES, TOPICS, early_stopping, evaluate
-from tpsl.transport.checks import NOT_FINITE, BadMessage
+from tpsl.training.stages import HAND_OVER, METHODS, STAGES, agree, early_stopping, evaluate
 
-ALL = [*dict.fromkeys((*STAGES, *HAND_OVER)), evaluate, early_stopping]
+ALL = [*dict.fromkeys((*STAGES, *HAND_OVER)), agree, evaluate, early_stopping]
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("stage", ALL, ids=lambda stage: stage.__name__)
+@pytest.mark.parametrize("stage", [*dict.fromkeys((*STAGES, *HAND_OVER)), evaluate], ids=lambda stage: stage.__name__)
 def test_a_stage_shows_both_sides(stage: ModuleType) -> None:
-    for side, role in (("label", "LabelRole"), ("feature", "FeatureRole")):
+    assert inspect.isgeneratorfunction(stage.label)
+    for side, given in (("label", "LabelRole"), ("feature", "FeatureRun")):
         function = getattr(stage, side)
-        assert inspect.iscoroutinefunction(function) and function.__module__ == stage.__name__
-        assert [parameter.annotation for parameter in inspect.signature(function).parameters.values()] == [role]
+        assert function.__module__ == stage.__name__
+        assert [parameter.annotation for parameter in inspect.signature(function).parameters.values()] == [given]
 
 
 def test_every_file_of_the_folder_is_a_stage_of_the_list() -> None:
@@ -32,15 +31,15 @@ def test_every_file_of_the_folder_is_a_stage_of_the_list() -> None:
     assert files == {stage.__name__.rpartition(".")[2] for stage in ALL}  # type: ignore[attr-defined]
 
 
-def test_what_crosses_under_each_topic_is_written_down() -> None:
-    rows = re.findall(r"^\| topic `([^`]+)` \|", (DOCS / "wire.md").read_text(encoding="utf-8"), re.MULTILINE)
-    both_ways = [terms.POINTS]  # it has a row for each direction
-    known = [*TOPICS, terms.POINTS, terms.POSITIONS, *exchange.TOPICS]
-    assert sorted(rows) == sorted([*known, *both_ways]) and len(set(known)) == len(known)
+def test_what_crosses_under_each_method_is_written_down() -> None:
+    written = (DOCS / "wire.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)`", written[written.index("## Methods of a job") :], re.MULTILINE)
+    assert set(METHODS) <= set(rows) and len(set(METHODS)) == len(METHODS)
 
 
 def test_predictions_that_are_not_finite_end_a_run_as_such_messages_do() -> None:
-    """The sentence ends as that of a message with such numbers: a search knows a divergence by it, at every side."""
+    """The code is that of a message with such numbers: a search knows a divergence by it, at every side."""
     role: Any = SimpleNamespace(done=5)
-    with pytest.raises(BadMessage, match=f"^after step 5: the predictions {NOT_FINITE}$"):
+    with pytest.raises(BadMessage) as bad:
         evaluate.keep_predictions(role, 1, np.array([0.5, np.nan], np.float32))
+    assert bad.value.code == NOT_FINITE

@@ -1,6 +1,8 @@
 """The stage `statistic`: one release, the same head after every interruption, and harmless against hostile vectors."""
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,9 @@ from safetensors.torch import load_file
 from tpsl.audit import replay
 from tpsl.data.dataset import load
 from tpsl.mechanisms import randomized_response
+from tpsl.net.asking import Answers, AtHome
+from tpsl.net.failures import BadMessage
+from tpsl.net.messages import Message
 from tpsl.report.ledgers import result_now
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
@@ -20,14 +25,11 @@ from tpsl.training.role import LabelRole
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages import attend_as_label
-from tpsl.training.stages.statistic import STATISTIC_EMBEDDINGS, STATISTIC_HEAD
+from tpsl.training.stages import begin
+from tpsl.training.stages.farewell import FINISH
+from tpsl.training.stages.statistic import STATISTIC, STATISTIC_HEAD
 from tpsl.training.vaults import RunVault, VaultChoice
 from tpsl.training.warm_start import StartingPoint
-from tpsl.transport.channel import Channel
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.in_process import InProcessMeeting, pair, run_together
-from tpsl.transport.messages import Bye, Finished, Position, Rewind, Start, TensorMessage
 from tpsl.vault import NO_LIMITS, ReleasePolicy, Vault, VaultError
 
 WIDTH = 8
@@ -164,26 +166,25 @@ def test_flipped_labels_behind_the_same_statistic_change_no_byte(tmp_path: Path)
     assert STATISTIC_HEAD in compared
 
 
-Script = Callable[[Channel], Coroutine[Any, Any, Any]]
+class Strict(AtHome):
+    """Checks shapes as where questions come over a network."""
+
+    def ask(self, method: str, step: int, part: int, said: Answers) -> Answers:
+        assert self._due is not None
+        for name, message in said.items():
+            self._due.require(message, name)
+        return super().ask(method, step, part, said)
 
 
-def label_against(script: Script, agreed: Job, tmp_path: Path) -> RunFolder:
-    """Run a label role against a feature party that follows the script."""
+def label_in(agreed: Job, tmp_path: Path) -> tuple[AtHome, RunFolder]:
+    """Return a label party that can be asked anything, after a feature party without checkpoints has agreed."""
     side, run = load(agreed.data).label_side, RunFolder(tmp_path / "run")
     with run.started(agreed, ["label"]):
         setup = RunSetup(agreed, run)
         role = LabelRole(setup, side.records, RunVault(setup, side, run.label / "vault", NO_LIMITS))
-        mine, theirs = pair(("label", "feature"), "float32")
-        run_together(attend_as_label(role, InProcessMeeting({"feature": mine})), script(theirs))
-    return run
-
-
-async def begin(channel: Channel) -> None:
-    """Answer the rewind, as a feature party without checkpoints."""
-    order = await channel.receive()
-    assert isinstance(order, Rewind)
-    await channel.send(Position(order.round, ()))
-    assert isinstance(await channel.receive(), Start)
+    label = Strict(partial(begin, role), "float32")
+    label.agree({"feature": Message()})
+    return label, run
 
 
 def hostile_parts() -> dict[str, list[torch.Tensor]]:
@@ -191,9 +192,9 @@ def hostile_parts() -> dict[str, list[torch.Tensor]]:
     cut, width = torch.zeros(1080, WIDTH), FIELDS + WIDTH
     return {
         "contain numbers that are not finite": [torch.full((1080, width), torch.nan)],
-        "have codes that are none": [torch.cat([torch.full((1080, FIELDS), -1.0), cut], dim=1)],
-        "have codes that are none ": [torch.cat([torch.full((1080, FIELDS), 1.5), cut], dim=1)],
-        "have codes that are none  ": [torch.cat([torch.full((1080, FIELDS), 2.0**24), cut], dim=1)],
+        "are no codes": [torch.cat([torch.full((1080, FIELDS), -1.0), cut], dim=1)],
+        "are no codes ": [torch.cat([torch.full((1080, FIELDS), 1.5), cut], dim=1)],
+        "are no codes  ": [torch.cat([torch.full((1080, FIELDS), 2.0**24), cut], dim=1)],
         "have shape \\(1080, 7\\), not \\(1080, 8\\)": [torch.zeros(1080, 7)],
         "have shape \\(1080, 1033\\), not \\(1080, 1032\\)": [torch.zeros(1080, 1033)],
         "have shape \\(7, 14\\), not \\(1080, 14\\)": [torch.zeros(7, width)],
@@ -203,34 +204,23 @@ def hostile_parts() -> dict[str, list[torch.Tensor]]:
 
 @pytest.mark.parametrize("reason", hostile_parts())
 def test_hostile_shares_are_refused(tmp_path: Path, reason: str) -> None:
-    async def feature(channel: Channel) -> None:
-        await begin(channel)
+    label, _ = label_in(job(), tmp_path)
+    with pytest.raises(BadMessage, match=reason.strip()):
         for part, share in enumerate(hostile_parts()[reason]):
-            await channel.send(TensorMessage(STATISTIC_EMBEDDINGS, 0, part, share))
-
-    with pytest.raises(BadMessage, match=f"{STATISTIC_EMBEDDINGS} from feature {reason.strip()}"):
-        label_against(feature, job(), tmp_path)
+            label.ask(STATISTIC, 0, part, {"feature": Message(tensor=share)})
     assert not Vault.exists(tmp_path / "run" / "label" / "vault")
 
 
 def test_vectors_aimed_at_one_record_are_bounded_and_nothing_comes_back(tmp_path: Path) -> None:
     """The strongest attack: all records but the target look alike, so that the statistic speaks of the target alone."""
     agreed = job(codes=False, epsilon=0.5)
-    answers: list[object] = []
-
-    async def feature(channel: Channel) -> None:
-        await begin(channel)
-        share = torch.zeros(1080, WIDTH)
-        share[17] = 3e38
-        await channel.send(TensorMessage(STATISTIC_EMBEDDINGS, 0, 0, share))
-        await channel.send(TensorMessage(STATISTIC_EMBEDDINGS, 0, 1, torch.zeros(420, WIDTH)))
-        await channel.send(Finished(0))
-        answers.append(await channel.receive())
-        await channel.send(Bye())
-        answers.append(await channel.receive())
-
-    run = label_against(feature, agreed, tmp_path)
-    assert answers == [Bye(), Bye()]
+    label, run = label_in(agreed, tmp_path)
+    share = torch.zeros(1080, WIDTH)
+    share[17] = 3e38
+    questions = [(STATISTIC, 0, share), (STATISTIC, 1, torch.zeros(420, WIDTH)), (FINISH, 0, None), (FINISH, 1, None)]
+    for method, part, tensor in questions:
+        (answer,) = label.ask(method, 0, part, {"feature": Message(tensor=tensor)}).values()
+        assert replace(answer, part=0) == Message()
     with Vault.open(run.label / "vault") as vault:
         (entry,) = [entry for entry in vault.ledger().entries if entry.kind == "statistic"]
     assert entry.epsilon <= 0.5 and entry.details["records"] == 1080

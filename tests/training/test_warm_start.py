@@ -126,7 +126,7 @@ def test_new_records_are_encoded_as_in_the_earlier_run(tables: Path, earlier: Pa
         before, now = (EncoderState.load(run / party / "encoder") for run in (earlier, tmp_path / "run"))
         assert now.digest() == before.digest()
     # What the run has noted of its test records is what it predicts when they are encoded again.
-    data = load_records(agreed, encoders=StartingPoint.begun_by(tmp_path / "run").encoders())
+    data = load_records(agreed, encoders=StartingPoint.of_run(tmp_path / "run").encoders())
     noted = RunFolder(tmp_path / "run").predictions(1)["test"]
     assert np.abs(predict(tmp_path / "run", data, data.test) - noted).max() < 1e-6
     with pytest.raises(DataError, match="records of 'feature' are encoded otherwise"):

@@ -25,12 +25,12 @@ from safetensors.torch import load_file
 from tests.ports import free_port
 
 from tpsl.data.dataset import feature_party_names
+from tpsl.net.certificates import create_authority, issue
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.certificates import create_authority, issue
 from tpsl.vault import NO_LIMITS, Vault
 
 KILLS = int(os.environ.get("TPSL_DRILL_KILLS", "1"))

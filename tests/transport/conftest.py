@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.channel import Channel, run_alone
-from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.frames import Limits
 from tpsl.transport.handshake import Agreement
@@ -21,6 +18,9 @@ from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Terms
 from tpsl.transport.linked import linked_pair
 from tpsl.transport.messages import WireType
+
+from tpsl.net.certificates import create_authority, issue
+from tpsl.net.credentials import Certificates
 
 Role = Callable[[Channel], Coroutine[Any, Any, Any]]
 Transport = Callable[[Role, Role, WireType], tuple[Any, Any]]

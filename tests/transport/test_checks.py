@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-
 from tpsl.transport.checks import BadMessage, checked_tensor
 from tpsl.transport.messages import TensorMessage
 

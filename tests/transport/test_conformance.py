@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-
 from tpsl.transport.channel import Channel
 from tpsl.transport.messages import (
     Announcement,

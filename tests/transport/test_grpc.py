@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 import torch
 from tests.ports import free_port
-
 from tpsl.transport.channel import Channel, PeerMissing, PeerRestarted, Refused, run_alone
-from tpsl.transport.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.frames import Limits
 from tpsl.transport.handshake import Agreement
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Terms
 from tpsl.transport.messages import Bye, Finished, Message, Rewind, Stop, TensorMessage
+
+from tpsl.net.credentials import Certificates
 
 Embeddings = partial(TensorMessage, "embeddings")
 
@@ -394,7 +394,7 @@ from pathlib import Path
 from tpsl.transport.channel import run_alone
 from tpsl.transport.frames import Limits
 from tpsl.transport.handshake import Agreement
-from tpsl.transport.credentials import Certificates
+from tpsl.net.credentials import Certificates
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.link import Patience, Terms
 from tpsl.transport.messages import Bye

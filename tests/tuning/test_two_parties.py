@@ -15,6 +15,7 @@ import pytest
 from tests.ports import free_port
 
 from tpsl.data.dataset import load
+from tpsl.net.failures import Refused
 from tpsl.prediction.model import TrainedModel
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job, make_job
@@ -23,7 +24,6 @@ from tpsl.training.observer import UNWATCHED, NullObserver, Watching
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.channel import Refused
 from tpsl.tuning import search
 from tpsl.tuning.after_search import evaluate_search
 from tpsl.tuning.candidates import Trial

@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tpsl.alignment.alignment_errors import AlignmentError
-from tpsl.transport.checks import BadMessage
+from tpsl.alignment import AlignmentError
+from tpsl.net.failures import BadMessage
 
 Bytes32 = npt.NDArray[np.uint8]
 """Points, or digests of keys: [..., 32]."""

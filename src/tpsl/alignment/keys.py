@@ -16,23 +16,25 @@ and the normalised value; a value that is missing is in no list.
 from __future__ import annotations
 
 import hashlib
+import os
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tpsl.alignment.group import POINT_BYTES, Bytes32
 from tpsl.data.aligned import KeyColumns, KeyDigests, KeySource
 from tpsl.data.config import AlignmentKey, KeyRule, TableFile
 from tpsl.data.order import Rows
 from tpsl.progress import Progress, no_progress
 
 _DOMAIN = b"tpsl key 1\0"
-_DIGEST_BYTES = 32
 _SPACES = r"\s\p{Z}"
 
 
@@ -57,6 +59,39 @@ class PartyKeys:
     missing: Mapping[str, int]
     repeated: Mapping[str, int]
     """How many rows have a key that an earlier row has: they are left out of that list."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeyTable:
+    """Records that have a key, as rows of the party's file, and digests of their keys: [n, keys, 32].
+
+    Random bytes stand in the place of a key that a record does not have: they match nothing, and nobody can tell them
+    from a key.
+    """
+
+    rows: Rows
+    digests: Bytes32
+    source: KeySource
+
+    @classmethod
+    def of(cls, keys: PartyKeys, order: Rows | None = None) -> Self:
+        """Return the table of a party's keys; `order`: all rows of its file, in the order that records shall have."""
+        rows = reduce(np.union1d, (each.rows for each in keys.lists))
+        if order is not None:
+            rows = order[np.isin(order, rows)]
+        places = np.full(keys.source.rows, -1, np.int64)
+        places[rows] = np.arange(len(rows))
+        digests = np.empty((len(rows), len(keys.lists), POINT_BYTES), np.uint8)
+        is_missing = np.ones(digests.shape[:2], bool)
+        for number, each in enumerate(keys.lists):
+            digests[places[each.rows], number] = each.digests
+            is_missing[places[each.rows], number] = False
+        noise = os.urandom(POINT_BYTES * int(np.count_nonzero(is_missing)))
+        digests[is_missing] = np.frombuffer(noise, np.uint8).reshape(-1, POINT_BYTES)
+        return cls(rows, digests, keys.source)
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
 
 def read_keys(file: TableFile, keys: tuple[AlignmentKey, ...], progress: Progress = no_progress) -> PartyKeys:
@@ -139,10 +174,10 @@ def _digests(texts: Any, name: str) -> KeyDigests:
         return whole.digest()
 
     together = b"".join(map(digest, texts.to_pylist()))
-    return np.frombuffer(together, np.uint8).reshape(-1, _DIGEST_BYTES)
+    return np.frombuffer(together, np.uint8).reshape(-1, POINT_BYTES)
 
 
 def _first_of_each(digests: KeyDigests) -> npt.NDArray[np.intp]:
     """Return where each digest stands for the first time, ascending."""
-    _, first = np.unique(digests.view(f"S{_DIGEST_BYTES}").ravel(), return_index=True)
+    _, first = np.unique(digests.view(f"S{POINT_BYTES}").ravel(), return_index=True)
     return np.sort(first)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tpsl.alignment.group import POINT_BYTES, Bytes32
 from tpsl.data.order import Rows
-from tpsl.transport.checks import BadMessage
+from tpsl.net.failures import BadMessage
 
 ROWS_AT_ONCE = 1 << 17
 """About how many points are compared at once."""

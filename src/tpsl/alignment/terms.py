@@ -7,18 +7,13 @@ import json
 from dataclasses import dataclass
 from typing import Self
 
-from tpsl.alignment.alignment_errors import AlignmentError
+from tpsl.alignment import AlignmentError
 from tpsl.alignment.group import POINT_BYTES
 from tpsl.data.config import AlignmentConfig, TableData
 from tpsl.data.dataset import feature_party_names
-from tpsl.transport.frames import Limits
-from tpsl.transport.handshake import Agreement
-from tpsl.transport.peers import LABEL_PARTY
-
-POINTS = "points"
-"""Topic: rows of a list, each the points of one record, one for each key. `step` is the round, `part` the batch."""
-POSITIONS = "positions"
-"""Topic: the common records, each as the position in the receiver's list (4 bytes) and the number of its key (1)."""
+from tpsl.net.agreement import Agreement
+from tpsl.net.messages import Limits
+from tpsl.net.peers import LABEL_PARTY
 
 POSITION_BYTES = 5
 MOST_RECORDS = (1 << 32) - 1
@@ -27,7 +22,7 @@ MOST_RECORDS = (1 << 32) - 1
 POINTS_AT_ONCE = 1 << 14
 """How many points cross in one message."""
 
-_PROTOCOL = "alignment 2"
+_PROTOCOL = "alignment 3"
 
 
 @dataclass(frozen=True)
@@ -90,5 +85,5 @@ class AlignmentTerms:
         return Agreement(fields, hashlib.sha256(json.dumps(fields).encode()).digest())
 
     def limits(self) -> Limits:
-        """Return the tensors that a party accepts."""
-        return Limits(self.batch, self.row_bytes, (POINTS, POSITIONS))
+        """Return the messages that a party accepts."""
+        return Limits(self.batch, self.row_bytes)

@@ -13,29 +13,91 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tpsl.alignment.alignment_errors import AlignmentError
+from tpsl.alignment import AlignmentError
 from tpsl.alignment.group import fresh_scalar
-from tpsl.alignment.key_table import KeyTable, random_order
-from tpsl.alignment.row_file import RowFile
+from tpsl.alignment.keys import KeyTable
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.data.order import Rows
-from tpsl.files import make_private_folder, open_private, remove_drafts, write_atomically
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.messages import Announcement
-from tpsl.transport.peers import described
+from tpsl.files import (
+    make_private_folder,
+    naming_what_does_not_fit,
+    open_private,
+    remove_drafts,
+    sync_folder,
+    write_atomically,
+)
+from tpsl.mechanisms import secure_words
+from tpsl.net.failures import BadMessage
+from tpsl.net.peers import described
 
 IDENTITY_BYTES = 32
 
+RowBytes = npt.NDArray[np.uint8]
+"""Rows of bytes: [n, width]."""
+
+
+class RowFile:
+    """A list on disk: rows of `width` bytes, of which there will be `rows`, appended in batches.
+
+    What was appended survives a power failure; the length says how far a computation or a transfer has come.
+    """
+
+    def __init__(self, path: Path, width: int, rows: int, batch: int) -> None:
+        self.path, self.width, self.rows, self.batch = path, width, rows, batch
+
+    @property
+    def done(self) -> int:
+        """How many rows are on the disk; a batch that a killed process has written in part does not count."""
+        found = self.path.stat().st_size // self.width if self.path.exists() else 0
+        return found if found == self.rows else found - found % self.batch
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all rows are on the disk."""
+        return self.done == self.rows
+
+    @property
+    def parts(self) -> int:
+        """How many batches the rows make."""
+        return -(-self.rows // self.batch)
+
+    @property
+    def missing(self) -> range:
+        """The numbers of the batches that are not on the disk."""
+        return range(-(-self.done // self.batch), self.parts)
+
+    def rows_of(self, part: int) -> slice:
+        """Return the rows of a batch: with 7 rows in batches of 3 those of batch 2 are 6 to 7."""
+        return slice(part * self.batch, min((part + 1) * self.batch, self.rows))
+
+    def append(self, rows: RowBytes) -> None:
+        """Write the next batch, durably."""
+        end, is_new = self.done * self.width, not self.path.exists()
+        with naming_what_does_not_fit(self.path), open_private(self.path, "ab") as file:
+            file.truncate(end)
+            file.write(np.ascontiguousarray(rows).data)
+            file.flush()
+            os.fsync(file.fileno())
+        if is_new:
+            sync_folder(self.path.parent)
+
+    def read(self) -> RowBytes:
+        """Return the rows that are on the disk; they are read from the file as they are used."""
+        if self.done == 0:
+            return np.empty((0, self.width), np.uint8)
+        return np.memmap(self.path, np.uint8, "r", shape=(self.done, self.width))
+
 
 class WorkingFolder:
-    """The state of one party's alignment in a folder of its own."""
+    """The state of one party's alignment, in a folder that no other alignment uses."""
 
     def __init__(self, folder: Path, terms: AlignmentTerms) -> None:
         self.folder, self.path, self._terms = folder, folder / "working", terms
@@ -116,14 +178,14 @@ class WorkingFolder:
         self._secret["records"] = dict(records)
         self._save()
 
-    def note_announced(self, peer: str, said: Announcement) -> None:
+    def note_announced(self, peer: str, identity: bytes, records: Sequence[int]) -> None:
         """Keep what a peer has announced; one that says something else after a restart has lost its secrets, or lies.
 
         Its list would be half under one secret and half under another, and a label party that may ask again and again
         could ask for every id there is.
         """
-        what = [said.identity.hex(), *said.records]
-        if self._secret["announced"].setdefault(peer, what) != what:
+        said = [identity.hex(), *records]
+        if self._secret["announced"].setdefault(peer, said) != said:
             raise BadMessage(
                 f"{described(peer)} has begun another alignment, or has other records than before: "
                 "remove the folder of the unfinished one at every party to begin anew"
@@ -148,3 +210,8 @@ class WorkingFolder:
 
     def _save(self) -> None:
         write_atomically(self.path / "secret.json", json.dumps(self._secret).encode())
+
+
+def random_order(count: int) -> Rows:
+    """Return the numbers below `count` in an order that nobody can guess: sorted by secret random words."""
+    return np.argsort(secure_words().words(count)).astype(np.int64)

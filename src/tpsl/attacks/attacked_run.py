@@ -26,13 +26,13 @@ from tpsl.data.dataset import feature_party_names, load_feature_party, load_labe
 from tpsl.data.features import Features, Inputs
 from tpsl.data.sides import LabelRecords
 from tpsl.heads.wide import newly_scored_features
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.party.feature_party import FeatureParty
 from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.stages.wide import load_wide
 from tpsl.training.transcript import Trajectory, Transcript, TranscriptStep
 from tpsl.training.warm_start import StartingPoint
-from tpsl.transport.peers import LABEL_PARTY
 
 Rows = npt.NDArray[np.int64]
 
@@ -123,7 +123,7 @@ class AttackedRun:
 
     def _as_the_run_did(self, party: str) -> dict[str, Any]:
         """Return how the run has loaded a party's side: from its own source, or encoded as an earlier run did."""
-        encoders = StartingPoint.begun_by(self._run.path).encoders()
+        encoders = StartingPoint.of_run(self._run.path).encoders()
         return {"source": self._run.own_parts(party).source(party), "encoder": encoders.get(party)}
 
     @cached_property

@@ -37,10 +37,10 @@ from tpsl.attacks.with_features import (
 )
 from tpsl.data.features import Features, joined_features
 from tpsl.mechanisms import Mechanism
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.registry import ExtensionError
 from tpsl.tables import DataError
 from tpsl.training.releases import statistic_plan
-from tpsl.transport.peers import LABEL_PARTY
 
 
 @dataclass(frozen=True)

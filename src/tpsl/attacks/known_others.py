@@ -29,6 +29,7 @@ from tpsl.data.features import Features, Inputs
 from tpsl.data.sides import LabelRecords
 from tpsl.heads.feature_map import FeatureMap
 from tpsl.mechanisms import DiscreteGaussian, RandomWords, clip_rows, seeded_words
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.halves import TrainedHalves
 from tpsl.prediction.one_process import load_halves
 from tpsl.prediction.statistic_head import TrainedStatisticHead
@@ -36,7 +37,6 @@ from tpsl.training.releases import statistic_ids, statistic_plan
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule, in_parts
 from tpsl.training.transcript import TranscriptStep
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import StatisticPlan, Vault
 
 Rows = npt.NDArray[np.int64]

@@ -13,9 +13,9 @@ from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import RandomWords
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
-from tpsl.transport.peers import LABEL_PARTY
 
 Rows = npt.NDArray[np.int64]
 

@@ -32,6 +32,7 @@ from tpsl.audit.folder import AuditError, new_folder
 from tpsl.data.dataset import Dataset
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Watching
@@ -41,7 +42,6 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import Trajectory, Transcript
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
 from tpsl.vault.cost import times
 from tpsl.vault.noise_tests import LEVEL, at_least

@@ -17,6 +17,7 @@ from tpsl.data.dataset import Dataset, load_label_party
 from tpsl.files import for_json
 from tpsl.handover.checking import handed_problems
 from tpsl.mechanisms import secure_words
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Notice
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Watching
@@ -26,7 +27,6 @@ from tpsl.training.releases import statistic_plan
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.warm_start import StartingPoint
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
 
 Part = Literal["canaries", "releases", "statistic", "replay", "vault"]
@@ -99,7 +99,7 @@ def examine(
     new_folder(folder)
     if run is not None:
         own = RunFolder(run).all_own_parts() | {party: parts for party, parts in own.items() if parts != OwnParts()}
-    start = StartingPoint.begun_by(run) if run is not None and RunFolder(run).origin(LABEL_PARTY) else None
+    start = StartingPoint.of_run(run) if run is not None and RunFolder(run).origin(LABEL_PARTY) else None
     encoders = start.encoders() if start else {}
     data = load_records(job, own, encoders=encoders) if {"canaries", "replay"} & set(wanted) else None
 

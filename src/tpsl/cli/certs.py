@@ -10,10 +10,10 @@ import typer
 
 from tpsl.cli.console import Report, answer
 from tpsl.cli.flags import JsonFlag
-from tpsl.transport.peers import LABEL_PARTY
+from tpsl.net.peers import LABEL_PARTY
 
 if TYPE_CHECKING:
-    from tpsl.transport.certificates import PartyFolder
+    from tpsl.net.certificates import PartyFolder
 
 
 def certs(
@@ -35,7 +35,7 @@ def certs(
 
     Example: tpsl certs job.yaml
     """
-    from tpsl.transport.certificates import AUTHORITY, party_folders
+    from tpsl.net.certificates import AUTHORITY, party_folders
 
     parties = [*(_parties_of(job) if job else ()), *(party or ())]
     if not parties:

@@ -18,13 +18,13 @@ from typing import Any
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
 from tpsl.files import for_json
-from tpsl.progress import Progress
+from tpsl.progress import Pace, Progress
 
 stdout = Console()
 stderr = Console(stderr=True)
@@ -161,26 +161,6 @@ def time_left(seconds: float | None, *, at_most: bool = False) -> str:
     return f"{bound} {seconds / 3600:.1f} h left"
 
 
-class _TimeLeft(ProgressColumn):
-    """The time that a task will take by its speed of the last half minute."""
-
-    max_refresh = 0.5
-
-    def __init__(self, at_most: bool) -> None:
-        super().__init__()
-        self._at_most = at_most
-
-    def render(self, task: Task) -> Text:
-        return Text(time_left(None if task.finished else task.time_remaining, at_most=self._at_most), "cyan")
-
-
-class _Done(ProgressColumn):
-    """How much of a task is done."""
-
-    def render(self, task: Task) -> Text:
-        return Text(_share_done(int(task.completed), int(task.total or 0)), "green")
-
-
 def _share_done(done: int, total: int) -> str:
     """Return how much is done, for people: of many, such as bytes, as a percentage; nothing while nobody knows."""
     if not total:
@@ -190,38 +170,31 @@ def _share_done(done: int, total: int) -> str:
 
 @contextmanager
 def progress_bar(title: str, *, may_end_early: bool = False) -> Iterator[Progress]:
-    """Show progress on stderr, as a bar on a terminal and as a line now and then in a log; yields what tasks tell."""
+    """Show progress on stderr, as a bar on a terminal and in a log as lines; yields what tasks tell.
+
+    The first line of a log comes after ten seconds, the others ever more rarely, at least every five minutes.
+    """
+    pace, pause = Pace(30.0), FIRST_LOGGED_AFTER
+    next_line = time.monotonic() + pause
+
+    def log(done: int, total: int, note: str) -> None:
+        nonlocal pause, next_line
+        if time.monotonic() >= next_line:
+            notice(f"{title}: " + " ".join(filter(None, (_share_done(done, total), note))))
+            pause = min(2 * pause, _LONGEST_SILENCE)
+            next_line = time.monotonic() + pause
+
     if not stderr.is_terminal:
-        yield _LoggedProgress(title)
+        yield log
         return
-    with Bars(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        _Done(),
-        TextColumn("{task.fields[note]}"),
-        _TimeLeft(may_end_early),
-        console=stderr,
-        transient=True,
-    ) as bar:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
+    with Bars(*columns, console=stderr, transient=True) as bar:
         task = bar.add_task(title, total=None, note="")
 
         def update(done: int, total: int, note: str) -> None:
-            bar.update(task, completed=done, total=total or None, note=note)
+            pace.add(done)
+            left = time_left(pace.seconds_left(total), at_most=may_end_early)
+            shown = " ".join(filter(None, (_share_done(done, total), note, left)))
+            bar.update(task, completed=done, total=total or None, note=shown)
 
         yield update
-
-
-class _LoggedProgress:
-    """Progress as lines of a log: the first after ten seconds, then ever more rarely, at least every five minutes."""
-
-    def __init__(self, title: str) -> None:
-        self._title, self._pause = title, FIRST_LOGGED_AFTER
-        self._next = time.monotonic() + self._pause
-
-    def __call__(self, done: int, total: int, note: str) -> None:
-        if time.monotonic() < self._next:
-            return
-        notice(f"{self._title}: " + " ".join(filter(None, (_share_done(done, total), note))))
-        self._pause = min(2 * self._pause, _LONGEST_SILENCE)
-        self._next = time.monotonic() + self._pause

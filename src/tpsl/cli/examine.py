@@ -45,10 +45,10 @@ def attack(
     from tpsl.attacks.attacked_run import require_parts_of_all
     from tpsl.data.dataset import load_label_party
     from tpsl.learners.learning import require_no_learner
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.report.findings import keep_finding
     from tpsl.report.words import rounded_up
     from tpsl.training.run_folder import RunFolder
-    from tpsl.transport.peers import LABEL_PARTY
 
     folder = RunFolder(run)
     require_no_learner(folder, "it has read the noisy labels and sent nothing, so there is no transcript to attack")

@@ -185,9 +185,9 @@ def sentence(name: str, facts: Mapping[str, Fact]) -> str:
         return printable(str(facts["text"]))
     if {"peer", "reason"} <= facts.keys():
         return printable(f"{facts['peer']}: {facts['reason']}")
-    head = f"{name} {_shown(facts[name])}" if name in facts else name
+    head = f"{name} {_value_text(facts[name])}" if name in facts else name
     others = [
-        f"{key.replace('_', ' ')} {_shown(value)}{_interval(key, facts)}"
+        f"{key.replace('_', ' ')} {_value_text(value)}{_interval(key, facts)}"
         for key, value in facts.items()
         if key not in (name, *_FACTS_FOR_MACHINES) and not key.endswith(_ENDS) and value == value  # NaN is not
     ]
@@ -196,10 +196,10 @@ def sentence(name: str, facts: Mapping[str, Fact]) -> str:
 
 def _interval(key: str, facts: Mapping[str, Fact]) -> str:
     low, high = (facts.get(key + end) for end in _ENDS)
-    return "" if low is None or high is None else f" ({_shown(low)} to {_shown(high)})"
+    return "" if low is None or high is None else f" ({_value_text(low)} to {_value_text(high)})"
 
 
-def _shown(value: Fact) -> str:
+def _value_text(value: Fact) -> str:
     if isinstance(value, float):
         return f"{value:,.4f}"
     return f"{value:,}" if isinstance(value, int) else value

@@ -6,27 +6,15 @@ The step loop only assigns; everything else is computed when somebody looks.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
 
 from tpsl.cli.console import time_left
-
-if TYPE_CHECKING:
-    from tpsl.training.observer import Connection, Fact, Traffic
+from tpsl.progress import Pace
+from tpsl.training.observer import Connection, Fact, Traffic
 
 _WINDOW = 10.0  # seconds over which speeds are averaged
 _NOTABLE_WAIT = 1.0  # seconds: every step waits a little for the other side
-
-
-class _Sample(NamedTuple):
-    """What was done at a moment, in this process."""
-
-    time: float
-    steps: int
-    records: int
-    bytes: int
 
 
 @dataclass
@@ -55,24 +43,22 @@ class LiveState:
     computing_or_waiting: tuple[str | None, float] = (None, 0.0)
     """The peer the role waits for, and since when."""
     peers: dict[str, Peer] = field(init=False)
-    _preparation: tuple[tuple[str, int], int, float] = (("", 0), 0, 0.0)
-    """What is prepared and how much there is of it, how much was done when that was first told, and when that was."""
+    _preparation: tuple[tuple[str, int], Pace] = (("", 0), Pace(0.0))
+    """What is prepared and how much there is of it, and how fast that goes."""
     _traffics: list[Traffic] = field(default_factory=list)
-    _samples: deque[_Sample] = field(default_factory=deque)
+    _pace: Pace = field(default_factory=lambda: Pace(_WINDOW))
 
     def __post_init__(self) -> None:
         self.peers = {name: Peer() for name in self.names}
 
     def prepare(self, done: int, total: int, note: str) -> None:
         """Note what is done before the first step, and how much of it."""
-        what, first, since = self._preparation
-        now = time.monotonic()
-        if what != (note, total) or done <= first:
-            self._preparation = what, first, since = (note, total), done, now
+        if self._preparation[0] != (note, total):
+            self._preparation = (note, total), Pace(60.0)
+        pace = self._preparation[1]
+        pace.add(done)
         count = f"{done:,}/{total:,}" if total else f"{done:,}" if done else ""
-        is_measured = first < done < total and now - since >= _NOTABLE_WAIT
-        left = time_left((total - done) * (now - since) / (done - first) if is_measured else None)
-        self.preparing = " · ".join(filter(None, (f"{note} {count}".rstrip(), left)))
+        self.preparing = " · ".join(filter(None, (f"{note} {count}".rstrip(), time_left(pace.seconds_left(total)))))
 
     def wait(self, peer: str | None) -> None:
         """Note that the role waits for a peer (None: computes) from now on."""
@@ -95,12 +81,13 @@ class LiveState:
         return news
 
     def gathered(self, channels: Mapping[str, Connection]) -> None:
-        """Count these channels too; those of a peer that was restarted keep what went through them."""
+        """Count these connections too; those of a peer that was restarted keep what went through them."""
         for channel in channels.values():
             if not any(channel.traffic is known for known in self._traffics):
                 self._traffics.append(channel.traffic)
         # The next line to be shown has a speed already, in which no waiting for these peers counts.
-        self._samples = deque([self._sample()])
+        self._pace = Pace(_WINDOW)
+        self.speed()
 
     @property
     def bytes_sent(self) -> int:
@@ -136,25 +123,10 @@ class LiveState:
 
     def speed(self) -> tuple[float, float]:
         """Return samples and megabytes a second, means over the last seconds; for one thread, every now and then."""
-        now = self._sample()
-        self._samples.append(now)
-        while len(self._samples) > 2 and now.time - self._samples[1].time >= _WINDOW:
-            self._samples.popleft()
-        first = self._samples[0]
-        seconds = max(now.time - first.time, 1e-3)
-        return (now.records - first.records) / seconds, (now.bytes - first.bytes) / seconds / 1e6
-
-    def seconds_left(self) -> float | None:
-        """Return how long the other steps take at the speed of those that `speed` has looked at last."""
-        first, last = self._samples[0], self._samples[-1]
-        done, total, _ = self.progress
-        if self.is_over or last.steps == first.steps or done == total:
-            return None
-        return (total - done) * (last.time - first.time) / (last.steps - first.steps)
-
-    def _sample(self) -> _Sample:
         steps, _, records = self.progress
-        return _Sample(time.monotonic(), steps, records, self.bytes_sent + self.bytes_received)
+        self._pace.add(steps, records, self.bytes_sent + self.bytes_received)
+        _, samples, transferred = self._pace.per_second
+        return samples, transferred / 1e6
 
     def facts(self) -> dict[str, Fact]:
         """Return all of it for machines."""
@@ -180,9 +152,9 @@ class LiveState:
         if total:
             parts += [f"step {done:,}/{total:,}", f"epoch {self.epoch:,}"]
             parts += [f"{samples:,.0f} samples/s", f"{megabytes:,.1f} MB/s"]
-        waiting = ", ".join(f"{peer} ({reason})" for peer, reason in self.waiting_for().items())
-        if waiting:
+        left = None if self.is_over else self._pace.seconds_left(total)
+        if waiting := ", ".join(f"{peer} ({reason})" for peer, reason in self.waiting_for().items()):
             parts.append(f"waiting for {waiting}")
-        elif left := time_left(self.seconds_left(), at_most=self.may_end_early):
-            parts.append(left)
+        elif left is not None:
+            parts.append(time_left(left, at_most=self.may_end_early))
         return " · ".join(parts)

@@ -99,8 +99,8 @@ def _in_one_process(run: Path, records: Iterable[str], out: Path, local: Iterabl
 
 def _as_label(run: Path, mine: Local, records: str | None, out: Path, head: str, json: bool) -> None:
     """Wait for the feature parties of the run and score new records with them."""
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.prediction.two_parties import predict_as_label
-    from tpsl.transport.peers import LABEL_PARTY
 
     with _joint(run, mine) as (setup, progress):
         found = None if records is None else _read(setup, LABEL_PARTY, records, progress)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tpsl.data.check import DataReport, PartyCounts
     from tpsl.planning.plan import Prediction
+    from tpsl.planning.traffic import Exchange
     from tpsl.training.job import Job
 
 
@@ -134,7 +135,7 @@ def plan(
     from tpsl.planning.counts import Counts
     from tpsl.planning.network import Network, bandwidth_of, seconds_of
     from tpsl.planning.plan import Assumptions, last_run, plan, planned_job, records_of
-    from tpsl.training.method import settled
+    from tpsl.training.method import resolve_method
 
     settings = Settings.of(changes, parts=[part for part in ALL_PARTS if part != LOCAL])
     asked = settings.load_job(job)
@@ -143,7 +144,7 @@ def plan(
     network = Network(bandwidth_of(bandwidth) if bandwidth else math.inf, seconds_of(latency) if latency else 0.0)
     with progress_bar("planning") as progress:
         assumed = Assumptions(rows or records_of(asked, parties, progress), last[1] if last else None, network)
-    asked = settled(asked, lambda: Counts.of(asked, assumed.rows).train, notice)
+    asked = resolve_method(asked, lambda: Counts.of(asked, assumed.rows).train, notice)
     found = plan(asked, assumed)
     speed = None if last is None else {"run": str(last[0]), "samples_per_second": last[1]}
     content = {"speed": speed, "predictions": [_as_dict(prediction) for prediction in found]}
@@ -153,7 +154,10 @@ def plan(
 def _as_dict(prediction: Prediction) -> dict[str, Any]:
     from dataclasses import asdict
 
-    crossing = ("party", "topic", "to_label", "messages", "bytes")
+    def crossing(each: Exchange) -> dict[str, Any]:
+        both = {f"bytes_{way}_label": each.bytes(to_label=way == "to") for way in ("to", "from")}
+        return {"party": each.party, "method": each.method, "calls": each.calls, **both}
+
     return {
         "exchange": prediction.job.training.exchange,
         **asdict(prediction.counts),
@@ -162,7 +166,7 @@ def _as_dict(prediction: Prediction) -> dict[str, Any]:
         "step_seconds": prediction.step,
         "bytes_to_label": prediction.to_label,
         "bytes_from_label": prediction.from_label,
-        "crossing": [{name: getattr(each, name) for name in crossing} for each in prediction.crossing],
+        "crossing": [crossing(each) for each in prediction.crossing],
     }
 
 
@@ -199,24 +203,20 @@ def _rows(found: Sequence[Prediction]) -> Iterator[Row]:
     steps = ["–" if each.step is None else f"{1000 * each.step:,.1f} ms" for each in found]
     yield "  a step", steps, "computing and the line"
     yield "to label party", [_size(each.to_label) for each in found], "with TLS"
-    yield from _topics(found, to_label=True)
+    yield from _methods(found, to_label=True)
     yield "from label party", [_size(each.from_label) for each in found], "with TLS"
-    yield from _topics(found, to_label=False)
+    yield from _methods(found, to_label=False)
 
 
-def _topics(found: Sequence[Prediction], *, to_label: bool) -> Iterator[Row]:
-    """Yield what crosses in one direction, topic by topic."""
+def _methods(found: Sequence[Prediction], *, to_label: bool) -> Iterator[Row]:
+    """Yield the numbers that cross in one direction, by the question that they belong to."""
     from tpsl.report.words import counted
 
-    crossing = [[each for each in prediction.crossing if each.to_label == to_label] for prediction in found]
-    for topic in dict.fromkeys(each.topic for exchanges in crossing for each in exchanges):
-        alike = [[each for each in exchanges if each.topic == topic] for exchanges in crossing]
-        sizes = [_size(sum(each.bytes for each in exchanges)) if exchanges else "–" for exchanges in alike]
-        yield (
-            f"  {topic}",
-            sizes,
-            counted(max(sum(each.messages for each in exchanges) for exchanges in alike), "message"),
-        )
+    crossing = [[each for each in prediction.crossing if each.width(to_label=to_label)] for prediction in found]
+    for method in dict.fromkeys(each.method for exchanges in crossing for each in exchanges):
+        alike = [[each for each in exchanges if each.method == method] for exchanges in crossing]
+        sizes = [_size(sum(each.bytes(to_label=to_label) for each in own)) if own else "–" for own in alike]
+        yield f"  {method}", sizes, counted(max(sum(each.calls for each in own) for own in alike), "message")
 
 
 def _time(seconds: float | None) -> str:

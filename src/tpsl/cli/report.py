@@ -34,13 +34,13 @@ def report(
     The first ε of a run is what its records have spent in all, as its vault says now; of vaults that are gone, what the
     runs have noted that are given, or lie beside them, is added.
     """
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.prediction.model import TrainedModel
     from tpsl.report.known_vaults import Memory
     from tpsl.report.page import write_page
     from tpsl.report.run_reading import read_view
     from tpsl.report.run_table import summary, summary_table, vault_sentences
     from tpsl.report.versions import version_rows
-    from tpsl.transport.peers import LABEL_PARTY
 
     runs = [run.path for path in runs for run in TrainedModel.open(path).runs()]
     with progress_bar("reading runs") as progress:

@@ -22,9 +22,9 @@ def show_result(path: Path, result: TrainResult, json: bool, *, evaluated: bool 
 
     A result that is not `evaluated` says nothing of true labels, but how they are evaluated.
     """
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.report.ledgers import result_now
     from tpsl.training.run_folder import RunFolder
-    from tpsl.transport.peers import LABEL_PARTY
 
     run = RunFolder(path)
     job, origin, (result, ledger) = run.job(), run.origin(LABEL_PARTY), result_now(run, result)
@@ -85,7 +85,7 @@ def _promise(run: RunFolder, result: TrainResult, ledger: RunLedger) -> Facts:
 
 def _quality(result: TrainResult) -> dict[str, str]:
     """What noisy labels of held-out records say of the private head."""
-    from tpsl.training.validation import TOO_FEW
+    from tpsl.training.noisy_metrics import TOO_FEW
 
     found = {}
     if result.statistic_records:

@@ -89,9 +89,9 @@ def score(
 
 
 def _of_label_party(run: Path, mine: Local, head: str, *, take_over: bool) -> LabelService:
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.serving.label_service import LabelOptions, LabelService
     from tpsl.training.local import certificates_of, listen_address
-    from tpsl.transport.peers import LABEL_PARTY
 
     options = LabelOptions(
         run,

@@ -93,8 +93,8 @@ class Settings:
         The local file of a party that lies in the job's folder, as `tpsl init` writes it, is read unless another is
         named: what the label party permits is not forgotten.
         """
+        from tpsl.net.peers import LABEL_PARTY
         from tpsl.training.local import Local, own_data
-        from tpsl.transport.peers import LABEL_PARTY
 
         job = self.load_job(start)
         named = locals_by_party(job, files)
@@ -128,8 +128,8 @@ def locals_in_folder(job: Job, job_file: Path, named: Collection[str]) -> dict[s
     """Return the local files of parties that are not named: PARTY.yaml in the job's folder that says `party: PARTY`."""
     from tpsl.data.dataset import feature_party_names
     from tpsl.files import read_yaml
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.training.local import LocalError
-    from tpsl.transport.peers import LABEL_PARTY
 
     found = {}
     for party in (LABEL_PARTY, *feature_party_names(job.data)):

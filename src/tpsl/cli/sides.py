@@ -77,7 +77,7 @@ class Side:
     def peers(self) -> list[str]:
         """The parties that this side talks with."""
         from tpsl.data.dataset import feature_party_names
-        from tpsl.transport.peers import LABEL_PARTY
+        from tpsl.net.peers import LABEL_PARTY
 
         return list(feature_party_names(self.job.data)) if self.party == LABEL_PARTY else [LABEL_PARTY]
 
@@ -106,9 +106,9 @@ class Side:
         Of several workers the first shows it and tells the loggers; the others show what ends them.
         """
         from tpsl.cli.live import Live
+        from tpsl.net.peers import LABEL_PARTY
         from tpsl.training.loggers import run_logger
         from tpsl.training.observer import Watching
-        from tpsl.transport.peers import LABEL_PARTY
 
         workers, others = self.workers, "feature parties wait" if self.party == LABEL_PARTY else "label party waits"
         log_json = self.local.logs_json
@@ -352,9 +352,9 @@ def _evaluate(path: Path, local: Local, json: bool) -> None:
 @contextmanager
 def _watched(run: RunFolder, log: list[str] | None) -> Iterator[Watching]:
     """Show a progress bar until the block ends, and tell the loggers."""
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.training.loggers import run_logger
     from tpsl.training.observer import Watching
-    from tpsl.transport.peers import LABEL_PARTY
 
     with progress_bar("evaluating") as progress, run_logger(run.job(), run.path, LABEL_PARTY, notice, log) as logger:
         yield Watching(logger, progress, notice)
@@ -367,6 +367,7 @@ def _share(
     from tpsl.data.dataset import load_label_party
     from tpsl.files import write_atomically
     from tpsl.mechanisms import build_mechanism
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.prediction.scores import read_scores
     from tpsl.training.local import own_data
     from tpsl.training.run_folder import RunFolder
@@ -376,7 +377,6 @@ def _share(
         evaluate_new_records,
         evaluate_test_records,
     )
-    from tpsl.transport.peers import LABEL_PARTY
 
     folder, (epsilon, mechanism) = RunFolder(run), release
     job = folder.job()

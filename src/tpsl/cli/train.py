@@ -151,9 +151,9 @@ def train(
 @contextmanager
 def watched_by_first(workers: Workers, job: Job, run: Path, log: list[str] | None) -> Iterator[Watching]:
     """Show a progress bar until the block ends, and tell the loggers; of several workers the first does."""
+    from tpsl.net.peers import LABEL_PARTY
     from tpsl.training.loggers import run_logger
     from tpsl.training.observer import Watching
-    from tpsl.transport.peers import LABEL_PARTY
 
     if not workers.is_first:
         yield Watching()
@@ -172,10 +172,10 @@ def _train_on_labels(side: Side, labels: Path, learner: str, ray: int | None, js
     if trains_on_ray(ray, side.out, side.local.device):
         return
 
+    from tpsl.net.credentials import AUTHORITY_FILE
     from tpsl.training.alone import parts_of_both
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.setup import RunSetup
-    from tpsl.transport.credentials import AUTHORITY_FILE
 
     workers, local = side.workers, side.local
     if workers.are_several and learner != NETWORK:

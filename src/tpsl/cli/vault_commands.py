@@ -237,8 +237,8 @@ def statement(
 def _state(vault: Path, certs: Path, out: Path, json: bool) -> None:
     from tpsl import __version__
     from tpsl.files import write_atomically
+    from tpsl.net.signing import sign
     from tpsl.report.statement_page import statement_page
-    from tpsl.transport.signing import sign
     from tpsl.vault import Vault
 
     with Vault.open(vault) as opened, progress_bar("verifying") as progress:
@@ -261,9 +261,9 @@ def _state(vault: Path, certs: Path, out: Path, json: bool) -> None:
 
 
 def _check(file: Path, certs: Path | None, vault: Path | None, json: bool) -> None:
+    from tpsl.net.credentials import AUTHORITY_FILE
+    from tpsl.net.signing import SignatureInvalid, check, read_document
     from tpsl.report.statement_page import MEANING
-    from tpsl.transport.credentials import AUTHORITY_FILE
-    from tpsl.transport.signing import SignatureInvalid, check, read_document
     from tpsl.vault import VaultError
     from tpsl.vault.statement import require_statement
 

@@ -17,12 +17,12 @@ import torch
 
 from tpsl.files import for_json, read_plain
 from tpsl.mechanisms import Cost
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.model import TUNE, TrainedModel
 from tpsl.training.job import Job
 from tpsl.training.releases import planned_releases
 from tpsl.training.result import NOTHING_RELEASED
 from tpsl.training.run_folder import RunError
-from tpsl.transport.peers import LABEL_PARTY
 
 VERSION = 1
 """A new key may come at any time; another meaning of a key that is there is another version."""

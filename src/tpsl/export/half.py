@@ -29,13 +29,13 @@ from tpsl.export.card import Card, as_json, as_markdown, feature_facts, label_fa
 from tpsl.export.formats import ONNX, PT2, RECORDS, WEIGHTS, ExportError, require_onnx, write_formats
 from tpsl.export.graphs import BottomGraph, TopGraph
 from tpsl.files import make_private_folder, write_atomically
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.party.batches import Batches
 from tpsl.prediction.halves import has_label_features, inputs_like_those_of_training
 from tpsl.prediction.model import TrainedModel
 from tpsl.tables import spelling
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
-from tpsl.transport.peers import LABEL_PARTY
 
 _EXAMPLES = 3  # records to trace a graph with; 0 and 1 would be taken for fixed sizes
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from tpsl.files import shortened, write_atomically
 from tpsl.mechanisms import Mechanism, from_spec
-from tpsl.transport.signing import SignatureInvalid, check, read_document, sign
+from tpsl.net.signing import SignatureInvalid, check, read_document, sign
 from tpsl.vault import Spent
 from tpsl.vault.cost import as_json, times
 

@@ -14,7 +14,7 @@ from tpsl.data.features import Features
 from tpsl.data.order import Rows
 from tpsl.learners.noisy_targets import Floats, NoisyTargets
 from tpsl.learners.objective import log_probabilities
-from tpsl.training.validation import record_log_likelihoods
+from tpsl.training.noisy_metrics import record_log_likelihoods
 
 
 class LearnerError(ValueError):

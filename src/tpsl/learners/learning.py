@@ -39,10 +39,10 @@ from tpsl.training.hold_out import HELD_OUT
 from tpsl.training.job import Job
 from tpsl.training.label_source import ReleasedLabels
 from tpsl.training.local import Local
+from tpsl.training.noisy_metrics import Validation, noisy_validation
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out, in_parts
 from tpsl.training.setup import RunSetup
-from tpsl.training.validation import Validation, noisy_validation
 from tpsl.vault import NoisyLabels
 
 TEST_SCORES = "test_scores.parquet"

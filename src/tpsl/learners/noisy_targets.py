@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tpsl.mechanisms import Mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
-from tpsl.training.validation import debiased_labels
+from tpsl.training.noisy_metrics import debiased_labels
 
 Floats = npt.NDArray[np.float64]
 

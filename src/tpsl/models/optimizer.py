@@ -153,10 +153,17 @@ class HalfOptimizer:
         for schedule, state in zip(self._schedules, packed_state["schedules"], strict=True):
             schedule.load_state_dict(unpacked(state, tensors))
 
+    @torch.no_grad()
     def _take_from_all(self) -> None:
         """Have the sums of all workers' gradients in `.grad`, and the buffers of worker 0."""
-        sum_dense(self._dense, self._workers)
-        sum_sparse(self._sparse, self._workers)
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._dense]
+        found = torch.tensor([float(p.grad is not None) for p in self._dense], device=self._device)
+        if self._dense:
+            self._workers.add_up([found, *gradients])
+        for parameter, gradient, is_found in zip(self._dense, gradients, found.tolist(), strict=True):
+            parameter.grad = gradient if is_found else None  # None where no worker has a gradient
+        for parameter in self._sparse:
+            parameter.grad = _sparse_of_all(parameter, self._workers)
         for buffer in self._buffers:
             buffer.copy_(self._workers.tensor_from_first(buffer))
 
@@ -245,26 +252,8 @@ def _made(what: str, make: Callable[..., Any], *given: Any, **arguments: Any) ->
     return called(what, make, *given, **arguments)
 
 
-@torch.no_grad()
-def sum_dense(parameters: Sequence[nn.Parameter], workers: Workers) -> None:
-    """Have in each `.grad` the sum over all workers: the same bits everywhere; None where nobody has a gradient."""
-    if not parameters:
-        return
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    found = torch.tensor([float(p.grad is not None) for p in parameters], device=parameters[0].device)
-    workers.add_up([found, *gradients])
-    for parameter, gradient, is_found in zip(parameters, gradients, found.tolist(), strict=True):
-        parameter.grad = gradient if is_found else None
-
-
-@torch.no_grad()
-def sum_sparse(parameters: Sequence[nn.Parameter], workers: Workers) -> None:
-    """Have in each `.grad` the sparse gradients of all workers, in order of their numbers, likewise."""
-    for parameter in parameters:
-        parameter.grad = _gathered(parameter, workers)
-
-
-def _gathered(parameter: nn.Parameter, workers: Workers) -> Tensor | None:
+def _sparse_of_all(parameter: nn.Parameter, workers: Workers) -> Tensor | None:
+    """Return the sparse gradients of all workers, in the order of their numbers; None if no worker has one."""
     rows, values = parameter.new_empty(0, dtype=torch.int64), parameter.detach()[:0]
     if parameter.grad is not None:
         own = parameter.grad.coalesce()

@@ -84,9 +84,14 @@ class Introduction:
         """Return this side's proof that it holds the same record ids."""
         return self._proof(self._me, self._mine, self._theirs)
 
+    def is_proven_by(self, proof: bytes) -> bool:
+        """Whether this is the other side's proof."""
+        expected = self._proof(self._other, self._theirs, self._mine)
+        return bool(self._theirs) and hmac.compare_digest(proof, expected)
+
     def require_proof(self, proof: bytes) -> None:
         """Raise Refused unless this is the other side's proof."""
-        if not self._theirs or not hmac.compare_digest(proof, self._proof(self._other, self._theirs, self._mine)):
+        if not self.is_proven_by(proof):
             raise Refused(
                 f"the record ids differ: {described(self._other)} has other ids, or the same in another order"
                 + self._advice(RECORD_IDS)

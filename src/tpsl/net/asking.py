@@ -14,8 +14,10 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from tpsl.net.checks import require_finite
+from tpsl.net.checks import checked_tensor, require_finite
+from tpsl.net.failures import BadMessage
 from tpsl.net.messages import Message, WireType
+from tpsl.net.peers import described
 from tpsl.net.rounding import rounded
 
 
@@ -37,6 +39,14 @@ class Due:
     def key(self) -> tuple[str, int, int]:
         """What was asked: method, step and part."""
         return self.method, self.step, self.part
+
+    def require(self, message: Message, sender: str) -> None:
+        """Raise BadMessage unless the tensor in a question has the shape that is due, or there is none where none is."""
+        if self.rows is not None:
+            what = f"step {self.step}: the {self.method} numbers from {sender}"
+            checked_tensor(message, what, self.rows, self.widths[sender])
+        elif message.tensor is not None:
+            raise BadMessage(f"{described(sender)} sent numbers with {self.method}, which has none")
 
 
 NOTHING = Message()

@@ -19,16 +19,14 @@ from tpsl.net.agreement import Agreement, Introduction
 from tpsl.net.asking import Answers
 from tpsl.net.codec import as_sentence, decode, encode, tensor_bytes
 from tpsl.net.credentials import LABEL_SERVER_NAME, Certificates
-from tpsl.net.desk import Terms
 from tpsl.net.failures import BadMessage, JobStopped, NetError, PeerMissing, PeerRestarted, Refused
 from tpsl.net.messages import Limits, Message, Peer
-from tpsl.net.network import CODE, SERVICE, SHORT_GRACE, Options, frame_options, require_loopback
+from tpsl.net.network import CODE, SERVICE, SHORT_GRACE, SLOWEST, Options, frame_options, require_loopback
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.net.reaching import ClosedAfterTls, why_unreachable
+from tpsl.net.terms import Terms
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
-_SLOWEST = 1 << 17
-"""Bytes a second that a network carries at least: the deadline of a call grows with its message."""
 _CLOSED_TIMES = 4
 """A label party that does not accept a certificate closes the connection after TLS each time; a network does not."""
 _PROCESS_BYTES = 16
@@ -45,7 +43,7 @@ class LabelClient:
             require_loopback(address)
         self._address, self._party, self._agreement, self._terms = address, party, agreement, terms
         self._certificates = certificates
-        options: Options = [
+        self._options: Options = [
             *frame_options(terms),
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.initial_reconnect_backoff_ms", 50),
@@ -54,15 +52,18 @@ class LabelClient:
             ("grpc.ssl_target_name_override", LABEL_SERVER_NAME) if certificates else ("grpc.enable_http_proxy", 0),
         ]
         local = grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
-        credentials = certificates.channel() if certificates else local
-        self._channel = grpc.secure_channel(address, credentials, options=options)
-        self._calls: dict[str, Any] = {}
+        self._credentials = certificates.channel() if certificates else local
+        self._connect()
         self.label = Peer(LABEL_PARTY)
         self._process, self._attempt = secrets.token_bytes(_PROCESS_BYTES), 0
         self._session, self._number = b"", 0
         self._under_way: deque[_Call] = deque()
         self._heard_at, self._is_lost, self._was_here = time.monotonic(), False, False
         self._waiting_because, self._closed_times = "connecting", 0
+
+    def _connect(self) -> None:
+        self._channel = grpc.secure_channel(self._address, self._credentials, options=self._options)
+        self._calls: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -118,6 +119,9 @@ class LabelClient:
         self._under_way.append(call)
 
         def answer() -> Answers:
+            # A question that was lost is asked again when it is waited for, and the label party needs all in order.
+            while call in self._under_way and self._under_way[0] is not call:
+                self._under_way[0].finish()
             found = call.finish()
             if (found.step, found.part) != (step, part):
                 raise BadMessage(f"the label party answered {method} of step {step}, part {part} with another one")
@@ -149,25 +153,26 @@ class LabelClient:
             self._terms.watch(LABEL_PARTY, "connected again" if self._was_here else "connected")
         self._is_lost, self._was_here = False, True
 
-    def _failed(self, method: str, error: grpc.RpcError) -> None:
-        """Raise what a status code means; return where the call may be made again."""
+    def _failed(self, method: str, error: grpc.RpcError, since: float) -> None:
+        """Raise what a status code means; return where the call may be made again, which was first made at `since`."""
         status, details = error.code(), as_sentence(error.details() or "")
         code = next((str(each.value) for each in error.trailing_metadata() or () if each.key == CODE), "")
-        is_handshake = method in ("Hello", "Agree")
         if status == grpc.StatusCode.ABORTED:
             self._heard()
             raise PeerRestarted(LABEL_PARTY)
-        if status == grpc.StatusCode.FAILED_PRECONDITION:
-            if is_handshake or code == "taken-over":
-                raise self._refused(f"the label party refuses: {details}", code)
-            raise JobStopped(f"the label party stopped the job: {details}", code)
-        if status == grpc.StatusCode.INVALID_ARGUMENT:
+        is_bad = status == grpc.StatusCode.INVALID_ARGUMENT
+        if status == grpc.StatusCode.PERMISSION_DENIED or (is_bad and method in ("Hello", "Agree")):
+            raise self._refused(f"the label party refuses: {details}", code)
+        if is_bad or status == grpc.StatusCode.FAILED_PRECONDITION:
             raise JobStopped(f"the label party stopped the job: {details}", code)
         if status == grpc.StatusCode.UNIMPLEMENTED:
             raise self._refused(f"what listens at {self._address} is not a label party of this program", "")
+        if status == grpc.StatusCode.DEADLINE_EXCEEDED:  # it always answers sooner: the connection leads nowhere
+            self._channel.close()
+            self._connect()
         if status == grpc.StatusCode.RESOURCE_EXHAUSTED and not code:
             raise BadMessage(f"a message to or from the label party is too large for this job: {details}")
-        self._lost(details if code else self._reason(status))
+        self._lost(details if code else self._reason(status), since)
 
     def _refused(self, sentence: str, code: str) -> Refused:
         self._terms.watch(LABEL_PARTY, f"refused: {sentence}")
@@ -190,10 +195,10 @@ class LabelClient:
         except Refused as refused:
             raise self._refused(str(refused), "certificate") from None
 
-    def _lost(self, why: str) -> None:
+    def _lost(self, why: str, since: float) -> None:
         """Note why there is no answer; raise if that has lasted too long."""
         wait = self._terms.patience.wait
-        if time.monotonic() - self._heard_at >= wait:
+        if time.monotonic() - max(self._heard_at, since) >= wait:
             if not self._was_here:
                 raise PeerMissing(f"the label party at {self._address} could not be reached within {wait:g} s: {why}")
             raise PeerMissing(f"the label party was lost ({why}) and did not come back within {wait:g} s")
@@ -213,11 +218,11 @@ class _Call:
         self._is_question = method not in ("Hello", "Agree")
         self._dtype, self._limits = (terms.dtype, terms.limits) if self._is_question else ("float32", Limits())
         self._data = encode(message, self._dtype)
-        self._call = client._method(method)
         self._answer: Message | None = None
         self._error: Exception | None = None
         # A call that is waited for at once needs no thread of gRPC.
-        self._future = None if alone else self._call.future(self._data, timeout=self._deadline(self._data))
+        timeout = self._deadline(self._data)
+        self._future = None if alone else client._method(method).future(self._data, timeout=timeout)
 
     def finish(self) -> Message:
         """Return the answer; wait for it if it has not come yet."""
@@ -241,12 +246,14 @@ class _Call:
 
     def _waited(self) -> Message:
         client, terms, pause, data = self._client, self._client._terms, _FIRST_PAUSE, self._data
+        since = time.monotonic()  # before, nobody has missed the answer
         while True:
             try:
                 future, self._future = self._future, None
-                received = future.result() if future else self._call(data, timeout=self._deadline(data))
+                ask = client._method(self._method)  # another one after a new connection
+                received = future.result() if future else ask(data, timeout=self._deadline(data))
             except grpc.RpcError as error:
-                client._failed(self._method, error)
+                client._failed(self._method, error, since)
                 time.sleep(pause)
                 pause, data = min(2 * pause, _LONGEST_PAUSE), self._data
                 continue
@@ -258,6 +265,7 @@ class _Call:
                 return answer
             asked = replace(self._message, tensor=None, pending=True)
             pause, data = _FIRST_PAUSE, encode(asked, self._dtype)
+            time.sleep(pause)  # a label party that answers so at once is not asked without end
 
     def _deadline(self, data: bytes) -> float:
-        return self._client._terms.patience.silence + len(data) / _SLOWEST
+        return self._client._terms.patience.silence + len(data) / SLOWEST

@@ -110,6 +110,14 @@ def decode(data: bytes, limits: Limits, dtype: WireType, *, sender: str, device:
     )
 
 
+def session_of(data: bytes) -> bytes:
+    """Return the session that a frame names, even if the frame is refused; empty if it names none."""
+    try:
+        return _parsed_header(data, "").session
+    except BadMessage:
+        return b""
+
+
 def _tensor(content: memoryview, shape: tuple[int, int], dtype: WireType, sender: str) -> Tensor:
     """Return the tensor of a payload, in memory that nobody else has; all of its numbers are finite."""
     sent = from_wire(torch.from_numpy(np.frombuffer(content, np.uint8).copy()), shape, dtype)

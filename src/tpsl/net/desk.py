@@ -15,76 +15,53 @@ Threads of the network call `hello`, `agree`, `ask`, `left` and `stopped_by`; th
 
 from __future__ import annotations
 
+import asyncio
+import re
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-
-import torch
+from typing import NoReturn
 
 from tpsl.net.agreement import Agreement, Introduction
 from tpsl.net.asking import Due, Question, Script
-from tpsl.net.checks import checked_tensor
-from tpsl.net.codec import CPU, decode, encode, tensor_bytes
+from tpsl.net.codec import decode, encode, session_of, tensor_bytes
 from tpsl.net.failures import BadMessage, JobStopped, NetError, NotYet, PeerMissing, PeerRestarted, Refused
-from tpsl.net.messages import Limits, Message, Peer, WireType
+from tpsl.net.messages import Limits, Message, Peer
 from tpsl.net.peers import LABEL_PARTY, described
+from tpsl.net.terms import Terms
 
-Watch = Callable[[str, str], None]
-"""Told about a peer, from any thread: a sentence that begins with connected, lost, left, waiting or refused.
-
-Locks are held while it runs: it returns at once and calls nothing of this room.
-"""
-
-_SHORTEST_SILENCE = 0.5
 _SESSION_BYTES = 16
-_SESSIONS_REMEMBERED = 64
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long to bear with a peer, in seconds. A message must get through the network within `silence`."""
-
-    silence: float = 15.0  # a peer not heard for so long is lost
-    wait: float = 3600.0  # how long to wait for a peer to come, or to come back
-
-    def __post_init__(self) -> None:
-        if not self.silence >= _SHORTEST_SILENCE:
-            raise ValueError(f"silence: {self.silence} s is too short, the least is {_SHORTEST_SILENCE} s")
-        if not self.wait >= 0:
-            raise ValueError(f"wait: {self.wait} is not a number of seconds")
-
-
-def _no_watch(peer: str, sentence: str) -> None:
-    """Do nothing."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What both ends of one party's connections have in common."""
-
-    limits: Limits
-    """The messages that are accepted."""
-    dtype: WireType
-    """How numbers cross."""
-    patience: Patience = Patience()
-    watch: Watch = _no_watch
-    device: torch.device = CPU
-    """Where received tensors are put."""
+_REMEMBERED = 64
+"""Of what parties leave behind, such as sessions that have ended: the newest are told apart from what never was."""
+_INTRODUCTIONS = 4
+"""Handshakes of a party that are under way at once: a call that was late in the network does not undo the next one."""
+_ENDING = "the label party is ending the job"
+_CODE = re.compile(r"[a-z-]{1,32}")
 
 
 @dataclass
 class Ticket:
     """A question that was asked, and its answer once there is one."""
 
+    party: str
     method: str
     message: Message
     content: int = 0
     """A hash of the question's bytes."""
     answer: Future[bytes] = field(default_factory=Future)
+    waited: asyncio.Future[bytes] | None = None
+    """The same, for the calls that wait for it."""
+    is_delivered: bool = False
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is an answer, and no error."""
+        return self.answer.done() and self.answer.exception() is None
 
     def give(self, answer: bytes) -> None:
         """Answer it."""
@@ -99,7 +76,7 @@ class Ticket:
 
 @dataclass
 class _Arrival:
-    """A party that has agreed: which process of it, for which time, and what it said."""
+    """A party that has agreed: which process of it, for which time, what it said, and the proof that it gets."""
 
     process: bytes
     attempt: int
@@ -112,12 +89,14 @@ class _Caller:
 
     def __init__(self, name: str) -> None:
         self.name, self.peer = name, Peer(name)
-        self.introduction: Introduction | None = None
+        self.introductions: deque[Introduction] = deque(maxlen=_INTRODUCTIONS)
         self.arrival: _Arrival | None = None
-        self.retired: set[bytes] = set()
+        self.process, self.attempt = b"", 0
+        """Who has agreed last, and for which time."""
+        self.retired: deque[bytes] = deque(maxlen=_REMEMBERED)
         """Processes in whose place another one is."""
         self.heard_at, self.is_lost, self.was_here = time.monotonic(), False, False
-        self.absent_because, self.lost_because = "not connected yet", ""
+        self.absent_because, self.lost_because, self.refused_because = "not connected yet", "", ""
         self.begin()
 
     def begin(self) -> None:
@@ -155,43 +134,39 @@ class Desk:
 
     def hello(self, certified: str | None, data: bytes) -> bytes:
         """Compare what a feature party holds with the agreement; return the label party's fields and nonce."""
-        message = decode(data, Limits(), "float32", sender=described(certified) if certified else "a client")
+        who = certified or "a client"
         try:
+            message = decode(data, Limits(), "float32", sender=described(who) if certified else who)
+            who = certified or message.text
             with self._changed:
                 caller = self._caller(certified, message.text)
-                self._require_going_on(caller)
                 introduction = Introduction(LABEL_PARTY, caller.name, self._agreement.with_party(caller.name))
-                introduction.compare(message)
-                caller.introduction = introduction
+                introduction.compare(message)  # first: a party of the next job does not hear why this one has ended
+                self._newcomer(certified, message.text)
+                caller.introductions.append(introduction)
                 return encode(introduction.fields(), "float32")
         except NetError as error:
-            raise self.refusal(certified or message.text, error) from None
+            raise self.refusal(who, error) from None
 
     def agree(self, certified: str | None, data: bytes) -> Ticket:
         """Note that a feature party is ready to begin anew; the answer comes when all are."""
-        message = decode(data, Limits(), "float32", sender=described(certified) if certified else "a client")
+        who = certified or "a client"
         try:
+            message = decode(data, Limits(), "float32", sender=described(who) if certified else who)
+            who = certified or message.text
             with self._changed:
-                caller = self._caller(certified, message.text)
-                self._require_going_on(caller)
+                caller = self._newcomer(certified, message.text)
                 if message.session in caller.retired:
                     raise Refused(f"another process of {described(caller.name)} has taken its place", "taken-over")
                 known = caller.arrival
                 if known is not None and (known.process, known.attempt) == (message.session, message.number):
                     return known.ticket
-                if caller.introduction is None or message.pending or not message.session:
+                is_late = message.session == caller.process and message.number <= caller.attempt
+                if not caller.introductions or is_late or message.pending or not message.session:
                     raise PeerRestarted(LABEL_PARTY)
-                caller.introduction.require_proof(message.secret)
-                if known is not None and known.process != message.session:
-                    caller.retired.add(known.process)
-                proof, caller.introduction = caller.introduction.proof(), None
-                caller.arrival = _Arrival(message.session, message.number, Ticket("Agree", message), proof)
-                self._end_session(caller.name)
-                self._watch(caller, "connected again" if caller.was_here else "connected")
-                caller.was_here = True
-                return caller.arrival.ticket
+                return self._arrived(caller, message)
         except NetError as error:
-            raise self.refusal(certified or message.text, error) from None
+            raise self.refusal(who, error) from None
 
     def ask(self, certified: str | None, method: str, data: bytes) -> Ticket:
         """Take a question of a session. The same one again gets the same answer."""
@@ -200,8 +175,10 @@ class Desk:
             message = decode(data, terms.limits, terms.dtype, sender=sender, device=terms.device)
         except BadMessage as error:
             with self._changed:
-                if certified in self._present:
-                    self._fail(error)
+                session = session_of(data) if certified is None else b""
+                party = self._sessions[session][0] if session in self._current else certified
+                if party in self._present:
+                    self._blame(self._callers[party], error)
             raise
         with self._changed:
             party, process = self._sessions.get(message.session, ("", b""))
@@ -221,13 +198,14 @@ class Desk:
             raise PeerRestarted(LABEL_PARTY)  # a call that has lain in the network: nobody waits for its answer
         if found is None:
             if message.pending or number >= caller.next + self.terms.limits.calls:
-                raise self._fail(BadMessage(f"{described(caller.name)} asked question {number} out of turn"))
-            found = caller.tickets[number] = Ticket(method, message, hash(data))
+                self._blame(caller, BadMessage(f"{described(caller.name)} asked question {number} out of turn"))
+            found = caller.tickets[number] = Ticket(caller.name, method, message, hash(data))
             caller.peer.traffic.messages_received += 1
             caller.peer.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
             self._changed.notify_all()
         elif found.method != method or (found.content != hash(data) and not message.pending):
-            raise self._fail(BadMessage(f"{described(caller.name)} asked another question under the number {number}"))
+            what = f"{described(caller.name)} asked another question under the number {number}"
+            self._blame(caller, BadMessage(what))
         return found
 
     def stopped_by(self, certified: str | None, data: bytes) -> None:
@@ -235,10 +213,19 @@ class Desk:
         message = decode(data, Limits(), "float32", sender=described(certified) if certified else "a client")
         with self._changed:
             caller = self._caller(certified, message.text)
-            reason = message.fields[0] if message.fields else ("stopped", "")
-            if caller.arrival is not None and caller.arrival.process == message.session:
+            code, reason = message.fields[0] if message.fields else ("", "it does not say why")
+            if message.session and message.session == caller.process:
                 self._told.add(caller.name)
-                self._fail(JobStopped(f"{described(caller.name)} stopped the job: {reason[1]}", reason[0]))
+                sentence = f"{described(caller.name)} stopped the job: {reason}"
+                self._fail(JobStopped(sentence, code if _CODE.fullmatch(code) else ""))
+
+    def delivered(self, ticket: Ticket) -> None:
+        """Note that an answer, or an error, was written to the connection on which it was asked for."""
+        with self._changed:
+            ticket.is_delivered = True
+            if self._failure is not None and not ticket.is_given:
+                self._told.add(ticket.party)
+            self._changed.notify_all()
 
     def left(self, certified: str | None) -> None:
         """Note that a call has ended before it was answered: the connection is lost."""
@@ -248,16 +235,21 @@ class Desk:
                 self._lose(caller, "the connection ended")
 
     def refusal(self, party: str, error: NetError) -> NetError:
-        """Note why somebody is not let in, once for each stranger; return what that one is told."""
+        """Note why somebody is not let in, once for each reason and stranger; return what that one is told."""
         with self._changed:
             if self.is_ending and isinstance(error, Refused) and error.code == "refused":
-                return NotYet("the label party is ending the job")
+                error = NotYet(_ENDING)
             caller = self._callers.get(party)
-            if caller is not None and not isinstance(error, NotYet):
-                caller.absent_because = f"refused: {error}"
-            if caller is not None or party not in self._strangers:
-                self._strangers.add(party)
-                self.terms.watch(party, f"{'waiting' if isinstance(error, NotYet) else 'refused'}: {error}")
+            sentence = f"{'waiting' if isinstance(error, NotYet) else 'refused'}: {error}"
+            if caller is not None:
+                if not isinstance(error, NotYet):
+                    caller.absent_because = sentence
+                is_news, caller.refused_because = sentence != caller.refused_because, sentence
+            else:
+                is_news = party not in self._strangers and len(self._strangers) < _REMEMBERED
+                self._strangers.update({party} if is_news else ())
+            if is_news:
+                self.terms.watch(party, sentence)
         return error
 
     # The thread that trains.
@@ -298,7 +290,7 @@ class Desk:
                     caller.begin()
                     answer = replace(answers[name], session=session, secret=arrival.proof)
                     arrival.ticket.give(encode(answer, "float32"))
-                while len(self._sessions) > _SESSIONS_REMEMBERED:
+                while len(self._sessions) > len(self._current) + _REMEMBERED:
                     del self._sessions[next(iter(self._sessions))]
             return {name: self._callers[name].peer for name in self._gathered}
 
@@ -334,15 +326,21 @@ class Desk:
                 due = script.send(self.take(due))
 
     def close(self, error: NetError | None = None, grace: float = 0.0) -> None:
-        """End the job; tell every party why, if there is a reason, and wait `grace` seconds for those that are away."""
+        """End the job: wait up to `grace` seconds until all that was answered is delivered.
+
+        If there is a reason every party is told. One that is not lost, but busy with itself, may take as long as one
+        that is silent before it is lost.
+        """
         with self._changed:
             self.is_ending = True
             if error is not None:
                 self._fail(error)
-                until = time.monotonic() + grace
-                while set(self._present) - self._told and (left := until - time.monotonic()) > 0:
-                    self._changed.wait(left)
-            self._failure = self._failure or NotYet("the label party is ending the job")
+                grace = max(grace, self.terms.patience.silence)
+            until = time.monotonic() + grace
+            while self._waits_for_some(error) and (left := until - time.monotonic()) > 0:
+                self._changed.wait(left)
+            self._failure = self._failure or NotYet(_ENDING)
+            self._changed.notify_all()
             for caller in self._callers.values():
                 self._give_up(caller, self._failure)
 
@@ -355,11 +353,44 @@ class Desk:
             raise Refused(f"{said!r} is not a feature party of this job; they are {', '.join(self._callers)}")
         return self._callers[said]
 
-    def _require_going_on(self, caller: _Caller) -> None:
+    def _newcomer(self, certified: str | None, said: str) -> _Caller:
+        caller = self._caller(certified, said)
+        self._require_going_on(caller)
+        if self.is_ending:
+            raise NotYet(_ENDING)
+        return caller
+
+    def _arrived(self, caller: _Caller, message: Message) -> Ticket:
+        """Take the place of what this party was, if it has the right records; all begin anew."""
+        mine = (each for each in caller.introductions if each.is_proven_by(message.secret))
+        introduction = next(mine, caller.introductions[-1])
+        introduction.require_proof(message.secret)
+        if caller.process not in (b"", message.session):
+            caller.retired.append(caller.process)
+        caller.process, caller.attempt, caller.refused_because = message.session, message.number, ""
+        caller.introductions.clear()
+        ticket = Ticket(caller.name, "Agree", message)
+        caller.arrival = _Arrival(message.session, message.number, ticket, introduction.proof())
+        self._end_session(caller.name)
+        self._watch(caller, "connected again" if caller.was_here else "connected")
+        caller.was_here = True
+        return ticket
+
+    def _waits_for_some(self, error: NetError | None) -> bool:
+        """Whether a party that is present has not been told why the job ends, or has not got an answer."""
+        present = [self._callers[name] for name in self._present]
+        if error is not None:
+            return any(caller.name not in self._told and not caller.is_lost for caller in present)
+        return any(ticket.is_given and not ticket.is_delivered for c in present for ticket in c.tickets.values())
+
+    def _hear(self, caller: _Caller) -> None:
         caller.heard_at = time.monotonic()
         if caller.is_lost:
             caller.is_lost = False
             self.terms.watch(caller.name, "connected again")
+
+    def _require_going_on(self, caller: _Caller) -> None:
+        self._hear(caller)
         if self._failure is not None:
             self._told.add(caller.name)
             self._changed.notify_all()
@@ -387,13 +418,17 @@ class Desk:
         self._changed.notify_all()
         return error
 
+    def _blame(self, caller: _Caller, error: BadMessage) -> NoReturn:
+        """End the job because of a call of this party, which is told so by the answer."""
+        self._told.add(caller.name)
+        raise self._fail(error)
+
     def _give_up(self, caller: _Caller, error: Exception) -> None:
         """Answer all that a party has asked with an error."""
         open_ = [ticket for ticket in caller.tickets.values() if not ticket.answer.done()]
         open_ += [caller.arrival.ticket] if caller.arrival and not caller.arrival.ticket.answer.done() else []
         for ticket in open_:
             ticket.fail(error)
-            self._told.add(caller.name)
 
     def _end_session(self, because_of: str) -> None:
         """End the session, because a party has agreed anew: the others have to do so, too."""
@@ -416,12 +451,10 @@ class Desk:
             raise self._fail(
                 BadMessage(f"{described(caller.name)} sent {what.format(*asked)}; expected was {what.format(*due.key)}")
             )
-        if due.rows is not None:
-            what = f"step {due.step}: the {due.method} numbers from {caller.name}"
-            try:
-                checked_tensor(ticket.message, what, due.rows, due.widths[caller.name])
-            except BadMessage as error:
-                raise self._fail(error) from None
+        try:
+            due.require(ticket.message, caller.name)
+        except BadMessage as error:
+            raise self._fail(error) from None
         caller.next += 1
         caller.tickets.pop(caller.next - 1 - self.terms.limits.calls, None)
         return ticket

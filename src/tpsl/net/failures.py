@@ -31,6 +31,12 @@ class NotYet(Refused):
     code = "not-yet"
 
 
+class Busy(NetError):
+    """A party has too many calls under way. The same question may be asked again."""
+
+    code = "busy"
+
+
 class JobStopped(NetError):
     """The other side ended the job; the sentence says who and why."""
 

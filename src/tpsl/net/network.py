@@ -7,9 +7,9 @@ import socket
 
 import grpc
 
-from tpsl.net.codec import largest_frame
-from tpsl.net.desk import Terms
-from tpsl.net.failures import BadMessage, JobStopped, NetError, NotYet, PeerRestarted, Refused
+from tpsl.net.codec import as_sentence, largest_frame
+from tpsl.net.failures import BadMessage, Busy, JobStopped, NetError, NotYet, PeerRestarted, Refused
+from tpsl.net.terms import Terms
 
 SERVICE = "tpsl.net.LabelParty"
 CODE = "tpsl-code"
@@ -18,9 +18,12 @@ CODE = "tpsl-code"
 SHORT_GRACE = 2.0
 """How many seconds the other side may take to hear why a job ends."""
 
+SLOWEST = 1 << 17
+"""Bytes a second that a network carries at least: what a message may take grows with its size."""
+_DETAILS_BYTES = 2_000
 _HANDSHAKE_MS = 3_000
-# A connection that carries no call for so long is closed.
-_IDLE_MS = 5_000
+# A connection that carries no call for so long is closed; an old one when its calls are answered.
+_IDLE_MS, _AGE_MS = 5_000, 600_000
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 
 Options = list[tuple[str, int | str]]
@@ -28,9 +31,10 @@ Options = list[tuple[str, int | str]]
 _STATUS: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (PeerRestarted, grpc.StatusCode.ABORTED),
     (NotYet, grpc.StatusCode.UNAVAILABLE),
-    (Refused, grpc.StatusCode.FAILED_PRECONDITION),
+    (Refused, grpc.StatusCode.PERMISSION_DENIED),
     (JobStopped, grpc.StatusCode.FAILED_PRECONDITION),
     (BadMessage, grpc.StatusCode.INVALID_ARGUMENT),
+    (Busy, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (NetError, grpc.StatusCode.FAILED_PRECONDITION),
 )
 """As what an error of the label party reaches a feature party; the first that fits."""
@@ -39,6 +43,11 @@ _STATUS: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
 def status_of(error: Exception) -> grpc.StatusCode:
     """Return the status code of an error."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
+
+
+def as_details(sentence: str) -> str:
+    """Return a sentence as the details of a status: so short that HTTP/2 headers hold it in any script."""
+    return as_sentence(sentence).encode()[:_DETAILS_BYTES].decode(errors="ignore")
 
 
 def message_options(most_bytes: int) -> Options:
@@ -57,11 +66,12 @@ def message_options(most_bytes: int) -> Options:
     ]
 
 
-def server_options(calls_of_a_connection: int) -> Options:
+def server_options(calls_of_a_connection: int, longest_call: float = 60.0) -> Options:
     """Return the gRPC options of a server apart from those of its messages.
 
     A connection that has not finished TLS within three seconds is closed, so clients without a certificate hold a
-    bounded number of file descriptors. A port belongs to one process.
+    bounded number of file descriptors; one that is ten minutes old is closed, too, `longest_call` seconds later at the
+    latest. A port belongs to one process.
     """
     return [
         ("grpc.max_concurrent_streams", calls_of_a_connection),
@@ -69,6 +79,8 @@ def server_options(calls_of_a_connection: int) -> Options:
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
         ("grpc.max_connection_idle_ms", _IDLE_MS),
+        ("grpc.max_connection_age_ms", _AGE_MS),
+        ("grpc.max_connection_age_grace_ms", round(1000 * longest_call)),
         ("grpc.so_reuseport", 0),
     ]
 

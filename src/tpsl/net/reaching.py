@@ -38,8 +38,6 @@ def why_unreachable(address: str, certificates: Certificates | None) -> str:
         raise Refused(
             f"the certificate of what listens at {address} cannot be trusted: {error.verify_message}"
         ) from None
-    except ssl.SSLEOFError:
-        raise ClosedAfterTls from None
     except ssl.SSLError as error:
         if error.reason in _NO_TLS:
             raise Refused(f"what listens at {address} does not speak TLS") from None
@@ -65,5 +63,9 @@ def _try_tls(plain: socket.socket, certificates: Certificates) -> None:
     context.set_alpn_protocols(["h2"])
     with context.wrap_socket(plain, server_hostname=LABEL_SERVER_NAME) as secure:
         secure.sendall(_HTTP2)
-        if not secure.recv(1):
+        try:
+            answer = secure.recv(1)
+        except ssl.SSLEOFError:
+            answer = b""
+        if not answer:
             raise ClosedAfterTls

@@ -81,6 +81,8 @@ def rounded(tensor: Tensor, dtype: WireType) -> Tensor:
 def from_wire(payload: Tensor, shape: tuple[int, int], dtype: WireType) -> Tensor:
     """Return received bytes as rows that `as_sent` could have made, but for the values in them."""
     rows, width = shape
+    if not len(payload):  # what has no bytes cannot be seen as another type
+        payload = torch.empty(0, dtype=torch.uint8)
     return payload.view(_ON_WIRE[dtype]).view(rows, width + (_SCALE_BYTES if dtype == "int8" else 0))
 
 

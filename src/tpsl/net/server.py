@@ -1,8 +1,9 @@
 """Where feature parties connect: the label party's gRPC server, in one thread beside the one that trains.
 
 The common name of its certificate identifies a feature party. Each call is bounded before memory is taken: the size of
-a message, the calls of a connection, the open calls of a certificate, the time of a TLS handshake. A call that waits is
-answered with `pending` after a while, so a client always knows that the label party is alive.
+a message, the calls of a connection, the open calls of a certificate on all its connections, the time that a message
+and an answer may take, the time of a TLS handshake, the age of a connection. A call that waits is answered with
+`pending` after a while, so a client always knows that the label party is alive.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from typing import Any, Self
 
 import grpc
 
-from tpsl.net.codec import encode
+from tpsl.net.codec import encode, largest_frame
 from tpsl.net.credentials import CertificateError, Certificates, peer_name
 from tpsl.net.desk import Desk, Ticket
-from tpsl.net.failures import NetError, PeerRestarted, Refused
+from tpsl.net.failures import BadMessage, Busy, NetError, PeerRestarted, Refused
 from tpsl.net.messages import Message
 from tpsl.net.network import (
     CODE,
     SERVICE,
     SHORT_GRACE,
+    SLOWEST,
+    as_details,
     bind,
     frame_options,
     require_loopback,
@@ -36,7 +39,7 @@ from tpsl.net.network import (
 _SPARE_CALLS = 4
 """Calls of a certificate beside those with questions: a handshake, a stop, a call that is asked again."""
 _LONGEST_POLL = 5.0
-_PENDING = encode(Message(pending=True), "float32")
+_NOTHING, _PENDING = encode(Message(), "float32"), encode(Message(pending=True), "float32")
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -55,10 +58,11 @@ class LabelServer:
         credentials = certificates.server() if certificates is not None else None
         self._open: Counter[str | None] = Counter()
         self._most_open = desk.terms.limits.calls + _SPARE_CALLS
-        self._poll = min(_LONGEST_POLL, desk.terms.patience.silence / 3)
-        self._methods = {"Hello": self._hello, "Agree": self._agree, "Stop": self._stopped}
+        terms = desk.terms
+        self._poll = min(_LONGEST_POLL, terms.patience.silence / 3)
+        self._longest = terms.patience.silence + largest_frame(terms.limits, terms.dtype) / SLOWEST
+        """Seconds that a message, or an answer, may be under way."""
         self._questions = frozenset(methods)
-        self._loop = asyncio.new_event_loop()
         started: Future[int] = Future()
         self._thread = threading.Thread(
             target=self._serve, args=(address, credentials, started), name="tpsl server", daemon=True
@@ -84,20 +88,20 @@ class LabelServer:
             self._thread.join()
 
     def _serve(self, address: str, credentials: grpc.ServerCredentials | None, started: Future[int]) -> None:
-        try:
-            self._loop.run_until_complete(self._listen(address, credentials, started))
-        except Exception as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-        finally:
-            self._loop.close()
+        with asyncio.Runner() as runner:  # whatever is left of calls ends with it
+            self._loop = runner.get_loop()
+            try:
+                runner.run(self._listen(address, credentials, started))
+            except Exception as error:
+                if started.done():
+                    raise
+                started.set_exception(error)
 
     async def _listen(self, address: str, credentials: grpc.ServerCredentials | None, started: Future[int]) -> None:
         self._ended = asyncio.Event()
-        options = [*frame_options(self._desk.terms), *server_options(self._most_open)]
+        options = [*frame_options(self._desk.terms), *server_options(self._most_open, 2 * self._longest + self._poll)]
         server = grpc.aio.server(options=options)
-        server.add_generic_rpc_handlers((_Handlers(self._answered),))
+        server.add_generic_rpc_handlers((_Handlers(self._serve_call),))
         port = bind(server, address, credentials)
         await server.start()
         started.set_result(port)
@@ -106,20 +110,15 @@ class LabelServer:
 
     # What follows runs in the thread of the server.
 
-    async def _answered(self, method: str, data: bytes, context: Context) -> bytes:
+    async def _serve_call(self, method: str, context: Context) -> None:
         """Answer one call, or end it with the status of an error."""
-        party: str | None = None
         try:
             party = self._certificate(context)
             if self._open[party] >= self._most_open:
-                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "this party has too many open calls")
+                raise Busy("this party has too many open calls")
             self._open[party] += 1
             try:
-                if method in self._questions:
-                    return await self._waited(self._desk.ask(party, method, data))
-                if method not in self._methods:
-                    await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {method} here")
-                return await self._methods[method](party, data)
+                await self._answer(party, method, context)
             except asyncio.CancelledError:
                 self._desk.left(party)
                 raise
@@ -127,26 +126,45 @@ class LabelServer:
                 self._open[party] -= 1
         except (NetError, PeerRestarted) as error:
             code = error.code if isinstance(error, NetError) else "restarted"
-            await context.abort(status_of(error), str(error), ((CODE, code),))
+            await context.abort(status_of(error), as_details(str(error)), ((CODE, code),))
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the message did not come in time")
+
+    async def _answer(self, party: str | None, method: str, context: Context) -> None:
+        async with asyncio.timeout(self._longest):
+            data = await context.read()
+        if not isinstance(data, bytes):
+            raise BadMessage(f"{party or 'a client'} sent a call without a message")
+        desk = self._desk
+        if method == "Hello":
+            return await self._write(context, desk.hello(party, data))
+        if method == "Stop":
+            desk.stopped_by(party, data)
+            return await self._write(context, _NOTHING)
+        if method != "Agree" and method not in self._questions:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {method} here")
+        ticket = desk.agree(party, data) if method == "Agree" else desk.ask(party, method, data)
+        try:
+            answer = await self._waited(ticket)
+        except (NetError, PeerRestarted):
+            desk.delivered(ticket)  # as the status of this call
             raise
+        await self._write(context, answer)
+        if answer is not _PENDING:
+            desk.delivered(ticket)
 
-    async def _hello(self, party: str | None, data: bytes) -> bytes:
-        return self._desk.hello(party, data)
-
-    async def _agree(self, party: str | None, data: bytes) -> bytes:
-        return await self._waited(self._desk.agree(party, data))
-
-    async def _stopped(self, party: str | None, data: bytes) -> bytes:
-        self._desk.stopped_by(party, data)
-        return encode(Message(), "float32")
+    async def _write(self, context: Context, answer: bytes) -> None:
+        async with asyncio.timeout(self._longest):
+            await context.write(answer)
 
     async def _waited(self, ticket: Ticket) -> bytes:
         """Return the answer, or after a while that there is none yet."""
-        if ticket.answer.done():
-            return ticket.answer.result()
-        waiting = asyncio.wrap_future(ticket.answer)
-        done, _ = await asyncio.wait((waiting,), timeout=self._poll)
-        return waiting.result() if done else _PENDING
+        if not ticket.answer.done():
+            if ticket.waited is None:  # one for all calls that wait for it, so nothing grows with their number
+                ticket.waited = asyncio.wrap_future(ticket.answer)
+                ticket.waited.add_done_callback(lambda waited: waited.cancelled() or waited.exception())
+            await asyncio.wait((ticket.waited,), timeout=self._poll)
+        return ticket.answer.result() if ticket.answer.done() else _PENDING
 
     def _certificate(self, context: Context) -> str | None:
         """Return the name in the certificate of a caller."""
@@ -164,15 +182,17 @@ class LabelServer:
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     """Gives every method of the service to one coroutine."""
 
-    def __init__(self, answered: Callable[[str, bytes, Context], Awaitable[bytes]]) -> None:
-        self._answered = answered
+    def __init__(self, serve_call: Callable[[str, Context], Awaitable[None]]) -> None:
+        self._serve_call = serve_call
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         service, _, method = handler_call_details.method.removeprefix("/").partition("/")
         if service != SERVICE:
             return None
 
-        async def answer(data: bytes, context: Context) -> bytes:
-            return await self._answered(method, data, context)
+        async def serve(_: object, context: Context) -> None:
+            await self._serve_call(method, context)
 
-        return grpc.unary_unary_rpc_method_handler(answer)
+        # To clients these are unary calls. Here the message is read, and the answer written, by the coroutine itself:
+        # so a call that is one too many ends before its message has come.
+        return grpc.stream_stream_rpc_method_handler(serve)

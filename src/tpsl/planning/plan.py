@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tpsl.data.config import OwnData, SyntheticData, TableData
 from tpsl.data.dataset import feature_party_names, load_label_party
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.planning.counts import Counts
 from tpsl.planning.network import ROUND_TRIPS_OF_A_RUN, Network
 from tpsl.planning.traffic import Exchange, exchanges, total
@@ -20,8 +21,7 @@ from tpsl.tables.reading import dialect_of, read_blocks, rows_in_parquet
 from tpsl.training.job import Job
 from tpsl.training.local import Local, own_data
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.stages.steps import EMBEDDINGS, GRADIENTS
-from tpsl.transport.peers import LABEL_PARTY
+from tpsl.training.stages.steps import STEP
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,15 @@ def _step_seconds(job: Job, counts: Counts, crossing: Sequence[Exchange], speed:
     if job.hands_over or not counts.steps:
         return computing
     up, down = (
-        sum(each.bytes for each in crossing if each.topic == topic) / counts.steps for topic in (EMBEDDINGS, GRADIENTS)
+        sum(each.bytes(to_label=to_label) for each in crossing if each.method == STEP) / counts.steps
+        for to_label in (True, False)
     )
     return network.step_seconds(computing, up, down, job.training.staleness, job.training.micro_batches)
 
 
 def _other_transfers(crossing: Sequence[Exchange], network: Network) -> float:
     """Return the seconds of what crosses outside of steps."""
-    others = sum(each.bytes for each in crossing if each.topic not in (EMBEDDINGS, GRADIENTS))
+    others = sum(
+        each.bytes(to_label=to_label) for each in crossing if each.method != STEP for to_label in (True, False)
+    )
     return others / network.bandwidth + ROUND_TRIPS_OF_A_RUN * network.round_trip

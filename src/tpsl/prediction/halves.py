@@ -25,6 +25,7 @@ from tpsl.heads.additive import AdditiveModel
 from tpsl.heads.wide import newly_scored_features, unscored_features
 from tpsl.models.halves import Bottom
 from tpsl.models.members import Bottoms, Tops
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.party.batches import Batches
 from tpsl.perturb import Loss
 from tpsl.training.build import build_bottoms, build_top
@@ -35,7 +36,6 @@ from tpsl.training.run_folder import RunFolder, epoch_folder
 from tpsl.training.schedule import in_parts
 from tpsl.training.stages.prepare import PRETRAINED
 from tpsl.training.stages.wide import load_wide
-from tpsl.transport.peers import LABEL_PARTY
 
 _BOTTOM, _TOP = "bottom.safetensors", "top.safetensors"
 Probabilities = npt.NDArray[np.float32]

@@ -17,6 +17,7 @@ from torch import Tensor
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.features import Features, Inputs
 from tpsl.heads.local_head import LocalHead
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.halves import (
     Embedder,
     PredictionError,
@@ -34,7 +35,6 @@ from tpsl.training.checkpoint import read_weights
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
-from tpsl.transport.peers import LABEL_PARTY
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Protocol
 from tpsl.data.dataset import Dataset, feature_party_names
 from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.halves import PredictionError, Probabilities, TrainedHalves, has_label_features
 from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.prediction.records import NewRecords, require_same_records
@@ -16,7 +17,6 @@ from tpsl.prediction.scores import Scores
 from tpsl.progress import Progress, no_progress
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
-from tpsl.transport.peers import LABEL_PARTY
 
 
 def load_halves(

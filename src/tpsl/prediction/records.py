@@ -24,6 +24,7 @@ from tpsl.data.own import source_ids, source_inputs
 from tpsl.data.party_file import PartyFile, encode_file, numbered_ids
 from tpsl.data.preparation import id_column
 from tpsl.data.rawtable import same_ids_or_error, sorted_by_id
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.halves import PredictionError, has_label_features
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.locations import Location, location_of
@@ -32,7 +33,6 @@ from tpsl.training.local import own_data, require_party
 from tpsl.training.own_parts import Factory
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import in_parts
-from tpsl.transport.peers import LABEL_PARTY
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,45 +1,60 @@
-"""One party of a joint prediction as a program of its own: the label party listens, feature parties connect."""
+"""Joint prediction: feature parties send embeddings of new records, the label party scores them.
+
+A feature party asks for part after part of the records (`Predict`), with its embeddings; where the job allows it the
+answer is their scores. If any party is restarted all begin again with the first part. Numbers cross in float32,
+whatever the job trains with.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import torch
 
 from tpsl.data.config import TableData
 from tpsl.data.dataset import class_names, feature_party_names
+from tpsl.net.agreement import RECORD_IDS, Agreement
+from tpsl.net.asking import NOTHING, Answers, Due, Label, Script
+from tpsl.net.checks import checked_tensor
+from tpsl.net.client import LabelClient
+from tpsl.net.desk import Desk
+from tpsl.net.failures import BadMessage, JobStopped, NetError, PeerRestarted
+from tpsl.net.messages import Limits, Message
+from tpsl.net.peers import LABEL_PARTY, described
+from tpsl.net.server import LabelServer
+from tpsl.net.terms import Patience, Terms
 from tpsl.prediction.collecting import Collecting, Scoring
-from tpsl.prediction.exchange import TOPICS, PredictingFeatureParty, PredictingLabelParty
-from tpsl.prediction.halves import PredictionError, has_label_features
+from tpsl.prediction.halves import Embedder, PredictionError, has_label_features
 from tpsl.prediction.model import TrainedModel
-from tpsl.prediction.records import NewRecords
-from tpsl.prediction.scores import place_of_scores
+from tpsl.prediction.records import NewRecords, numbered_records
+from tpsl.prediction.scores import Scores, place_of_scores
 from tpsl.training.agreement import PROTOCOL, ids_digest
 from tpsl.training.job import Job, PredictionConfig
 from tpsl.training.local import Local, certificates_of, connect_address, listen_address
 from tpsl.training.observer import Watching
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import rows_at_once
-from tpsl.transport.channel import JobStopped, PeerMissing, Refused, run_alone
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.feature_client import FeatureClient
-from tpsl.transport.frames import Limits
-from tpsl.transport.handshake import RECORD_IDS, Agreement
-from tpsl.transport.label_server import LabelServer
-from tpsl.transport.link import Patience, Terms
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault
+
+PREDICT, FINISH = METHODS = ("Predict", "Finish")
+
+MOST_NUMBERED = 10_000_000
+"""The most records that a label party takes which has no list of them: memory is taken when they are announced."""
+_AHEAD = 2
+"""Parts whose scores may be awaited while the next part is computed."""
 
 _IDS_AT_ONCE = 1 << 16
 _NO_LIST = b"tpsl: the label party has no list of these records"
 _KNOWN_BY, _RETURNED, _VERSION = "records known by", "returned", "version of the half"
 _ADVICE = {
     _KNOWN_BY: "a label party without --records needs a feature party with --numbered",
-    _RETURNED: "either side can make it less with --returns",
+    _RETURNED: "either side can make it less with `local.returns`",
     _VERSION: "these halves are of different runs",
     RECORD_IDS: "give both sides the same records, or align them",
 }
@@ -75,8 +90,8 @@ class PredictionSetup:
         return self.job.prediction.at_most(self.local.returns)
 
     def terms(self, widest_share: int) -> Terms:
-        """Return the tensors that are accepted: a part of the records, as wide as the widest share or all classes."""
-        limits = Limits(rows_at_once(len(self.model.members)), max(widest_share, len(self.class_names)), TOPICS)
+        """Return the messages that are accepted: a part of the records, as wide as the widest share or all classes."""
+        limits = Limits(rows_at_once(len(self.model.members)), max(widest_share, len(self.class_names)))
         patience = Patience(self.local.silence, self.local.wait)
         return Terms(limits, "float32", patience, self.watching.connections)
 
@@ -97,19 +112,142 @@ class PredictionSetup:
         return Agreement(fields, ids, _ADVICE, by_party)
 
 
+class PredictingLabelParty:
+    """The label party: how it scores, its list of the records (None: it has none), and what it returns of scores.
+
+    `keep` is called with what was collected before the feature parties are told that all is done.
+    """
+
+    def __init__(
+        self,
+        scoring: Scoring,
+        records: NewRecords | None,
+        returned: PredictionConfig,
+        keep: Callable[[Collecting, NewRecords], None],
+        watching: Watching,
+    ) -> None:
+        self._scoring, self._records, self._returned = scoring, records, returned
+        self._keep, self._watching = keep, watching
+
+    def begin(self, said: Answers) -> tuple[Answers, Script]:
+        """Begin with the first part; return what the feature parties are answered, and the script."""
+        records = self._records if self._records is not None else numbered_records(_announced(said))
+        self.found, self.collected = records, self._scoring.begin()
+        return dict.fromkeys(said, NOTHING), self._script(records, self.collected)
+
+    def _script(self, records: NewRecords, collected: Collecting) -> Script:
+        done, widths = 0, self._scoring.predictor.widths
+        for part, rows in enumerate(records.parts(self._scoring.networks)):
+            question = yield Due(PREDICT, 0, part, rows=len(rows), widths=widths)
+            shares = {name: said.tensor for name, said in question.asked.items() if said.tensor is not None}
+            if self._scoring.own is not None and records.inputs is not None:
+                shares[LABEL_PARTY] = self._scoring.own.embed(records.inputs, rows)
+            found, answer = collected.add(shares), NOTHING
+            if found is not None and self._returned.returns != "nothing":
+                answer = Message(tensor=torch.from_numpy(self._returned.returned(found)).reshape(len(found), -1))
+            question.answer_all(answer)
+            done += len(rows)
+            self._watching.progress(done, len(records), "predicting")
+        question = yield Due(FINISH)
+        self._keep(collected, records)
+        question.answer_all()
+
+    def attend(self, desk: Desk) -> None:
+        """Predict with all feature parties, through restarts."""
+        while True:
+            answers, script = self.begin(desk.gather())
+            self._watching.observer.gathered(desk.start(answers))
+            try:
+                desk.answer_all(script)
+                return
+            except PeerRestarted as restarted:
+                self._watching.notice(f"{restarted.peer} was restarted: beginning again")
+
+
+def _announced(said: Answers) -> int:
+    """Return how many records the only feature party has, where the label party has no list of them."""
+    ((name, message),) = said.items()
+    if len(message.numbers) != 1 or not 0 < message.numbers[0] <= MOST_NUMBERED:
+        raise BadMessage(
+            f"{described(name)} announces {message.numbers} records; from 1 to {MOST_NUMBERED:,} are taken"
+        )
+    return message.numbers[0]
+
+
+class PredictingFeatureParty:
+    """A feature party: what makes its share, its records, what comes back, and how many networks predict."""
+
+    def __init__(
+        self,
+        party: str,
+        embedder: Embedder,
+        records: NewRecords,
+        returned: PredictionConfig,
+        class_names: tuple[str, ...],
+        watching: Watching,
+        *,
+        networks: int = 1,
+    ) -> None:
+        self._party, self._embedder, self._records, self._networks = party, embedder, records, networks
+        self._returned, self._class_names, self._watching = returned, class_names, watching
+
+    def attend(self, label: Label, announced: tuple[int, ...] = ()) -> Scores:
+        """Have all records scored, through restarts; return the scores that came back."""
+        while True:
+            try:
+                label.agree({self._party: Message(numbers=announced)})
+                return self._predict(label)
+            except PeerRestarted as restarted:
+                self._watching.notice(f"{restarted.peer} was restarted: beginning again")
+
+    def _predict(self, label: Label) -> Scores:
+        scores, done = Scores(self._class_names), 0
+        awaited = deque[tuple[int, Callable[[], Answers]]]()
+
+        def take() -> None:
+            nonlocal done
+            rows, answers = awaited.popleft()
+            self._take(answers()[self._party], rows, scores)
+            done += rows
+            self._watching.progress(done, len(self._records), "predicting")
+
+        inputs = self._records.inputs
+        assert inputs is not None  # a feature party has features
+        for part, rows in enumerate(self._records.parts(self._networks)):
+            share = Message(tensor=self._embedder.embed(inputs, rows))
+            awaited.append((len(rows), label.ask_ahead(PREDICT, 0, part, {self._party: share})))
+            if len(awaited) > _AHEAD:
+                take()
+        while awaited:
+            take()
+        label.ask(FINISH, 0, 0, {self._party: NOTHING})
+        return scores
+
+    def _take(self, answer: Message, rows: int, scores: Scores) -> None:
+        """Take the scores of a part, if scores come back."""
+        if self._returned.returns == "nothing":
+            if answer.tensor is not None:
+                raise BadMessage("the label party sent scores, and none are returned")
+            return
+        found = checked_tensor(answer, "the scores from the label party", rows, len(scores.columns))
+        if not bool(((found >= 0) & (found <= 1)).all()):
+            raise BadMessage("the label party sent scores that do not lie between 0 and 1")
+        scores.add(found.numpy())
+
+
 def predict_as_label(
     setup: PredictionSetup, records: NewRecords | None, out: Path, *, local_head: bool = False
 ) -> tuple[Path, NewRecords]:
     """Be the label party of a prediction: write the scores of all records, and return where, and of which records.
 
-    Guarantee: what leaves are requests for parts and, where the job and the local file allow it, scores of the private
-    head, which are post-processing of the vault's release. Scores of the local head never leave, nor does the time that
-    they take: they are computed when every connection has ended. `records` may be None if there is one feature party
-    and the label party has no features: then records get numbers, in the order in which they come.
+    Guarantee: what leaves are, where the job and the local file allow it, scores of the private head, which are
+    post-processing of the vault's release. Scores of the local head never leave, nor does the time that they take: they
+    are computed when every connection has ended. `records` may be None if there is one feature party and the label
+    party has no features: then records get numbers, in the order in which they come.
     """
     place = place_of_scores(out, local_head=local_head)
     _require_what_may_be(setup, records, local_head)
-    credentials = None if setup.insecure_loopback else certificates_of(setup.local, LABEL_PARTY).server()
+    certificates = None if setup.insecure_loopback else certificates_of(setup.local, LABEL_PARTY)
     address = listen_address(setup.local)
     predictor = setup.model.predictor(local_head=local_head)
     own = setup.model.embedder(LABEL_PARTY) if LABEL_PARTY in predictor.widths else None
@@ -122,20 +260,21 @@ def predict_as_label(
     party = PredictingLabelParty(scoring, records, setup.returned, keep, setup.watching)
     versions = {name: {_VERSION: version} for name, version in setup.model.versions().items()}
     agreed, names = setup.agreement(records, {}, versions), feature_party_names(setup.job.data)
-    terms = setup.terms(max(predictor.widths[name] for name in names))
-    with LabelServer(address, names, agreed, terms, credentials=credentials) as server:
+    desk = Desk(names, agreed, setup.terms(max(predictor.widths[name] for name in names)))
+    desk.waiting_for = setup.watching.observer.waiting_for
+    with LabelServer(address, desk, METHODS, certificates=certificates) as server:
         setup.watching.notice(f"listening at {address.rpartition(':')[0]}:{server.port}")
         try:
-            collected, found = run_alone(party.attend(server))
-        except (PeerMissing, BadMessage, JobStopped) as error:
-            server.stop(str(error))
+            party.attend(desk)
+        except NetError as error:
+            server.stop(error)
             raise
         except Exception:
-            server.stop("the label party has an error of its own")
+            server.stop(JobStopped("the label party has an error that is not the feature parties'"))
             raise
     if not scoring.is_private:
-        collected.scores().write(place, found)
-    return place, found
+        party.collected.scores().write(place, party.found)
+    return place, party.found
 
 
 def predict_as_feature(
@@ -149,22 +288,24 @@ def predict_as_feature(
     returned = setup.returned
     if returned.returns != "nothing" and out is None:
         raise PredictionError(f"the label party returns {returned}: name a file for them with --out")
-    credentials = None if setup.insecure_loopback else certificates_of(setup.local, party).channel()
+    certificates = None if setup.insecure_loopback else certificates_of(setup.local, party)
     address = connect_address(setup.local)
     records = records.numbered() if numbered else records
     embedder, networks = setup.model.embedder(party), len(setup.model.members)
     role = PredictingFeatureParty(
-        embedder, records, returned, setup.class_names, setup.watching, numbered=numbered, networks=networks
+        party, embedder, records, returned, setup.class_names, setup.watching, networks=networks
     )
     agreed = setup.agreement(None if numbered else records, {_VERSION: setup.model.version(party)}, {})
     terms = setup.terms(embedder.width)
-    with FeatureClient(address, party, agreed, terms, credentials=credentials) as client:
+    with LabelClient(address, party, agreed, terms, certificates=certificates) as client:
+        setup.watching.observer.gathered({LABEL_PARTY: client.label})
         try:
-            scores = run_alone(role.attend(client))
-        except (PeerMissing, Refused, JobStopped):
+            scores = role.attend(client, (len(records),) if numbered else ())
+        except NetError as error:
+            client.stop(error)
             raise
-        except Exception as error:
-            client.stop(str(error) if isinstance(error, BadMessage) else f"{party} has an error of its own")
+        except Exception:
+            client.stop(f"{party} has an error that is not the label party's")
             raise
     if out is None or returned.returns == "nothing":
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.report.known_vaults import Memory, ledger_at
 from tpsl.report.label_view import job_view
 from tpsl.report.promises import promise_of
@@ -16,7 +17,6 @@ from tpsl.report.run_view import RunView
 from tpsl.report.statements import own_statement
 from tpsl.report.words import records_text, spent_text
 from tpsl.training.run_folder import RunFolder
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Spent
 from tpsl.vault.ledger import Ledger
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.report.run_view import RunView, ShownAttack
 from tpsl.report.verdicts import (
     GUESSING,
@@ -40,7 +41,6 @@ from tpsl.report.words import (
     share_text,
     spoken,
 )
-from tpsl.transport.peers import LABEL_PARTY
 
 Claim = Literal[
     "total_epsilon",

@@ -14,10 +14,10 @@ from dataclasses import replace
 from functools import cached_property, lru_cache, reduce
 from pathlib import Path
 
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.job import Job
 from tpsl.training.result import LedgerNote
 from tpsl.training.run_folder import RunFolder
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Ledger, Spent, Vault, VaultError, the_vault
 from tpsl.vault.place import address_of, is_vault
 from tpsl.vault.storage import DATABASE

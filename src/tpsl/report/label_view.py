@@ -10,6 +10,7 @@ from pathlib import Path
 from tpsl.data.config import TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import for_json
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.report.findings import FINDINGS, read_finding
 from tpsl.report.known_vaults import Memory, data_group
 from tpsl.report.ledgers import read_ledger
@@ -23,7 +24,6 @@ from tpsl.training.checkpoint import saved_steps
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.shared_evaluation import SHARED_METRICS, read_shared
-from tpsl.transport.peers import LABEL_PARTY
 
 
 def read_run(path: Path, name: str | None = None, *, memory: Memory | None = None) -> RunView:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from tpsl.data.dataset import feature_party_names
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.report.feature_view import read_feature_run
 from tpsl.report.handed_view import read_handed_view
 from tpsl.report.known_vaults import Memory
 from tpsl.report.label_view import read_run
 from tpsl.report.run_view import RunView
 from tpsl.training.run_folder import RunError, RunFolder
-from tpsl.transport.peers import LABEL_PARTY
 
 ANY_FEATURE_PARTY = "feature"
 """Stands for the one feature party that there is, whatever its name."""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypedDict
 
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.report.run_view import RunView, ShownAttack
 from tpsl.report.words import (
     LARGE_DELTA_TEXT,
@@ -18,7 +19,6 @@ from tpsl.report.words import (
     measured_text,
     spoken,
 )
-from tpsl.transport.peers import LABEL_PARTY
 
 GUESSING = 0.5
 """The AUC of a coin, with any number of classes."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpsl.files import draft_of
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Progress, no_progress
 from tpsl.report.known_vaults import Memory, folders_in, is_written, note_of, runs_in
 from tpsl.report.label_view import job_view, last_change
@@ -21,7 +22,6 @@ from tpsl.report.run_view import RunView
 from tpsl.training.progress_file import PROGRESS, RunProgress
 from tpsl.training.result import LedgerNote
 from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault.place import address_of
 
 Traces = tuple[tuple[str, int, int, int], ...]

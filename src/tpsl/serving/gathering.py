@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tpsl.net.peers import LABEL_PARTY, described
+from tpsl.net.scoring_pb2 import Share
 from tpsl.serving.batching import MOST_RECORDS, Array, Batcher
 from tpsl.serving.models import LabelModel, Records, checked_key
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.serving.versions import Versions
-from tpsl.transport.peers import LABEL_PARTY, described
-from tpsl.transport.scoring_pb2 import Share
 
 MOST_OPEN_PER_PARTY = 2048
 MOST_WAITING_BYTES = 64 << 20

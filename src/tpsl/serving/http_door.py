@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from tpsl.net.browsers import is_asked_from_here
 from tpsl.progress import Notice
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.serving.running import PortTaken
 from tpsl.serving.service_metrics import ServiceMetrics
-from tpsl.transport.browsers import is_asked_from_here
 
 ADDRESS = "127.0.0.1"
 MOST_BODY_BYTES = 4 << 20

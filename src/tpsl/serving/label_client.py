@@ -16,13 +16,13 @@ import grpc
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from tpsl.net.codec import as_sentence
+from tpsl.net.credentials import LABEL_SERVER_NAME
+from tpsl.net.network import Options, message_options, require_loopback
+from tpsl.net.scoring_pb2 import HealthCheckResponse, Outcome, ScoreAnswer, ScoreRequest, Share
 from tpsl.serving.batching import Array
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.serving.score_port import CHECK, HEALTH, METHOD, MOST_MESSAGE_BYTES, MOST_SHARES, SERVICE
-from tpsl.transport.credentials import LABEL_SERVER_NAME
-from tpsl.transport.frames import as_sentence
-from tpsl.transport.network import Options, message_options, require_loopback
-from tpsl.transport.scoring_pb2 import HealthCheckResponse, Outcome, ScoreAnswer, ScoreRequest, Share
 
 _CALLS_AT_ONCE = 2
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 50, 250

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from tpsl.data.encoder import EncoderState
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.halves import Embedder, PredictionError, Predictor
 from tpsl.prediction.model import TrainedModel
 from tpsl.serving.batching import MOST_RECORDS, Array, Arrays
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.tables import DataError
 from tpsl.training.job import PredictionConfig, Returns
-from tpsl.transport.peers import LABEL_PARTY
 
 Records = Sequence[Mapping[str, Any]]
 

@@ -17,17 +17,10 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from tpsl.progress import Notice
-from tpsl.serving.batching import Array
-from tpsl.serving.gathering import Gathering
-from tpsl.serving.models import LabelModel
-from tpsl.serving.refusals import Reason, Refusal
-from tpsl.serving.running import PortTaken
-from tpsl.serving.service_metrics import ServiceMetrics
-from tpsl.transport.credentials import CertificateError, peer_name
-from tpsl.transport.frames import as_sentence
-from tpsl.transport.network import bind, message_options, require_loopback, server_options
-from tpsl.transport.scoring_pb2 import (
+from tpsl.net.codec import as_sentence
+from tpsl.net.credentials import CertificateError, peer_name
+from tpsl.net.network import bind, message_options, require_loopback, server_options
+from tpsl.net.scoring_pb2 import (
     HealthCheckRequest,
     HealthCheckResponse,
     Outcome,
@@ -35,6 +28,13 @@ from tpsl.transport.scoring_pb2 import (
     ScoreRequest,
     Share,
 )
+from tpsl.progress import Notice
+from tpsl.serving.batching import Array
+from tpsl.serving.gathering import Gathering
+from tpsl.serving.models import LabelModel
+from tpsl.serving.refusals import Reason, Refusal
+from tpsl.serving.running import PortTaken
+from tpsl.serving.service_metrics import ServiceMetrics
 
 SERVICE, METHOD = "tpsl.scoring.Scoring", "Score"
 HEALTH, CHECK = "grpc.health.v1.Health", "Check"

@@ -22,6 +22,7 @@ from tpsl.data.out_of_core import taken
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.heads.local_head import Columns, Judging, train_local_head
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Progress
 from tpsl.training.evaluation import TEST_METRICS, evaluate, evaluate_known
 from tpsl.training.job import Job
@@ -33,7 +34,6 @@ from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import RunVault, VaultChoice, vault_for
 from tpsl.training.warm_start import StartingPoint
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import Vault, VaultError
 
 Entry = dict[str, Any]
@@ -79,7 +79,7 @@ def load_true_labels(run: RunFolder, local: Local, progress: Progress) -> LabelS
         progress,
         late_labels=job.has_late_labels,
         source=run.own_parts(LABEL_PARTY).source(LABEL_PARTY),
-        encoder=StartingPoint.begun_by(run.path).encoders().get(LABEL_PARTY),
+        encoder=StartingPoint.of_run(run.path).encoders().get(LABEL_PARTY),
     )
     run.require_records(LABEL_PARTY, side.records.ids)
     return side

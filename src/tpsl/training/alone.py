@@ -12,16 +12,16 @@ from dataclasses import replace
 
 from tpsl.data.dataset import Dataset, class_names
 from tpsl.data.sides import FeatureSide
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.job import Job, JobError
 from tpsl.training.label_source import ReleasedLabels
-from tpsl.training.observer import Observer, PartOf
+from tpsl.training.observer import FilteredObserver, Observer
 from tpsl.training.one_process import attend_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.setup import RunSetup
 from tpsl.training.warm_start import StartingPoint
-from tpsl.transport.peers import LABEL_PARTY
 
 
 def require_alone(job: Job, start: StartingPoint | None) -> None:
@@ -48,7 +48,7 @@ def train_alone(setup: RunSetup, side: FeatureSide, labels: ReleasedLabels, at_t
     if setup.run.common_result([side.party]) is None:
         setup = replace(setup, job=setup.job.with_gradients())
         records = Dataset.of_one(side, class_names(setup.job.data)).label_side.records
-        role = FeatureRole(setup.watched_by(PartOf(setup.watching.observer, peers=False)), side)
+        role = FeatureRole(setup.watched_by(FilteredObserver(setup.watching.observer, peers=False)), side)
         attend_together(LabelRole(setup.watched_by(at_top), records, labels), [role])
     result = setup.run.result()
     assert result is not None  # the farewell has written it

@@ -131,17 +131,8 @@ def write_weights(path: Path, half: nn.Module, workers: Workers = ALONE) -> None
 
 
 def as_file(tensors: Mapping[str, Tensor]) -> bytes:
-    """Return the content of a safetensors file; there each tensor lies in one piece, though several share memory here.
-
-    For example a state that has one weight under two names, or `weight.t()`.
-    """
-    pieces, seen = {}, set()
-    for name, tensor in tensors.items():
-        memory = tensor.untyped_storage().data_ptr()
-        own = tensor.detach().clone() if memory in seen else tensor.detach()
-        pieces[name] = own.cpu().contiguous()
-        seen.add(memory)
-    return save(pieces)
+    """Return the content of a safetensors file of tensors on any device; each has memory of its own (`Members`)."""
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
 
 
 def read_weights(path: Path, error: type[ValueError]) -> dict[str, Tensor]:

@@ -113,13 +113,13 @@ class Mlflow:
     def begin(self, step: int) -> None:
         """Begin the run there, or go on with it: what it has stays, and points that come again are the same."""
         if not self._run:
-            self._run = self._resumed() or self._created()
+            self._run = self._resume() or self._create()
 
     @property
     def _id_file(self) -> Path:
         return self._logged.folder / "mlflow-run"
 
-    def _resumed(self) -> str:
+    def _resume(self) -> str:
         run = self._id_file.read_text(encoding="utf-8").strip() if self._id_file.exists() else ""
         try:
             if run:
@@ -128,7 +128,7 @@ class Mlflow:
             return ""
         return run
 
-    def _created(self) -> str:
+    def _create(self) -> str:
         run: str = self._client.create_run(
             self._experiment, run_name=f"{self._logged.name}, {self._logged.party}"
         ).info.run_id

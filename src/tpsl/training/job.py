@@ -23,10 +23,10 @@ from tpsl.files import as_yaml, read_yaml, shortened
 from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
 from tpsl.models.model_config import ModelConfig, OptimizerConfig, PretrainConfig
 from tpsl.net.messages import WireDtype, WireType
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.tables.locations import is_url, location_of
 from tpsl.training.hold_out import HELD_OUT, MOST_EPOCHS, PATIENCE, with_hold_out
 from tpsl.training.statistic_config import MOST_CODES, Method, StatisticConfig, check_method, with_method
-from tpsl.transport.peers import LABEL_PARTY
 
 if TYPE_CHECKING:
     from tpsl.perturb import Loss

@@ -13,16 +13,16 @@ from tpsl.files import is_disk_full
 from tpsl.net.asking import Label
 from tpsl.net.client import LabelClient
 from tpsl.net.credentials import Certificates
-from tpsl.net.desk import Patience, Terms
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing, Refused
 from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.terms import Patience, Terms
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.alone import parts_of_both, require_alone, train_alone
 from tpsl.training.job import Job
 from tpsl.training.label_source import HAND_OVER, ReleasedLabels
 from tpsl.training.local import Local, certificates_of, connect_address, own_data
-from tpsl.training.method import settled
-from tpsl.training.observer import NullObserver, PartOf, Watching
+from tpsl.training.method import resolve_method
+from tpsl.training.observer import FilteredObserver, NullObserver, Watching
 from tpsl.training.ranks import SharedLabel
 from tpsl.training.result import FeatureResult
 from tpsl.training.role import FeatureRole, FeatureRun
@@ -57,7 +57,7 @@ def join(
             load_feature_party(own_data(job, party, local.data, local.alignment).data, party, source=source).train
         )
 
-    job = settled(job, count, watching.reason)
+    job = resolve_method(job, count, watching.reason)
     workers = Workers.of_this_process(local.device)
     certificates = None if insecure_loopback else certificates_of(local, party)
     own, device, start = {party: local.own_parts()}, workers.device(local.device), local.starting_point()
@@ -98,7 +98,7 @@ def _learn(setup: RunSetup, side: FeatureSide, local: Local, certificates: Certi
     Of several workers the first receives them; all train.
     """
     job, party = setup.job, side.party
-    watched = setup.watched_by(PartOf(setup.watching.observer, steps=False, without=["finished"])).of_first()
+    watched = setup.watched_by(FilteredObserver(setup.watching.observer, steps=False, without=["finished"])).of_first()
     received = replace(watched, run=RunFolder(setup.run.path / HAND_OVER))
     if setup.workers.is_first:
         with received.run.started(job, [party], moved=True):

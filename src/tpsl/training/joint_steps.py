@@ -18,13 +18,13 @@ from tpsl.training.role import FeatureRole, LabelRole
 
 @contextmanager
 def joint_steps(label: LabelRole, features: Sequence[FeatureRole], asked: AtHome) -> Iterator[JointSteps | None]:
-    """Give what takes the steps of these roles, of one run, at once; None on a CPU.
+    """Give what takes the steps of these roles, of one run, at once; None on a CPU, and where every message counts.
 
     At the end graphs are freed: one that the garbage collector found while that of another run is captured would spoil
     it.
     """
     device = label.setup.device
-    if device is None or device.type != "cuda":
+    if device is None or device.type != "cuda" or type(asked) is not AtHome:
         yield None
         return
     joint = JointSteps(label, features, asked)

@@ -61,11 +61,11 @@ class LateLabels(RunVault):
         self.path = choice.named or the_vault() / vault_name(setup.job)
         choice = replace(choice, named=self.path)
         self._wait, self._observer = choice.wait, setup.watching.observer
-        chosen = self._patiently(lambda: choose_vault(setup, side, choice))
+        chosen = self._retry_while_busy(lambda: choose_vault(setup, side, choice))
         super().__init__(setup, chosen.side, chosen.path, chosen.policy)
         self._ids, self._units = self.records.training_ids, self.records.training_units
         self._ahead = 0
-        if self._patiently(self._made):
+        if self._retry_while_busy(self._create_if_missing):
             self._notice(f"made the empty vault {self.path}; `tpsl vault add` fills it")
         self.noisy()  # a vault that does not fit the job is refused before anybody connects
 
@@ -74,7 +74,7 @@ class LateLabels(RunVault):
 
     def noisy(self) -> NoisyLabels:
         """Return the noisy labels of no record: what a label party begins with."""
-        return self._asked(lambda vault: self._noisy_labels(vault, []))
+        return self._ask(lambda vault: self._noisy_labels(vault, []))
 
     def admit(self, party: LabelParty, batch: Rows, step: int) -> None:
         """Have the noisy labels of a step's records in the label party, as soon as they are in the vault.
@@ -85,7 +85,7 @@ class LateLabels(RunVault):
         if not party.holds(batch):
             first = int(batch[0])
             self._wait_for(self._ids.slice(first, len(batch)), step)
-            party.admit(self._asked(lambda vault: self._release_from(vault, first, len(batch))), first)
+            party.admit(self._ask(lambda vault: self._release_from(vault, first, len(batch))), first)
 
     def with_late_labels(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the true labels of the test records with those that have arrived, for their evaluation alone.
@@ -96,9 +96,9 @@ class LateLabels(RunVault):
         unknown = np.flatnonzero(labels == NO_LABEL)
         if len(unknown):
             ids = self.records.test_ids.take(pa.array(unknown))
-            known = self._known(ids)
+            known = self._knows(ids)
             late = ids.filter(pa.array(known))
-            labels[unknown[known]] = self._asked(lambda vault: vault.true_labels_for_evaluation(late))
+            labels[unknown[known]] = self._ask(lambda vault: vault.true_labels_for_evaluation(late))
             if not known.all():
                 self._notice(
                     f"{int((~known).sum()):,} of the {len(labels):,} test records have no label yet: "
@@ -108,7 +108,7 @@ class LateLabels(RunVault):
 
     def total(self) -> Spent:
         """Return what the training records have spent by now, and note it."""
-        return self._patiently(super().total)
+        return self._retry_while_busy(super().total)
 
     def _noisy_labels(self, vault: Vault, ids: AnyIds) -> NoisyLabels:
         release = self.release
@@ -136,7 +136,7 @@ class LateLabels(RunVault):
         since = time.monotonic()
         told_at, told = -_TELL_EVERY, 0
         while True:
-            known = self._known(missing)
+            known = self._knows(missing)
             now = time.monotonic()
             if known.any():
                 missing, since = missing.filter(pa.array(~known)), now
@@ -154,19 +154,19 @@ class LateLabels(RunVault):
         if told:
             self._observer.waiting_for(None)
 
-    def _known(self, ids: pa.Array) -> npt.NDArray[np.bool_]:
-        return self._asked(lambda vault: vault.knows(ids))
+    def _knows(self, ids: pa.Array) -> npt.NDArray[np.bool_]:
+        return self._ask(lambda vault: vault.knows(ids))
 
-    def _asked(self, ask: Callable[[Vault], Answer]) -> Answer:
+    def _ask(self, ask: Callable[[Vault], Answer]) -> Answer:
         """Open the vault, ask, and close it."""
 
         def opened() -> Answer:
             with Vault.open(self.path) as vault:
                 return ask(vault)
 
-        return self._patiently(opened)
+        return self._retry_while_busy(opened)
 
-    def _patiently(self, act: Callable[[], Answer]) -> Answer:
+    def _retry_while_busy(self, act: Callable[[], Answer]) -> Answer:
         """Do something with the vault, again and again while another process is writing to it."""
         since = time.monotonic()
         while True:
@@ -179,7 +179,7 @@ class LateLabels(RunVault):
                 sleep(_LOOK_EVERY)
                 self._observer.waiting_for(None)
 
-    def _made(self) -> bool:
+    def _create_if_missing(self) -> bool:
         """Make the vault unless there is one, or another process makes it first; say whether it was made here."""
         if Vault.exists(self.path):
             return False

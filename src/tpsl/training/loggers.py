@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Notice
 from tpsl.registry import Registry, UnknownName, called
 from tpsl.training.curves import LoggedRun, Mlflow, Sink, TensorBoard, has_tensorboard
@@ -25,7 +26,6 @@ from tpsl.training.job import Job
 from tpsl.training.observer import Fact, Observer, Observers, reason_of
 from tpsl.training.progress_file import ProgressFile
 from tpsl.training.run_folder import RunFolder
-from tpsl.transport.peers import LABEL_PARTY
 
 _EVERY = 1.0  # seconds between two points of the speed
 _PATIENCE = 10.0  # seconds that the end of a run waits for what is not written yet

@@ -29,7 +29,7 @@ _POSITIVES = 0.24
 _AVERAGING = 0.995
 
 
-def settled(job: Job, count: Callable[[], int], notice: Notice) -> Job:
+def resolve_method(job: Job, count: Callable[[], int], notice: Notice) -> Job:
     """Return the job with the method that `auto` stands for, and say which; another job is returned as it is.
 
     `count` returns the number of training records. It is called only if the answer depends on it: records may have to
@@ -37,12 +37,12 @@ def settled(job: Job, count: Callable[[], int], notice: Notice) -> Job:
     """
     if job.method != "auto":
         return job
-    found, why = resolve(job, 0 if job.statistic is None else count())
+    found, why = best_method(job, 0 if job.statistic is None else count())
     notice(why)
     return found
 
 
-def resolve(job: Job, records: int) -> tuple[Job, str]:
+def best_method(job: Job, records: int) -> tuple[Job, str]:
     """Return the job with the method that is best for its ε, its classes and this number of records, and why.
 
     A network gets a wide part and averaged weights, unless the job names these keys itself. A statistic has a δ, and

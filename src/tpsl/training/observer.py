@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Notice, Progress, no_notice, no_progress
-from tpsl.transport.peers import LABEL_PARTY
 
 Fact = str | int | float
 
@@ -92,7 +92,7 @@ class Observers(Observer):
                 self._notice(f"the observer {name} is given up: {reason_of(error)}")
 
 
-class PartOf(Observer):
+class FilteredObserver(Observer):
     """Tells an observer a part of what happens: peers or none, steps or none, and events but those of these names."""
 
     def __init__(

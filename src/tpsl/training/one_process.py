@@ -23,7 +23,7 @@ from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.joint_steps import joint_steps
 from tpsl.training.label_source import HAND_OVER, LabelSource, ReleasedLabels
-from tpsl.training.method import settled
+from tpsl.training.method import resolve_method
 from tpsl.training.observer import UNWATCHED, NullObserver, PreparationNotices, ProgressBar, Watching
 from tpsl.training.own_parts import OwnParts, sources_of
 from tpsl.training.result import TrainResult
@@ -92,7 +92,7 @@ def train_together(
             setup.say_what_is_loaded(setup.job.data, data)
         return len(data.train)
 
-    setup = replace(setup, job=settled(setup.job, count, setup.watching.reason))
+    setup = replace(setup, job=resolve_method(setup.job, count, setup.watching.reason))
     job, run = setup.job, setup.run
     names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
     with setup.held([*names, LABEL_PARTY]):

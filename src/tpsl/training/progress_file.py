@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +17,12 @@ from typing import Annotated
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from tpsl.files import draft_of, open_private, read_plain
+from tpsl.progress import Pace
 from tpsl.training.observer import Observer
 
 PROGRESS = "progress.json"
 _EVERY = 1.0  # seconds between two writes
-_POINTS = 60  # writes over which the speed is averaged
+_WINDOW = 60.0  # seconds over which the speed is averaged
 _MOST_BYTES = 1 << 12  # a longer file is none of ours
 Finite = Annotated[float | None, AfterValidator(lambda value: value if value is None or math.isfinite(value) else None)]
 
@@ -59,26 +59,22 @@ class ProgressFile(Observer):
 
     def __init__(self, party_folder: Path, every: float = _EVERY) -> None:
         self._path, self._every = party_folder / PROGRESS, every
-        self._points: deque[tuple[float, int, int]] = deque(maxlen=_POINTS)
+        self._pace, self._written = Pace(_WINDOW), -math.inf
 
     def at_step(self, done: int, total: int, records: int) -> None:
         """Write how far the party is, unless that was done a moment ago."""
         now = time.monotonic()
-        if self._points and done < self._points[-1][1]:  # it has gone back to a checkpoint
-            self._points.clear()
-        if self._points and now - self._points[-1][0] < self._every:
+        if now - self._written < self._every:
             return
-        self._points.append((now, done, records))
-        since, first, before = self._points[0]
-        passed, progress = now - since, RunProgress(done, total)
-        if passed > 0 and done > first:
-            left = (total - done) * passed / (done - first)
-            progress = RunProgress(done, total, round((records - before) / passed, 1), round(left, 1))
-        self._write(_PARSER.dump_json(progress))
+        self._written = now
+        self._pace.add(done, records)
+        left = self._pace.seconds_left(total)
+        known = () if left is None else (round(self._pace.per_second[1], 1), round(left, 1))
+        self._write(_PARSER.dump_json(RunProgress(done, total, *known)))
 
     def close(self) -> None:
         """Remove the file, if it is this observer's: nothing runs any more."""
-        if self._points:
+        if self._written >= 0:
             self._path.unlink(missing_ok=True)
 
     def _write(self, content: bytes) -> None:

@@ -58,10 +58,10 @@ def release_labels(
     """
     planned = Planned(job.privacy.build(records.classes), job.privacy.draws, job.privacy.noise_seed)
     with Vault.open(vault_path) as vault:
-        return _released(vault, planned, labelled_ids(job, records), notice, policy)
+        return _release(vault, planned, labelled_ids(job, records), notice, policy)
 
 
-def _released(vault: Vault, planned: Planned, ids: Any, notice: Notice, policy: ReleasePolicy) -> NoisyLabels:
+def _release(vault: Vault, planned: Planned, ids: Any, notice: Notice, policy: ReleasePolicy) -> NoisyLabels:
     """Release the labels of these records, as far as they were not released yet, and return them."""
     mechanism, draws, seed = planned.mechanism, planned.draws, planned.seed
     report = vault.release(mechanism, draws=draws, ids=ids, seed=seed, policy=policy)
@@ -139,7 +139,7 @@ def noisy_test_labels(
             )
         vault.check_release(mechanism, ids, policy=policy)
         _store_test_labels(vault, side, notice)
-        return _released(vault, Planned(mechanism), ids, notice, policy), vault.total(ids)
+        return _release(vault, Planned(mechanism), ids, notice, policy), vault.total(ids)
 
 
 def noisy_labels_of(
@@ -153,7 +153,7 @@ def noisy_labels_of(
                 f"{unknown:,} of the {len(ids):,} records have no label in the vault {vault_path}; "
                 f"`tpsl vault add {vault_path} FILE` adds them"
             )
-        return _released(vault, Planned(mechanism), ids, notice, policy), vault.total(ids)
+        return _release(vault, Planned(mechanism), ids, notice, policy), vault.total(ids)
 
 
 def overlap_with_vault(vault: Vault, side: LabelSide) -> Overlap:

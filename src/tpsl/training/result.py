@@ -152,7 +152,7 @@ class Origin:
         return replace(self, released=None)
 
 
-class Entry(BaseModel, extra="allow"):
+class EpochMetrics(BaseModel, extra="allow"):
     """A line of `metrics.jsonl`: these numbers, and what is known of the predictions then, by name."""
 
     epoch: int

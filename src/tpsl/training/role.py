@@ -14,7 +14,6 @@ from typing import Protocol
 
 from torch import Tensor
 
-from tpsl.data.dataset import feature_party_names
 from tpsl.data.encoder import EncoderState
 from tpsl.data.order import Rows
 from tpsl.data.sides import FeatureSide, LabelRecords
@@ -203,9 +202,8 @@ class LabelRole(Role):
         super().__init__(setup, LABEL_PARTY, records.train, records.test)
         self.records, self.vault = records, vault
         self.make_party, self.after_epoch = make_party, after_epoch
-        self.feature_parties = feature_party_names(setup.job.data)
         self.present: tuple[str, ...] = ()
-        """The feature parties that take part: all, but for those that have finished for good."""
+        """The feature parties that take part, in the job's order: all, but for those that have finished for good."""
 
     @property
     def halves(self) -> Halves:
@@ -228,7 +226,7 @@ class LabelRole(Role):
 
     def widths(self, width: Callable[[str], int]) -> dict[str, int]:
         """Return how wide the rows of each feature party are, as `width` says of a party."""
-        return {name: width(name) for name in self.feature_parties}
+        return {name: width(name) for name in self.present}
 
     def answers(self, tensors: Sequence[Tensor]) -> Mapping[str, Message]:
         """Return a tensor for each party, in the job's order, as answers."""

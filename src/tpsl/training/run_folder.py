@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -57,12 +58,12 @@ from tpsl.files import (
     shortened,
     write_atomically,
 )
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.tables.columns import TextsDigest
 from tpsl.training.job import Job, JobError, load_job
 from tpsl.training.own_parts import Factory, GivenObject, OwnParts
 from tpsl.training.progress_file import PROGRESS
-from tpsl.training.result import Entry, FeatureResult, LedgerNote, Measured, Origin, RecordsNote, TrainResult
-from tpsl.transport.peers import LABEL_PARTY
+from tpsl.training.result import EpochMetrics, FeatureResult, LedgerNote, Measured, Origin, RecordsNote, TrainResult
 
 Content = TypeVar("Content")
 _adapters: dict[object, TypeAdapter[Any]] = {}
@@ -72,6 +73,7 @@ ENCODER, START, ORIGIN = "encoder", "start", "origin.json"
 _OWN_PARTS, _LEDGER = "own_parts.json", "ledger.json"
 _VERSIONS, _RECORDS, _RESULT, _CONFIRMED = "versions.json", "records.json", "result.json", "confirmed.json"
 _METRICS = "metrics.jsonl"
+_MOST_BYTES = 1 << 28  # of a file that is read whole
 _BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
 """What a run that was killed before it wrote its job may have left."""
 
@@ -280,8 +282,8 @@ class RunFolder:
             begun, now = getattr(noted, part), getattr(parts, part)
             if begun != now:
                 raise RunError(
-                    f"{self.path}: {party} has begun this run with {_named(begun)} as its {part}, "
-                    f"not with {_named(now)}; choose another --out"
+                    f"{self.path}: {party} has begun this run with {_part_text(begun)} as its {part}, "
+                    f"not with {_part_text(now)}; choose another --out"
                 )
 
     def result(self) -> TrainResult | None:
@@ -395,8 +397,10 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """Return the metrics of each evaluation so far."""
         path = self.label / _METRICS
-        lines = _content(path).splitlines() if path.exists() else []
-        return [_parsed(f"{path}, line {number}", Entry, line).model_dump() for number, line in enumerate(lines, 1)]
+        lines = _read_bytes(path).splitlines() if path.exists() else []
+        entries = [_parsed(f"{path}, line {number}", EpochMetrics, line) for number, line in enumerate(lines, 1)]
+        # One object for every NaN: what was read twice compares equal.
+        return [{name: math.nan if value != value else value for name, value in entry} for entry in entries]
 
     def write_metrics(self, entries: list[dict[str, Any]]) -> None:
         """Replace the metrics."""
@@ -410,9 +414,9 @@ def _digest(ids: Any) -> str:
     return digest.digest().hex()
 
 
-def read_note(path: Path, kind: type[Content]) -> Content | None:
+def read_note(path: Path, kind: type[Content], most: int = _MOST_BYTES) -> Content | None:
     """Return what a JSON file of a run says; None if there is none. A damaged file is a `RunError` that names it."""
-    return _parsed(str(path), kind, _content(path)) if path.exists() else None
+    return _parsed(str(path), kind, _read_bytes(path, most)) if path.exists() else None
 
 
 def _parsed(where: str, kind: type[Content], content: bytes) -> Content:
@@ -436,14 +440,14 @@ def _adapter(kind: type[Content]) -> TypeAdapter[Content]:
     return _adapters[kind]
 
 
-def _content(path: Path) -> bytes:
+def _read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
     try:
-        return read_plain(path)
+        return read_plain(path, most)
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _named(part: Factory | GivenObject | None) -> str:
+def _part_text(part: Factory | GivenObject | None) -> str:
     if isinstance(part, Factory) and part.arguments:
         return f"{part} and {shortened(json.dumps(part.arguments, default=str))}"
     return "what comes with tpsl" if part is None else str(part)

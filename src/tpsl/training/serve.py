@@ -14,16 +14,17 @@ import torch
 from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.files import is_disk_full
 from tpsl.net.credentials import Certificates
-from tpsl.net.desk import Desk, Patience, Terms
+from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.net.server import LabelServer
+from tpsl.net.terms import Patience, Terms
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job
 from tpsl.training.late_labels import LabelsMissing
 from tpsl.training.local import Local, certificates_of, listen_address, own_data
-from tpsl.training.method import settled
+from tpsl.training.method import resolve_method
 from tpsl.training.observer import Watching
 from tpsl.training.ranks import SharedDesk
 from tpsl.training.result import TrainResult
@@ -62,7 +63,7 @@ def serve(
         data = own_data(job, LABEL_PARTY, local.data, local.alignment).data
         return len(load_label_party(data, watching.progress, source=own[LABEL_PARTY].source(LABEL_PARTY)).records.train)
 
-    job = settled(job, count, watching.reason)
+    job = resolve_method(job, count, watching.reason)
     device, start, run = workers.device(local.device), local.starting_point(), RunFolder(run_path)
     run.refuse_scratch()
     setup = RunSetup(job, run, own, device, record_steps, watching, search, start, workers=workers)

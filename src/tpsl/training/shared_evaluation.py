@@ -18,16 +18,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
-from pydantic import TypeAdapter, ValidationError
 
 from tpsl.data.sides import LabelSide
-from tpsl.files import for_json, read_plain, shortened
+from tpsl.files import for_json
 from tpsl.mechanisms import Mechanism
 from tpsl.progress import Notice, no_notice
 from tpsl.training.noisy_metrics import NoisyMetrics, noisy_metrics
 from tpsl.training.releases import noisy_labels_of, noisy_test_labels
 from tpsl.training.result import TrainResult
-from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.training.run_folder import RunError, RunFolder, read_note
 from tpsl.vault import NoisyLabels, ReleasePolicy, Spent, Vault
 
 SHARED_METRICS = "shared_metrics.json"
@@ -69,21 +68,11 @@ class SharedEvaluation:
         return (json.dumps(self.as_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-_PARSER = TypeAdapter(SharedEvaluation)
-
-
 def read_shared(path: Path, job: str, versions: Mapping[str, str]) -> SharedEvaluation:
     """Return what a file says that the other side may have written, if it speaks of this job and of these versions."""
-    try:
-        content = read_plain(path, _LARGEST_FILE)
-    except OSError as error:
-        raise RunError(f"{path}: holds no shared metrics: {error.strerror}") from error
-    try:
-        found = _PARSER.validate_json(content, strict=True)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        reason = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
-        raise RunError(f"{path}: holds no shared metrics ({shortened(reason)})") from None
+    found = read_note(path, SharedEvaluation, _LARGEST_FILE)
+    if found is None:
+        raise RunError(f"{path}: there is no such file")
     if found.job != job:
         raise RunError(f"{path}: speaks of a run of another job")
     if any(found.versions.get(party) != version for party, version in versions.items()):

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from tpsl.data.config import FlightsData, SyntheticData, TableData
 from tpsl.data.sides import LabelSide
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.job import Job
 from tpsl.training.label_source import LabelSource, ReleasedLabels
 from tpsl.training.releases import (
@@ -38,7 +39,6 @@ from tpsl.training.releases import (
 from tpsl.training.result import LedgerNote, ReleasedBefore
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.vault import NO_LIMITS, NoisyLabels, NoisyStatistic, Overlap, ReleasePolicy, Spent, Vault, VaultError
 from tpsl.vault.cost import Planned, PlannedStatistic
 from tpsl.vault.errors import VaultChanged

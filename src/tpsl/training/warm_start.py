@@ -16,22 +16,22 @@ from pathlib import Path
 from tpsl.data.config import OwnData, TableData
 from tpsl.data.encoder import EncoderState
 from tpsl.files import make_private_folder, sync_folder, write_durably
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.checkpoint import Halves, load_weights
 from tpsl.training.job import Job
 from tpsl.training.result import Origin, ReleasedBefore
 from tpsl.training.run_folder import ENCODER, ORIGIN, START, RunError, RunFolder, write_note
-from tpsl.transport.peers import LABEL_PARTY
 
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """What an earlier run has ended with; or, from `begun_by`, what it has begun with itself."""
+    """What an earlier run has ended with; or, from `of_run`, what it has begun with itself."""
 
     run: Path
     _folder: str = ""
 
     @classmethod
-    def begun_by(cls, run: Path) -> StartingPoint:
+    def of_run(cls, run: Path) -> StartingPoint:
         """Return what a run has begun with, if that was a warm start."""
         return cls(run, START)
 
@@ -86,7 +86,7 @@ class StartingPoint:
                 f"{self.run}: was not pre-trained, and training that starts from it cannot be: leave pretrain out"
             )
 
-    def is_that_of(self, job: Job, party: str, noted: Origin) -> bool:
+    def matches(self, job: Job, party: str, noted: Origin) -> bool:
         """Whether this is what a party has noted: the same run, or one with the same halves."""
         return noted.run == str(self.run.absolute()) or noted.versions == self.origin(job, party).versions
 
@@ -118,17 +118,17 @@ def begin(job: Job, run: RunFolder, parties: Collection[str], start: StartingPoi
     if start is None:
         if 0 < len(missing) < len(noted):
             raise RunError(f"{run.path}: its start from another run was interrupted; name that run again with --from")
-        return None if missing else StartingPoint.begun_by(run.path)
+        return None if missing else StartingPoint.of_run(run.path)
     for party, origin in noted.items():
         if origin is None and run.has_begun(party):
             raise RunError(f"{run.path}: has begun with weights of its own, not from {start.run}; choose another --out")
-        if origin is not None and not start.is_that_of(job, party, origin):
+        if origin is not None and not start.matches(job, party, origin):
             raise RunError(f"{run.path}: has begun from {origin.run}, not from {start.run}; choose another --out")
     origins = {party: start.origin(job, party) for party in missing}
     _require_one_network(start, origins)
     for party, origin in origins.items():
         start.keep_copy(run, party, origin)
-    return StartingPoint.begun_by(run.path)
+    return StartingPoint.of_run(run.path)
 
 
 def _require_one_network(start: StartingPoint, origins: Mapping[str, Origin]) -> None:

@@ -18,6 +18,7 @@ import torch
 from tpsl.data.dataset import Dataset
 from tpsl.files import make_private_folder
 from tpsl.net.failures import BadMessage
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Notice, no_notice, said_once
 from tpsl.training.alone import train_alone
 from tpsl.training.job import Job
@@ -29,7 +30,6 @@ from tpsl.training.releases import noisy_labels_for
 from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice, choose_vault
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.after_search import with_test_metrics
 from tpsl.tuning.candidates import Trial, TuneResult, compare, trials_of
 from tpsl.tuning.pool import Task, load_once, run_tasks

@@ -15,14 +15,14 @@ from safetensors.torch import save
 
 from tpsl.data.dataset import Dataset, feature_party_names
 from tpsl.files import make_private_folder, write_atomically
+from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.rounding import rounded
 from tpsl.training.build import pretrained_weights
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages import wide
 from tpsl.training.stages.prepare import PRETRAINED
-from tpsl.transport.peers import LABEL_PARTY
-from tpsl.transport.rounding import rounded
 from tpsl.vault import NoisyLabels
 
 

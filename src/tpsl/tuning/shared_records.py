@@ -8,10 +8,10 @@ from typing import Any
 from tpsl.data.dataset import Dataset, load_label_party
 from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.job import Job
 from tpsl.training.one_process import load_records
 from tpsl.training.own_parts import OwnParts
-from tpsl.transport.peers import LABEL_PARTY
 
 
 class SharedRecords:

@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 from tpsl.data.dataset import load_label_party
 from tpsl.data.sides import LabelSide
+from tpsl.net.failures import NOT_FINITE, BadMessage, JobStopped
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.model import TUNE
 from tpsl.progress import no_notice
 from tpsl.training.job import Job
@@ -26,9 +28,6 @@ from tpsl.training.observer import Watching
 from tpsl.training.releases import release_labels
 from tpsl.training.search_step import SearchStep
 from tpsl.training.serve import serve
-from tpsl.transport.channel import JobStopped
-from tpsl.transport.checks import NOT_FINITE, BadMessage
-from tpsl.transport.peers import LABEL_PARTY
 from tpsl.tuning.candidates import Trial, TuneResult, compare, trials_of
 from tpsl.tuning.search_folder import check_release, read_result, write_members, write_result
 from tpsl.tuning.shared_parts import copy_from_earlier
@@ -164,6 +163,6 @@ def _noted_if_diverged(trial: Trial) -> Iterator[None]:
     try:
         yield
     except (BadMessage, JobStopped) as error:
-        if not str(error).endswith(NOT_FINITE):
+        if error.code != NOT_FINITE:
             raise
         trial.mark_diverged(str(error))

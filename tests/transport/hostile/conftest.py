@@ -12,18 +12,18 @@ from typing import Any
 
 import grpc
 import pytest
-
 from tpsl.transport import wire_pb2
-from tpsl.transport.certificates import create_authority, issue
 from tpsl.transport.channel import Channel, run_alone
-from tpsl.transport.credentials import LABEL_SERVER_NAME, Certificates
 from tpsl.transport.feature_client import FeatureClient
 from tpsl.transport.frames import Limits, decode, encode_control, encode_message
 from tpsl.transport.handshake import Agreement, FeatureHandshake, LinkPosition
 from tpsl.transport.label_server import LabelServer
 from tpsl.transport.link import Patience, Terms
 from tpsl.transport.messages import Finished, Message
-from tpsl.transport.peers import ONLY_WORKER, WorkerPlace
+
+from tpsl.net.certificates import create_authority, issue
+from tpsl.net.credentials import LABEL_SERVER_NAME, Certificates
+from tpsl.net.peers import ONLY_WORKER, WorkerPlace
 
 LIMITS = Limits(rows=512, width=256, topics=("embeddings", "gradients"))
 AGREED = Agreement({"protocol version": "1", "digest of the job": "abc"}, b"digest of the ids")

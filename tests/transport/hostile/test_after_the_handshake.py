@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-
 from tpsl.transport.channel import Refused, run_alone
 from tpsl.transport.checks import BadMessage
 from tpsl.transport.frames import encode_message

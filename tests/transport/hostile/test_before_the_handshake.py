@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-
 from tpsl.transport import wire_pb2
 from tpsl.transport.channel import Refused, run_alone
-from tpsl.transport.credentials import Certificates
 from tpsl.transport.frames import encode_control
 from tpsl.transport.messages import TensorMessage
+
+from tpsl.net.credentials import Certificates
 
 Embeddings = partial(TensorMessage, "embeddings")
 

@@ -9,12 +9,12 @@ from typing import Any
 import grpc
 import pytest
 import torch
-
 from tpsl.transport.channel import run_alone
 from tpsl.transport.checks import BadMessage
-from tpsl.transport.credentials import Certificates
 from tpsl.transport.handshake import LabelHandshake, LinkPosition
 from tpsl.transport.messages import TensorMessage
+
+from tpsl.net.credentials import Certificates
 
 Gradients = partial(TensorMessage, "gradients")
 

@@ -11,8 +11,17 @@ from typing import Any
 
 import pytest
 import torch
+from tpsl.transport.channel import Channel, run_alone
+from tpsl.transport.checks import BadMessage
+from tpsl.transport.feature_client import FeatureClient
+from tpsl.transport.frames import Limits
+from tpsl.transport.label_server import LabelServer
+from tpsl.transport.link import Patience, Terms
+from tpsl.transport.messages import Bye, Finished, Message, Position, Rewind, Start, Stop, TensorMessage, Verdict
 
 from tpsl.data.dataset import load_feature_party
+from tpsl.net.certificates import create_authority, issue
+from tpsl.net.credentials import Certificates
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.job import Job, make_job
 from tpsl.training.join import join
@@ -21,15 +30,6 @@ from tpsl.training.observer import UNWATCHED, Fact, NullObserver, Watching
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.serve import serve
-from tpsl.transport.certificates import create_authority, issue
-from tpsl.transport.channel import Channel, run_alone
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.credentials import Certificates
-from tpsl.transport.feature_client import FeatureClient
-from tpsl.transport.frames import Limits
-from tpsl.transport.label_server import LabelServer
-from tpsl.transport.link import Patience, Terms
-from tpsl.transport.messages import Bye, Finished, Message, Position, Rewind, Start, Stop, TensorMessage, Verdict
 from tpsl.vault import Vault
 
 Embeddings = partial(TensorMessage, "embeddings")

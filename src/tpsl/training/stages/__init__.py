@@ -68,7 +68,7 @@ def stages_of(job: Job) -> tuple[Stage, ...]:
 def begin(role: LabelRole, said: Mapping[str, Message]) -> tuple[Answers, Script]:
     """Begin at the newest step that every party has a checkpoint of; return the answers and the script from there."""
     role.result = role.run.result()
-    role.present = tuple(name for name in role.feature_parties if name in said)
+    role.present = tuple(said)
     answers = agree.label(role, said)
     return answers, _script(role)
 

@@ -31,7 +31,7 @@ def label(role: LabelRole) -> Script:
         features = wide.features_in_training(role.job, features, role.folder)
     role.party = role.make_party(
         role.job,
-        list(role.feature_parties),
+        list(role.present),
         role.records.classes,
         role.noisy(),
         features,

@@ -55,7 +55,7 @@ def label(role: LabelRole) -> Script:
         return
     records = _Records(role)
     for part, rows in enumerate(statistic_parts(role.schedule)):
-        widths = {name: _accepted_widths(role, name, records.widths) for name in role.feature_parties}
+        widths = {name: _accepted_widths(role, name, records.widths) for name in role.present}
         question = yield Due(STATISTIC, role.done, part, rows=len(rows), widths=widths)
         received = question.tensors()
         _check_codes(role, received)

@@ -1,2 +1,0 @@
-from tpsl.net.rounding import *  # noqa: F403
-from tpsl.net.rounding import _SCALE_BYTES  # noqa: F401
