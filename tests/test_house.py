@@ -42,17 +42,12 @@ def test_every_stage_of_training_is_drawn() -> None:
 
 SHARED_NAMES = {
     "alone",
-    "attack",
     "card",
-    "evaluate",
     "halves",
-    "hand_over",
-    "keys",
     "learning",
     "local_head",
     "network",
     "one_process",
-    "plan",
     "statistic_head",
     "two_parties",
     "versions",

@@ -31,10 +31,7 @@ app.command("data")(data_sets.data)
 ProcessesOption = Annotated[
     int | None,
     typer.Option(
-        min=1,
-        metavar="NUMBER",
-        help="Runs at the same time, in one thread each. Default: one for each core.",
-        show_default=False,
+        min=1, metavar="NUMBER", help="Runs at the same time, in one thread each. Default: one for each core."
     ),
 ]
 SeedsOption = Annotated[
@@ -57,18 +54,13 @@ def paper(
     changes: SetOption = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME[=FILE]",
-            help="Data set, as criteo=train.txt; may be repeated. Default: flights.",
-            show_default=False,
-        ),
+        typer.Option(metavar="NAME[=FILE]", help="Data set, as criteo=train.txt; may be repeated. Default: flights."),
     ] = None,
     seeds: SeedsOption = 3,
     preset: Annotated[
         Literal["paper", "small", "adam"],
         typer.Option(
-            metavar="NAME",
-            help="paper: batch 8192, SGD, each record once. small: batch 512. adam: small with Adam.",
+            metavar="NAME", help="paper: batch 8192, SGD, each record once. small: batch 512. adam: small with Adam."
         ),
     ] = "small",
     defences: Annotated[
@@ -114,28 +106,20 @@ def frontier(
     job: Annotated[
         Path | None,
         typer.Argument(
-            metavar="JOB",
-            help="Job file (YAML): its data and its network are taken, and nothing else of it.",
-            show_default=False,
+            metavar="JOB", help="Job file (YAML): its data and its network are taken, and nothing else of it."
         ),
     ] = None,
     changes: SetOption = None,
     data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[=FILE]", help="Data set, as criteo=train.txt, if there is no job.", show_default=False
-        ),
+        str | None, typer.Option(metavar="NAME[=FILE]", help="Data set, as criteo=train.txt, if there is no job.")
     ] = None,
     seeds: SeedsOption = 5,
     epsilon: Annotated[
-        list[float] | None,
-        typer.Option(metavar="NUMBER", help="May be repeated. Default: 0.1, 0.5, 1 and 2.", show_default=False),
+        list[float] | None, typer.Option(metavar="NUMBER", help="May be repeated. Default: 0.1, 0.5, 1 and 2.")
     ] = None,
     head: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="'private' or 'local' heads; may be repeated. Default: both.", show_default=False
-        ),
+        typer.Option(metavar="NAME", help="'private' or 'local' heads; may be repeated. Default: both."),
     ] = None,
     method: Annotated[
         list[str] | None,
@@ -143,7 +127,6 @@ def frontier(
             metavar="NAME",
             help="What to compare with training without noise: laplace, discrete, gaussian, network, hand-over, trees, "
             "statistic, auto, joined-logistic, joined-trees or ceiling; may be repeated. Default: all.",
-            show_default=False,
         ),
     ] = None,
     processes: ProcessesOption = None,
@@ -198,10 +181,7 @@ def figures(
     formats: Annotated[
         list[str] | None,
         typer.Option(
-            "--format",
-            metavar="NAME",
-            help="Format of the figures; may be repeated. Default: png, svg and pdf.",
-            show_default=False,
+            "--format", metavar="NAME", help="Format of the figures; may be repeated. Default: png, svg and pdf."
         ),
     ] = None,
     json: JsonFlag = False,
@@ -239,10 +219,7 @@ def _named(text: str) -> dict[str, str]:
 
 
 def _base(
-    settings: Settings,
-    training: dict[str, Any],
-    data: dict[str, str] | None = None,
-    start: Path | None = None,
+    settings: Settings, training: dict[str, Any], data: dict[str, str] | None = None, start: Path | None = None
 ) -> tuple[Job, Local]:
     """Return the job that all runs of an experiment start from, of a file or of options alone, and this side's file.
 

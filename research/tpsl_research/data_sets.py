@@ -22,20 +22,17 @@ NAMES = ("flights", "synthetic", *CLICK_LOGS)
 
 
 def data(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=f"The data set: {', '.join(NAMES)}.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"The data set: {', '.join(NAMES)}.")],
     path: Annotated[
         Path | None,
         typer.Argument(
-            metavar="FILE",
-            help="Of criteo and avazu: the file that Kaggle gives for training, plain or compressed.",
-            show_default=False,
+            metavar="FILE", help="Of criteo and avazu: the file that Kaggle gives for training, plain or compressed."
         ),
     ] = None,
     changes: SetOption = None,
-    rows: Annotated[int | None, typer.Option(metavar="NUMBER", help="Number of records.", show_default=False)] = None,
+    rows: Annotated[int | None, typer.Option(metavar="NUMBER", help="Number of records.")] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Folder to write to. Default: the data set's name.", show_default=False),
+        Path | None, typer.Option(metavar="FOLDER", help="Folder to write to. Default: the data set's name.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:

@@ -109,7 +109,7 @@ def test_two_files_nobody_prepared_become_a_page(tpsl: Any, folder: Path) -> Non
     next_steps = steps(made.stdout)
     trained = tpsl(*next_steps["train, in one process"], "--json")
     assert trained.json()["test_auc"] > 0.65
-    assert "400 held-out records judge the epochs, which is few for noisy labels" in trained.stderr
+    assert "400 held-out records" in trained.stderr
     assert tpsl(*next_steps["make the page"]).status == 0
     assert "</html>" in (folder / "report.html").read_text()
 

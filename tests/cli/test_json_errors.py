@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from tpsl.cli.main import app
-from tpsl.errors import code_of
+from tpsl.error_codes import code_of
 from tpsl.training.job import JobError
 from tpsl.vault import VaultError
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tpsl.cli.keys import UnknownKey, all_keys, key_above, key_named, settable_keys
+from tpsl.cli.schema_keys import UnknownKey, all_keys, key_above, key_named, settable_keys
 from tpsl.training.job import Job
 from tpsl.training.local import Local
 

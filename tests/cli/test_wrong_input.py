@@ -64,7 +64,7 @@ def odd_metrics(run: Path) -> None:
 
 
 BREAK: dict[str, tuple[Callable[[Path], None], str, tuple[str, ...]]] = {
-    "old format": (old_format, "another version of tpsl wrote it", ("report", "research figures")),
+    "old format": (old_format, "result.json: is damaged (kept_epoch", ("report", "research figures")),
     "newer job": (newer_job, "future", ("attack", "audit", "report", "research figures")),
     "no JSON": (no_json, "result.json: is damaged", ("report", "research figures")),
     "no YAML": (no_yaml, "is not YAML", ("attack", "audit", "report", "research figures")),

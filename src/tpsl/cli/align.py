@@ -22,8 +22,8 @@ from tpsl.cli.flags import (
     SetOption,
 )
 from tpsl.cli.settings import Settings, the_only
+from tpsl.cli.sides import Side
 from tpsl.cli.termination import stoppable
-from tpsl.cli.two_parties import Side
 
 if TYPE_CHECKING:
     from tpsl.alignment.parties import Aligned
@@ -42,10 +42,7 @@ def align(
     certs: CertsOption = None,
     party: PartyOption = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="This party's alignment. Default: alignments/JOB-PARTY.", show_default=False
-        ),
+        Path | None, typer.Option(metavar="FOLDER", help="This party's alignment. Default: alignments/JOB-PARTY.")
     ] = None,
     together: Annotated[
         bool, typer.Option("--together", help="Be all parties in this process, for tries on one machine.")

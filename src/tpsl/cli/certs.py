@@ -18,15 +18,13 @@ if TYPE_CHECKING:
 
 def certs(
     job: Annotated[
-        Path | None,
-        typer.Argument(metavar="JOB", help="Job file: a certificate for each of its parties.", show_default=False),
+        Path | None, typer.Argument(metavar="JOB", help="Job file: a certificate for each of its parties.")
     ] = None,
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Folder for the authority and the parties' folders.")
     ] = Path("certs"),
     party: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A certificate for this party too; may be repeated.", show_default=False),
+        list[str] | None, typer.Option(metavar="NAME", help="A certificate for this party too; may be repeated.")
     ] = None,
     days: Annotated[
         int, typer.Option(min=1, max=3650, metavar="NUMBER", help="How long the certificates are valid.")

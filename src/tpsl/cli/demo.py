@@ -43,10 +43,7 @@ _ATTACKS = ("norm", "spectral", "shortest_distance", "likelihood", "noisy_label_
 def demo(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the runs and the page.")] = Path("runs/demo"),
     rows: Annotated[
-        int | None,
-        typer.Option(
-            metavar="NUMBER", help="Use only so many flights, for a quicker, rougher demo.", show_default=False
-        ),
+        int | None, typer.Option(metavar="NUMBER", help="Use only so many flights, for a quicker, rougher demo.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:

@@ -19,7 +19,7 @@ Head = Literal["private", "local"]
 
 def complete_key(incomplete: str) -> list[str]:
     """Return the keys, and after the equals sign the values, that begin like this."""
-    from tpsl.cli.keys import choices_of, settable_keys
+    from tpsl.cli.schema_keys import choices_of, settable_keys
 
     name, equals, value = incomplete.partition("=")
     if not equals:
@@ -35,7 +35,7 @@ def complete_run(incomplete: str) -> list[str]:
 
 def complete_source(incomplete: str) -> list[str]:
     """Return the data sources that begin like this."""
-    from tpsl.cli.keys import choices_of
+    from tpsl.cli.schema_keys import choices_of
 
     return [name for name in choices_of("data.source") if name.startswith(incomplete)]
 
@@ -68,9 +68,7 @@ def open_whole(vault: Path) -> Vault:
 
 # Arguments
 
-JobArgument = Annotated[
-    Path, typer.Argument(metavar="JOB", help="The job file (YAML) that all parties hold.", show_default=False)
-]
+JobArgument = Annotated[Path, typer.Argument(metavar="JOB", help="The job file (YAML) that all parties hold.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.", autocompletion=complete_run)]
 ModelArgument = Annotated[
     Path,
@@ -80,10 +78,7 @@ ModelArgument = Annotated[
         autocompletion=complete_run,
     ),
 ]
-RunsArgument = Annotated[
-    list[Path],
-    typer.Argument(metavar="RUN…", help="Run folders.", autocompletion=complete_run, show_default=False),
-]
+RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders.", autocompletion=complete_run)]
 LabelArgument = Annotated[
     Path,
     typer.Argument(
@@ -91,7 +86,6 @@ LabelArgument = Annotated[
         help="The label: its name in the vault, or the folder of a vault with one label, or FOLDER/LABEL.",
         callback=named_vault,
         autocompletion=complete_vault,
-        show_default=False,
     ),
 ]
 WholeVaultArgument = Annotated[
@@ -101,7 +95,6 @@ WholeVaultArgument = Annotated[
         help="The folder of a vault, or one of its labels. Default: the vault.",
         callback=named_vault,
         autocompletion=complete_vault,
-        show_default=False,
     ),
 ]
 
@@ -115,40 +108,26 @@ SetOption = Annotated[
         help="Set any key of the job (training.epochs=3) or of the local file (local.wait=60); may be repeated. "
         "`tpsl help keys` lists them.",
         autocompletion=complete_key,
-        show_default=False,
     ),
 ]
 LocalOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--local", metavar="FILE", help="This side's local file (YAML); options override it.", show_default=False
-    ),
+    Path | None, typer.Option("--local", metavar="FILE", help="This side's local file (YAML); options override it.")
 ]
 LocalsOption = Annotated[
     list[Path] | None,
     typer.Option(
-        "--local",
-        metavar="FILE",
-        help="A party's local file (YAML), which names its party; may be repeated.",
-        show_default=False,
+        "--local", metavar="FILE", help="A party's local file (YAML), which names its party; may be repeated."
     ),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
 
 # Keys that are set every day
 
-EpsilonOption = Annotated[
-    float | None, typer.Option(metavar="NUMBER", help="The ε of one noisy label.", show_default=False)
-]
-EpochsOption = Annotated[
-    int | None,
-    typer.Option(metavar="NUMBER", help="How often each record is used at most.", show_default=False),
-]
+EpsilonOption = Annotated[float | None, typer.Option(metavar="NUMBER", help="The ε of one noisy label.")]
+EpochsOption = Annotated[int | None, typer.Option(metavar="NUMBER", help="How often each record is used at most.")]
 OutOption = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FOLDER", help="Run folder; an interrupted run in it is resumed. Default: in runs/.", show_default=False
-    ),
+    typer.Option(metavar="FOLDER", help="Run folder; an interrupted run in it is resumed. Default: in runs/."),
 ]
 VaultOption = Annotated[
     Path | None,
@@ -156,30 +135,18 @@ VaultOption = Annotated[
         metavar="LABEL",
         help="Label party: the label's name in the vault, or another vault's folder.",
         autocompletion=complete_vault,
-        show_default=False,
     ),
 ]
 ListenOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT", help="Label party: where to listen; port 0 takes a free one.", show_default=False
-    ),
+    str | None, typer.Option(metavar="HOST:PORT", help="Label party: where to listen; port 0 takes a free one.")
 ]
 ConnectOption = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="Feature party: where the label party listens.", show_default=False),
+    str | None, typer.Option(metavar="HOST:PORT", help="Feature party: where the label party listens.")
 ]
-CertsOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Folder with ca.pem, cert.pem and key.pem.", show_default=False),
-]
+CertsOption = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder with ca.pem, cert.pem and key.pem.")]
 PartyOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Which party this is. Default: as the local file or the certificate says.",
-        show_default=False,
-    ),
+    typer.Option(metavar="NAME", help="Which party this is. Default: as the local file or the certificate says."),
 ]
 RayOption = Annotated[
     int | None,
@@ -188,7 +155,6 @@ RayOption = Annotated[
         metavar="NUMBER",
         help="Train in so many processes of a Ray cluster: that at RAY_ADDRESS or on this machine, else one made for "
         "this.",
-        show_default=False,
     ),
 ]
 
@@ -204,9 +170,7 @@ HeadOption = Annotated[
 SpaceOption = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE",
-        help="YAML list of changes to the job to try. Default: what suits the classes and the networks.",
-        show_default=False,
+        metavar="FILE", help="YAML list of changes to the job to try. Default: what suits the classes and the networks."
     ),
 ]
 ForOption = Annotated[

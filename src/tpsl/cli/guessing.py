@@ -18,15 +18,7 @@ import pyarrow.compute as pc
 
 from tpsl.data.check import ID_LIKE
 from tpsl.tables import DataError
-from tpsl.tables.columns import (
-    Place,
-    first_true,
-    label_texts,
-    parsed_or_null,
-    reordered,
-    value_type,
-    with_points,
-)
+from tpsl.tables.columns import Place, first_true, label_texts, parsed_or_null, reordered, value_type, with_points
 from tpsl.tables.locations import Location
 from tpsl.tables.reading import Dialect, column_names, dialect_of, is_text, one_array, plain, read_blocks
 from tpsl.tables.spelling import DAY_FIRST, MONTH_FIRST, SHORT_YEAR, shown

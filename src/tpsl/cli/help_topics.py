@@ -12,7 +12,7 @@ from tpsl.cli.console import answer
 from tpsl.cli.flags import JsonFlag
 
 if TYPE_CHECKING:
-    from tpsl.cli.keys import Key
+    from tpsl.cli.schema_keys import Key
 
 KEYS = "keys"
 
@@ -22,9 +22,7 @@ def explain(
     topic: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TOPIC…",
-            help="`keys`, then words that names of keys contain; or a command, as `vault release`.",
-            show_default=False,
+            metavar="TOPIC…", help="`keys`, then words that names of keys contain; or a command, as `vault release`."
         ),
     ] = None,
     json: JsonFlag = False,
@@ -45,7 +43,7 @@ def explain(
 
 
 def _list_keys(words: list[str], json: bool) -> None:
-    from tpsl.cli.keys import all_keys
+    from tpsl.cli.schema_keys import all_keys
 
     found = [key for key in all_keys() if not words or any(word in key.name for word in words)]
     if not found:

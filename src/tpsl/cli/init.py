@@ -28,20 +28,14 @@ def init(
         typer.Argument(
             metavar="FEATURES… LABELS",
             help="Tables (CSV or Parquet): the feature parties', then the label party's; with --party this side's.",
-            show_default=False,
         ),
     ],
     party: Annotated[
         Literal["label", "feature"] | None,
-        typer.Option(
-            metavar="NAME", help="Which side you are, label or feature, if you have one table.", show_default=False
-        ),
+        typer.Option(metavar="NAME", help="Which side you are, label or feature, if you have one table."),
     ] = None,
     part: Annotated[
-        Path | None,
-        typer.Option(
-            "--with", metavar="FILE", help="The part of the job that the other side has sent.", show_default=False
-        ),
+        Path | None, typer.Option("--with", metavar="FILE", help="The part of the job that the other side has sent.")
     ] = None,
     epsilon: EpsilonOption = None,
     wishes: Annotated[
@@ -53,7 +47,6 @@ def init(
             "labels, the one whose probability is predicted), numeric, categorical, dates, drop, time (of a record: "
             "the latest are the test set), date_order (year: 2025-12-31, day: 31.12.2025, month: 12/31/2025). Values: "
             "columns, with commas between.",
-            show_default=False,
         ),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write to.")] = Path(),
@@ -67,8 +60,7 @@ def init(
     tpsl init features.csv labels.csv
     """
     from tpsl.cli.drafting import draft_tables
-    from tpsl.cli.init_files import JobDraft, read_part, require_new
-    from tpsl.cli.init_report import as_dict, findings, guesses, notes, written
+    from tpsl.cli.init_files import JobDraft, as_dict, findings, guesses, notes, read_part, require_new, written
     from tpsl.files import make_private_folder, write_atomically
 
     here = _samples(files, party)
@@ -151,8 +143,8 @@ def _checked(job: JobDraft) -> tuple[JobDraft, DataReport]:
 
     Of a part of a job only the classes are: it takes both sides to know what else to look for.
     """
-    from tpsl.cli.check import tell_of_rare_labels
     from tpsl.cli.drafting import LABEL
+    from tpsl.cli.preview import tell_of_rare_labels
     from tpsl.data.check import check_data
     from tpsl.data.rawtable import FIND_COMMON_RECORDS
 

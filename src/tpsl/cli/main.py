@@ -14,29 +14,25 @@ from typer.core import TyperGroup
 from tpsl import __version__
 from tpsl.cli import (
     align,
-    attack,
-    audit,
     certs,
-    check,
     console,
     demo,
-    evaluate,
+    examine,
     help_topics,
     init,
-    plan,
     predict,
+    preview,
     report,
     score,
-    statement_commands,
+    sides,
     train,
     tune,
-    two_parties,
     vault_commands,
     vault_labels,
 )
 from tpsl.cli.console import Report, answer, complain, print_json, warn
 from tpsl.cli.termination import STATUS
-from tpsl.errors import code_of
+from tpsl.error_codes import code_of
 from tpsl.registry import Registry, use
 
 # Read when PyTorch is imported, which no command has done yet. Threads that spin while they wait for each other make
@@ -106,17 +102,17 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 label = typer.Typer(no_args_is_help=True, help="The label party: has the labels, listens, sends perturbed gradients.")
-label.command("serve")(two_parties.serve)
-label.command("evaluate")(evaluate.evaluate)
+label.command("serve")(sides.serve)
+label.command("evaluate")(sides.evaluate)
 feature = typer.Typer(help="A feature party: has features, connects, sends embeddings.", no_args_is_help=True)
-feature.command("join")(two_parties.join)
+feature.command("join")(sides.join)
 feature.callback()(lambda: None)  # a group of one command is a group too
 vault = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
 vault.command("add")(vault_labels.add)
 vault.command("release")(vault_labels.release)
 vault.command("ledger")(vault_commands.ledger)
 vault.command("verify")(vault_commands.verify)
-vault.command("statement")(statement_commands.statement)
+vault.command("statement")(vault_commands.statement)
 vault.command("backup")(vault_commands.backup)
 vault.command("move")(vault_commands.move)
 for name, group in (("label", label), ("feature", feature), ("vault", vault)):
@@ -124,7 +120,7 @@ for name, group in (("label", label), ("feature", feature), ("vault", vault)):
 for name, command in (
     ("init", init.init),
     ("demo", demo.demo),
-    ("check", check.check),
+    ("check", preview.check),
     ("train", train.train),
     ("align", align.align),
     ("tune", tune.tune),
@@ -133,10 +129,10 @@ for name, command in (
     ("export", predict.export),
     ("report", report.report),
     ("ui", report.ui),
-    ("attack", attack.attack),
-    ("audit", audit.audit),
+    ("attack", examine.attack),
+    ("audit", examine.audit),
     ("certs", certs.certs),
-    ("plan", plan.plan),
+    ("plan", preview.plan),
     ("help", help_topics.explain),
 ):
     app.command(name)(command)

@@ -37,13 +37,9 @@ def predict(
         typer.Option(
             metavar="[PARTY=]FILE",
             help="New records, CSV or Parquet: this side's, or in one process PARTY=FILE once for each party.",
-            show_default=False,
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File for the scores, .parquet or .csv.", show_default=False),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="File for the scores, .parquet or .csv.")] = None,
     changes: SetOption = None,
     local: LocalsOption = None,
     listen: ListenOption = None,
@@ -185,10 +181,8 @@ def _show(json: bool, place: Path | None, records: NewRecords, head: str | None 
 
 def export(
     run: ModelArgument,
-    party: Annotated[
-        str, typer.Option(metavar="NAME", help="Whose half: a feature party's name, or label.", show_default=False)
-    ],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for it.", show_default=False)],
+    party: Annotated[str, typer.Option(metavar="NAME", help="Whose half: a feature party's name, or label.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for it.")],
     head: HeadOption = "private",
     json: JsonFlag = False,
 ) -> None:

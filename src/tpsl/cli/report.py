@@ -23,11 +23,7 @@ def report(
     party: ForOption = "label",
     vault: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Where the runs' vault is now. Default: where each run has noted it.",
-            show_default=False,
-        ),
+        typer.Option(metavar="FOLDER", help="Where the runs' vault is now. Default: where each run has noted it."),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -97,7 +93,6 @@ def ui(
         typer.Argument(
             metavar="FOLDER",
             help="Folder with runs, which may lie in folders of it. Default: runs, or this folder if there is none.",
-            show_default=False,
         ),
     ] = None,
     port: Annotated[

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpsl.cli.console import notice, print_json, say
-from tpsl.cli.flags import (
-    CertsOption,
-    ConnectOption,
-    HeadOption,
-    JsonFlag,
-    ListenOption,
-    LocalOption,
-    SetOption,
-)
+from tpsl.cli.flags import CertsOption, ConnectOption, HeadOption, JsonFlag, ListenOption, LocalOption, SetOption
 from tpsl.cli.settings import LOCAL, Settings
 from tpsl.cli.termination import exit_status
 
@@ -30,9 +22,7 @@ def score(
     run: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN",
-            help="Run folder, or that of a search, or a link that is moved when there is a newer one.",
-            show_default=False,
+            metavar="RUN", help="Run folder, or that of a search, or a link that is moved when there is a newer one."
         ),
     ],
     changes: SetOption = None,
@@ -42,11 +32,7 @@ def score(
     certs: CertsOption = None,
     http: Annotated[
         int | None,
-        typer.Option(
-            metavar="PORT",
-            help="Port of 127.0.0.1 for this side's applications. Default: a free one.",
-            show_default=False,
-        ),
+        typer.Option(metavar="PORT", help="Port of 127.0.0.1 for this side's applications. Default: a free one."),
     ] = None,
     head: HeadOption = "private",
     take_over: Annotated[

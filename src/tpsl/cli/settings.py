@@ -4,7 +4,7 @@ A command passes its `--set KEY=VALUE` texts and its everyday flags, each with i
 
     settings = Settings.of(changes, {"training.epochs": epochs, "local.vault": vault})
 
-Names, types and values of keys are those of the schemas (`tpsl.cli.keys`).
+Names, types and values of keys are those of the schemas (`tpsl.cli.schema_keys`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tpsl.cli.console import notice, warn
 from tpsl.cli.flags import named_vault
 
 if TYPE_CHECKING:
-    from tpsl.cli.keys import Key
+    from tpsl.cli.schema_keys import Key
     from tpsl.training.job import Job
     from tpsl.training.local import Local
     from tpsl.training.own_parts import OwnParts
@@ -169,7 +169,7 @@ def is_first_worker() -> bool:
 
 def _pair(text: str, parts: Collection[str]) -> tuple[str, Any]:
     """Return key and value of `KEY=VALUE`, a key of these parts; the value is YAML."""
-    from tpsl.cli.keys import key_above
+    from tpsl.cli.schema_keys import key_above
 
     key, equals, value = text.partition("=")
     if not equals:

@@ -27,9 +27,9 @@ from tpsl.cli.flags import (
 from tpsl.cli.on_ray import trains_on_ray
 from tpsl.cli.run_result import show_result
 from tpsl.cli.settings import Settings, the_only
+from tpsl.cli.sides import Side
 from tpsl.cli.termination import stoppable
 from tpsl.cli.tune import show_tuned
-from tpsl.cli.two_parties import Side
 
 if TYPE_CHECKING:
     from tpsl.learners.learning import LearnResult
@@ -45,14 +45,12 @@ NETWORK, TUNED = "network", "tuned"
 
 def train(
     job: Annotated[
-        Path | None,
-        typer.Argument(metavar="JOB", help="Job file (YAML). Without one, the options make a job.", show_default=False),
+        Path | None, typer.Argument(metavar="JOB", help="Job file (YAML). Without one, the options make a job.")
     ] = None,
     changes: SetOption = None,
     local: LocalsOption = None,
     data: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Data set, as flights.", autocompletion=complete_source, show_default=False),
+        str | None, typer.Option(metavar="NAME", help="Data set, as flights.", autocompletion=complete_source)
     ] = None,
     epsilon: EpsilonOption = None,
     epochs: EpochsOption = None,
@@ -72,7 +70,6 @@ def train(
             metavar="FILE",
             help="Be a feature party alone: learn from these noisy labels, which `tpsl vault release --out` wrote "
             "(the Parquet file, or its folder).",
-            show_default=False,
         ),
     ] = None,
     learner: Annotated[

@@ -21,15 +21,13 @@ if TYPE_CHECKING:
 
 
 def tune(
-    job: Annotated[Path, typer.Argument(metavar="JOB", help="Job file (YAML) to start from.", show_default=False)],
+    job: Annotated[Path, typer.Argument(metavar="JOB", help="Job file (YAML) to start from.")],
     changes: SetOption = None,
     local: LocalsOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER",
-            help="Folder for runs and results; what is in it is continued. Default: runs/JOB-tuned.",
-            show_default=False,
+            metavar="FOLDER", help="Folder for runs and results; what is in it is continued. Default: runs/JOB-tuned."
         ),
     ] = None,
     space: SpaceOption = None,

@@ -26,15 +26,12 @@ def add(
         typer.Argument(
             metavar="LABEL",
             help="The label's name in the vault, or FOLDER/LABEL; with --apart a new folder for a vault.",
-            show_default=False,
         ),
     ],
     tables: Annotated[
         list[str],
         typer.Argument(
-            metavar="TABLE…",
-            help="CSV or Parquet files with ids and labels; folders, patterns, s3://bucket/…",
-            show_default=False,
+            metavar="TABLE…", help="CSV or Parquet files with ids and labels; folders, patterns, s3://bucket/…"
         ),
     ],
     new: Annotated[
@@ -43,10 +40,7 @@ def add(
     id: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the record id.")] = "id",
     label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the label.")] = "label",
     unit: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="Whom a record is about (a user id), for the ε per user.", show_default=False
-        ),
+        str | None, typer.Option(metavar="COLUMN", help="Whom a record is about (a user id), for the ε per user.")
     ] = None,
     classes: Annotated[
         list[str] | None,
@@ -54,15 +48,12 @@ def add(
             metavar="NUMBER",
             help="Number of classes, 2 if not given: labels are numbers from 0 on. Where they are texts, repeat it "
             "with each text, in class order (a job's class_values).",
-            show_default=False,
         ),
     ] = None,
     apart: Annotated[
         str | None,
         typer.Option(
-            metavar="TEXT",
-            help="Make a second vault: a sentence that says why its labels are nobody's in the first.",
-            show_default=False,
+            metavar="TEXT", help="Make a second vault: a sentence that says why its labels are nobody's in the first."
         ),
     ] = None,
     json: JsonFlag = False,
@@ -122,12 +113,7 @@ def _release_it(vault: Path) -> dict[str, str]:
 
 
 def _tables(
-    tables: Sequence[str],
-    id: str,
-    label: str,
-    unit: str | None,
-    class_values: list[str] | None,
-    progress: Progress,
+    tables: Sequence[str], id: str, label: str, unit: str | None, class_values: list[str] | None, progress: Progress
 ) -> list[LabelTable]:
     from tpsl.tables.locations import location_of
     from tpsl.vault import LabelTable
@@ -147,23 +133,18 @@ def release(
         typer.Option(
             metavar="FOLDER",
             help="Also write the noisy labels (Parquet) and a card (JSON), for a feature party that learns alone.",
-            show_default=False,
         ),
     ] = None,
     certs: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER",
-            help="With --out: the label party's certificate folder; its key signs the card.",
-            show_default=False,
+            metavar="FOLDER", help="With --out: the label party's certificate folder; its key signs the card."
         ),
     ] = None,
     records: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            help="CSV or Parquet file with the ids that the feature party has: these records alone.",
-            show_default=False,
+            metavar="FILE", help="CSV or Parquet file with the ids that the feature party has: these records alone."
         ),
     ] = None,
     id: Annotated[str, typer.Option(metavar="COLUMN", help="With --records: column with the record id.")] = "id",
@@ -172,7 +153,6 @@ def release(
         typer.Option(
             metavar="COLUMN",
             help="With --out: what the labels are of, for the card: the label column's name in the job.",
-            show_default=False,
         ),
     ] = None,
     json: JsonFlag = False,
@@ -238,12 +218,7 @@ class _Handed:
 
 
 def _hand_over(
-    vault: Vault,
-    report: ReleaseReport,
-    out: Path,
-    certs: Path | None,
-    ids: Sequence[str] | None,
-    label: str | None,
+    vault: Vault, report: ReleaseReport, out: Path, certs: Path | None, ids: Sequence[str] | None, label: str | None
 ) -> _Handed:
     from tpsl.handover.card import CARD, LABELS
     from tpsl.handover.giving import hand_over
