@@ -2,8 +2,7 @@
 
 A malicious feature party wants the label of one record. It sends embeddings of zero for all others, so that what the
 local head learns, and how soon it stops early, hangs on that label alone. It stays connected after the goodbye and
-measures how long its stream and the port stay open and, as if it saw a container, how long the label party's process
-lives. The job says `gradients: none`, ε = 0: nothing may be learned.
+measures how long the port stays open and, as if it saw a container, how long the label party's process lives. The job says `gradients: none`, ε = 0: nothing may be learned.
 
 Many jobs are run for each value of the label, in random order, the label party in a process of its own. For each time
 a threshold is chosen on one half of the jobs and tried on the other, and the other way round; printed is how often the
@@ -21,9 +20,8 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,34 +30,32 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import torch
-from torch import Tensor
-from tpsl.transport.channel import Channel, run_alone
-from tpsl.transport.feature_client import FeatureClient
-from tpsl.transport.link import Patience, Terms
-from tpsl.transport.messages import Message, TensorMessage
 
 from tpsl.data.dataset import load_feature_party
 from tpsl.models.members import seed_of
+from tpsl.net.asking import Answers
 from tpsl.net.certificates import create_authority, issue
+from tpsl.net.client import LabelClient
+from tpsl.net.connection import Patience, Terms
 from tpsl.net.credentials import Certificates
-from tpsl.training.agreement import agreement, limits
 from tpsl.training.job import Job, make_job
+from tpsl.training.job_agreement import agreement, limits
 from tpsl.training.local import Local
 from tpsl.training.observer import NullObserver, Watching
-from tpsl.training.role import FeatureRole
+from tpsl.training.role import FeatureRole, FeatureRun
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages import attend_as_feature
-from tpsl.training.stages.collect import HEAD_EMBEDDINGS
+from tpsl.training.stages import attend_as_features
+from tpsl.training.stages.collect import HEAD
 from tpsl.vault.place import VARIABLE
 
 PARTY = "feature"
 WIDTH = 16
 POLL = 0.001  # seconds
 SHUFFLES = 2000
-SEEN = ("stream", "port", "process")
+SEEN = ("port", "process")
 FORKS = multiprocessing.get_context("forkserver")
 
 
@@ -89,23 +85,24 @@ def judging_record(job: Job, train_records: int) -> int:
 
 
 class OneRecordShown:
-    """A feature party's meeting that shows the label party one record and nothing else."""
+    """The way to a label party that is shown one record and nothing else."""
 
-    def __init__(self, client: FeatureClient, schedule: Schedule, target: int) -> None:
+    def __init__(self, client: LabelClient, schedule: Schedule, target: int) -> None:
         self._client, self._parts, self._target = client, schedule.head_parts(), target
 
-    async def gather(self, without: Collection[str] = ()) -> dict[str, Channel]:
-        channels = await self._client.gather(without)
-        for channel in channels.values():
-            channel.send = partial(self._send, channel.send)  # type: ignore[method-assign]
-        return channels
+    def agree(self, said: Answers) -> Answers:
+        return self._client.agree(said)
 
-    async def _send(self, send: Callable[[Message], Awaitable[None]], message: Message) -> None:
-        if isinstance(message, TensorMessage) and message.topic == HEAD_EMBEDDINGS:
-            embeddings: Tensor = torch.zeros(message.tensor.shape)
-            embeddings[torch.from_numpy(self._parts[message.part] == self._target)] = 1.0
+    def ask(self, method: str, step: int, part: int, said: Answers) -> Answers:
+        return self.ask_ahead(method, step, part, said)()
+
+    def ask_ahead(self, method: str, step: int, part: int, said: Answers) -> Callable[[], Answers]:
+        message = said[PARTY]
+        if method == HEAD and message.tensor is not None:
+            embeddings = torch.zeros(message.tensor.shape)
+            embeddings[torch.from_numpy(self._parts[part] == self._target)] = 1.0
             message = replace(message, tensor=embeddings)
-        await send(message)
+        return self._client.ask_ahead(method, step, part, {PARTY: message})
 
 
 def label_party(job: Job, local: Local, run: Path, port: Any) -> None:
@@ -131,29 +128,26 @@ def attacked(job: Job, folder: Path, run: Path, labels: Path, target: int) -> di
         if not label.is_alive():
             raise RuntimeError("the label party has ended before it listened")
         time.sleep(POLL)
-    side, own, ended = load_feature_party(job.data, PARTY), RunFolder(run / PARTY), []
+    side, own = load_feature_party(job.data, PARTY), RunFolder(run / PARTY)
     with own.started(job, [PARTY]):
         role = FeatureRole(RunSetup(job, own), side)
         terms = Terms(
             limits(job, role.schedule),
             job.training.wire,
             Patience(15.0, 60.0),
-            lambda peer, state: None if state.startswith("connected") else ended.append(time.perf_counter()),
         )
-        agreed, credentials = agreement(job, side.ids, role.schedule), Certificates.load(folder / PARTY).channel()
-        with FeatureClient(f"127.0.0.1:{port.value}", PARTY, agreed, terms, credentials=credentials) as client:
-            run_alone(attend_as_feature(role, OneRecordShown(client, role.schedule, target)))
+        agreed, certificates = agreement(job, side.ids, role.schedule), Certificates.load(folder / PARTY)
+        with LabelClient(f"127.0.0.1:{port.value}", PARTY, agreed, terms, certificates=certificates) as client:
+            attend_as_features(FeatureRun([role], OneRecordShown(client, role.schedule, target)))
             goodbye = time.perf_counter()
             while is_open(port.value):
                 time.sleep(POLL)
             port_closed = time.perf_counter()
-            while not ended:
-                time.sleep(POLL)
             label.join()
             process_ended = time.perf_counter()
     if label.exitcode:
         raise RuntimeError(f"the label party has ended with {label.exitcode}")
-    return {"stream": ended[0] - goodbye, "port": port_closed - goodbye, "process": process_ended - goodbye}
+    return {"port": port_closed - goodbye, "process": process_ended - goodbye}
 
 
 def is_open(port: int) -> bool:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tpsl.transport.channel import Channel
-from tpsl.transport.frames import Limits
-from tpsl.transport.linked import SentFrame, linked_pair
 
+from tpsl.net.frame_log import FrameLog
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import load_records, train_together
 from tpsl.training.run_folder import RunFolder
@@ -34,14 +33,9 @@ def trained(job: Job, run: Path, vault: Path, data: Any) -> tuple[int, float, np
     """Train and return the bytes that crossed, the seconds, and the predictions of the test records."""
     sizes: list[int] = []
 
-    def couple(names: tuple[str, str], dtype: Any, limits: Limits) -> tuple[Channel, Channel]:
-        def count(frame: SentFrame) -> None:
-            sizes.append(frame.size)
-
-        return linked_pair(names, dtype, limits, count)
-
+    weighed = partial(FrameLog, watch=lambda frame: sizes.append(frame.size))
     begun = time.perf_counter()
-    result = train_together(RunSetup(job, RunFolder(run)), VaultChoice(vault, scratch=True), data, couple=couple)
+    result = train_together(RunSetup(job, RunFolder(run)), VaultChoice(vault, scratch=True), data, ask_label=weighed)
     return sum(sizes), time.perf_counter() - begun, RunFolder(run).predictions(result.kept_epoch)["test"]
 
 

@@ -24,8 +24,8 @@ from tpsl.kernels.rows import gather, loops
 from tpsl.mechanisms import laplace
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.models.table import padded_width
-from tpsl.party.batches import Batches
 from tpsl.perturb import BinaryCrossEntropy
+from tpsl.split.batches import Batches
 
 FIELDS, NUMBERS, DIM, WIDTH = 26, 13, 16, 128
 HIDDEN = 4

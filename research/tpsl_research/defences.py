@@ -20,8 +20,8 @@ from tpsl.data.order import Rows
 from tpsl.models.computing import HERE, Placement
 from tpsl.models.members import Tops, seed_of
 from tpsl.models.optimizer import HalfOptimizer
-from tpsl.party.label_party import LabelParty
 from tpsl.perturb import LogitGradient
+from tpsl.split.label_party import LabelParty
 from tpsl.training.build import NO_PARTS, LabelPartyBuilder, build_top
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts

@@ -28,7 +28,7 @@ from tpsl.attacks import AttackReport, AttackResult, run_attacks
 from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset
 from tpsl.models.model_config import ModelConfig
-from tpsl.prediction.one_process import predict
+from tpsl.prediction.together import predict
 from tpsl.progress import Progress
 from tpsl.report.ledgers import result_now
 from tpsl.report.words import auc_text, bound_text, guarantee_text, measured_text

@@ -26,10 +26,10 @@ from tpsl.alignment.rounds import (
 )
 from tpsl.alignment.working_folder import WorkingFolder
 from tpsl.net.asking import NOTHING, Answers
+from tpsl.net.connection import Terms
 from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, JobStopped, NetError
 from tpsl.net.messages import Message
-from tpsl.net.terms import Terms
 from tpsl.training.observer import UNWATCHED
 
 Asked = tuple[str, int, int, Message]

@@ -23,7 +23,7 @@ from tpsl.data.true_labels import reveal
 from tpsl.handover.checking import handed_problems
 from tpsl.handover.giving import hand_over
 from tpsl.mechanisms import RandomizedResponse, randomized_response, seeded_words
-from tpsl.party.label_party import LabelParty
+from tpsl.split.label_party import LabelParty
 from tpsl.training.after_training import AfterTraining
 from tpsl.training.job import Job
 from tpsl.training.one_process import train

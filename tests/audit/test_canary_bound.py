@@ -18,7 +18,7 @@ from tpsl.data.true_labels import reveal
 from tpsl.files import for_json
 from tpsl.mechanisms import RandomizedResponse, randomized_response, secure_words, seeded_words
 from tpsl.mechanisms.additive_noise import AdditiveMechanism
-from tpsl.party.label_party import LabelParty
+from tpsl.split.label_party import LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.one_process import ALL_STEPS

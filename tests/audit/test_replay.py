@@ -19,7 +19,7 @@ from tpsl.files import for_json
 from tpsl.mechanisms import seeded_words
 from tpsl.net.asking import Due, Script
 from tpsl.net.messages import Message
-from tpsl.party.label_party import LabelParty
+from tpsl.split.label_party import LabelParty
 from tpsl.training.after_training import AfterTraining
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job, make_job

@@ -19,7 +19,7 @@ from tpsl.export import predict_script
 from tpsl.export.formats import _quiet, write_formats
 from tpsl.export.graphs import BottomGraph
 from tpsl.models.members import Bottoms
-from tpsl.prediction.halves import TrainedBottom
+from tpsl.prediction.half_loading import TrainedBottom
 
 WIDTH = 4
 EXAMPLES = Path(__file__).parents[2] / "examples"

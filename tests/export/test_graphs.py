@@ -19,9 +19,9 @@ from tpsl.models.model_config import ModelConfig
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.perturb import cross_entropy
 from tpsl.prediction.committee import Committee
-from tpsl.prediction.halves import TrainedTop
+from tpsl.prediction.half_loading import TrainedTop
 from tpsl.prediction.local_head import load_embedder, load_predictor
-from tpsl.prediction.one_process import predict
+from tpsl.prediction.together import predict
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.stages.statistic import STATISTIC_HEAD

@@ -16,9 +16,9 @@ from tpsl.export.card import feature_facts, label_facts
 from tpsl.handover.card import CardError
 from tpsl.handover.giving import hand_over
 from tpsl.handover.learning import learn
-from tpsl.party.label_party import LabelParty
 from tpsl.prediction.model import TrainedModel
-from tpsl.prediction.one_process import load_halves
+from tpsl.prediction.together import load_halves
+from tpsl.split.label_party import LabelParty
 from tpsl.training.alone import parts_of_both
 from tpsl.training.job import Job, JobError, make_job
 from tpsl.training.local import Local

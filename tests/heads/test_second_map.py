@@ -7,7 +7,7 @@ import torch
 from tpsl.heads.expansion import InputColumns
 from tpsl.heads.feature_map import FeatureMap, Purpose
 from tpsl.heads.second_map import second_map
-from tpsl.heads.statistic_head import FirstHead, StatisticHead
+from tpsl.heads.statistic_fit import FirstHead, StatisticHead
 
 RECORDS, FIELDS, VALUES = 3000, 6, 8
 PURPOSE = Purpose(noise=10.0, random_features=64)

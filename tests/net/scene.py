@@ -15,13 +15,13 @@ from tpsl.net.agreement import Agreement, Introduction
 from tpsl.net.asking import Due, Script
 from tpsl.net.client import LabelClient
 from tpsl.net.codec import decode, encode
+from tpsl.net.connection import Patience, Terms
 from tpsl.net.credentials import LABEL_SERVER_NAME, Certificates
 from tpsl.net.desk import Desk
 from tpsl.net.failures import NetError, PeerRestarted
 from tpsl.net.messages import Limits, Message
 from tpsl.net.network import CODE, SERVICE
 from tpsl.net.server import LabelServer
-from tpsl.net.terms import Patience, Terms
 
 AGREED = Agreement({"protocol version": "1", "digest of the job": "abc"}, b"digest of the ids")
 LIMITS = Limits(rows=512, width=256, calls=4)

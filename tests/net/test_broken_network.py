@@ -16,9 +16,9 @@ import pytest
 import torch
 from tests.net.scene import LIMITS, Scene, eventually, share
 
+from tpsl.net.connection import Patience
 from tpsl.net.failures import JobStopped, PeerMissing
 from tpsl.net.messages import Message
-from tpsl.net.terms import Patience
 
 Make = Callable[..., Scene]
 Proxy = Callable[[str], Any]
@@ -114,7 +114,7 @@ import torch
 from tests.net.scene import AGREED, LIMITS, share
 from tpsl.net.client import LabelClient
 from tpsl.net.credentials import Certificates
-from tpsl.net.terms import Patience, Terms
+from tpsl.net.connection import Patience, Terms
 from tpsl.net.messages import Message
 
 terms = Terms(LIMITS, "float32", Patience(silence, 20))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from tpsl.net.certificates import create_authority, issue
 
+from tpsl.net.certificates import create_authority, issue
 from tpsl.net.credentials import Certificates
 
 

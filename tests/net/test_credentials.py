@@ -15,8 +15,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from tpsl.net.certificates import create_authority, issue
 
+from tpsl.net.certificates import create_authority, issue
 from tpsl.net.credentials import LABEL_SERVER_NAME, Certificates, peer_name
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=30)

@@ -21,8 +21,8 @@ from tpsl.net.desk import Desk, Patience, Terms
 from tpsl.net.failures import BadMessage, JobStopped, NetError
 from tpsl.net.messages import Message
 from tpsl.net.server import LabelServer
-from tpsl.training.agreement import agreement, limits
 from tpsl.training.job import Job, make_job
+from tpsl.training.job_agreement import agreement, limits
 from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, Fact, NullObserver, Watching

@@ -12,9 +12,9 @@ from tests.ports import free_port
 from tpsl.net.agreement import Agreement
 from tpsl.net.asking import AtHome
 from tpsl.net.client import LabelClient
+from tpsl.net.connection import Patience, Terms
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing, PeerRestarted, Refused
 from tpsl.net.messages import Message
-from tpsl.net.terms import Patience, Terms
 
 Make = Callable[..., Scene]
 OTHER_JOB = Agreement({**AGREED.fields, "digest of the job": "xyz"}, AGREED.ids)

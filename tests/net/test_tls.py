@@ -94,7 +94,7 @@ from pathlib import Path
 from tpsl.net.agreement import Agreement
 from tpsl.net.credentials import Certificates
 from tpsl.net.desk import Desk
-from tpsl.net.terms import Patience, Terms
+from tpsl.net.connection import Patience, Terms
 from tpsl.net.messages import Limits
 from tpsl.net.server import LabelServer
 

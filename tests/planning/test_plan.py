@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tpsl.planning.network import Network
+from tpsl.planning.line import Network
 from tpsl.planning.plan import Assumptions, last_run, plan, planned_job, records_of
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local

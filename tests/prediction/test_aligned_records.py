@@ -8,8 +8,8 @@ import pytest
 
 from tpsl.alignment.parties import align_all
 from tpsl.prediction.model import TrainedModel
-from tpsl.prediction.one_process import predict_records
 from tpsl.prediction.records import read_records, require_same_records
+from tpsl.prediction.together import predict_records
 from tpsl.tables import DataError
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import LocalError, own_data

@@ -8,11 +8,11 @@ import pyarrow.parquet
 import pytest
 
 from tpsl.data.true_labels import reveal
-from tpsl.prediction.halves import PredictionError
+from tpsl.prediction.half_loading import PredictionError
 from tpsl.prediction.local_head import load_predictor
 from tpsl.prediction.model import TrainedModel
-from tpsl.prediction.one_process import predict, predict_records
 from tpsl.prediction.records import read_records
+from tpsl.prediction.together import predict, predict_records
 from tpsl.training.evaluation import evaluate
 from tpsl.training.one_process import load_records, train
 from tpsl.training.run_folder import RunFolder

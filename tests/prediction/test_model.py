@@ -8,7 +8,7 @@ import pytest
 
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
-from tpsl.prediction.halves import PredictionError
+from tpsl.prediction.half_loading import PredictionError
 from tpsl.prediction.model import TrainedModel
 from tpsl.training import schedule
 from tpsl.training.evaluation import evaluate

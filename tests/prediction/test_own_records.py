@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpsl.prediction.halves import PredictionError
+from tpsl.prediction.half_loading import PredictionError
 from tpsl.prediction.model import TrainedModel
-from tpsl.prediction.one_process import predict_records
 from tpsl.prediction.records import read_records
+from tpsl.prediction.together import predict_records
 from tpsl.registry import ExtensionError
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train

@@ -16,16 +16,16 @@ from tests.at_desk import LIMIT, AtDesk, attending
 
 from tpsl.net.agreement import Agreement
 from tpsl.net.asking import NOTHING, AtHome, Due, Script
+from tpsl.net.connection import Terms
 from tpsl.net.desk import Desk
 from tpsl.net.failures import NOT_FINITE, BadMessage, NetError
 from tpsl.net.messages import Limits, Message
-from tpsl.net.terms import Terms
 from tpsl.prediction.collecting import Collecting, Scoring
 from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.prediction.model import TrainedModel
-from tpsl.prediction.one_process import predict_records
 from tpsl.prediction.records import NewRecords, read_records
 from tpsl.prediction.scores import Scores
+from tpsl.prediction.together import predict_records
 from tpsl.prediction.two_parties import (
     FINISH,
     MOST_NUMBERED,

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tpsl.data.dataset import Dataset, load
-from tpsl.prediction.halves import PredictionError
+from tpsl.prediction.half_loading import PredictionError
 from tpsl.prediction.model import TrainedModel
-from tpsl.prediction.one_process import predict
+from tpsl.prediction.together import predict
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder

@@ -15,17 +15,17 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from tpsl.heads.local_head import LocalHead
+from tpsl.heads.local_training import LocalHead
 from tpsl.net.asking import NOTHING, Due
 from tpsl.net.client import LabelClient
 from tpsl.net.desk import Desk
 from tpsl.net.failures import Refused
 from tpsl.net.messages import Message
 from tpsl.net.server import LabelServer
-from tpsl.prediction.halves import PredictionError
+from tpsl.prediction.half_loading import PredictionError
 from tpsl.prediction.model import TrainedModel
-from tpsl.prediction.one_process import predict_records
 from tpsl.prediction.records import NewRecords, read_records
+from tpsl.prediction.together import predict_records
 from tpsl.prediction.two_parties import (
     METHODS,
     PREDICT,

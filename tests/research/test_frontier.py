@@ -71,7 +71,7 @@ def base() -> Job:
 def small_spaces() -> Iterator[None]:
     """Spaces of two configurations, one epoch of pre-training, a small local head."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tpsl.heads.local_head.WIDTHS", (16,))
+        patch.setattr("tpsl.heads.local_training.WIDTHS", (16,))
         patch.setattr(frontier_cells, "BASELINE_SPACE", (configuration(1e-2), configuration(3e-2)))
         wide = {**configuration(1e-2), "model": {"wide": True}}
         patch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (configuration(1e-2), wide))

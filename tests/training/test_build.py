@@ -12,9 +12,9 @@ from tpsl.data.features import Features
 from tpsl.mechanisms import randomized_response
 from tpsl.models.halves import Bottom, Top
 from tpsl.models.members import seed_of
-from tpsl.party.feature_party import FeatureParty
-from tpsl.party.label_party import LabelParty
 from tpsl.registry import ExtensionError
+from tpsl.split.feature_party import FeatureParty
+from tpsl.split.label_party import LabelParty
 from tpsl.training.build import build_feature_party, build_label_party
 from tpsl.training.checkpoint import load_checkpoint, save_checkpoint
 from tpsl.training.job import Job

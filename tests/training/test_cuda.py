@@ -27,7 +27,7 @@ from tpsl.data.features import Features
 from tpsl.models.computing import Computing, compute
 from tpsl.models.model_config import Precision
 from tpsl.net.asking import AtHome
-from tpsl.prediction.one_process import predict
+from tpsl.prediction.together import predict
 from tpsl.registry import ExtensionError
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import UNWATCHED, Watching

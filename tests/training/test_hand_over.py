@@ -21,9 +21,9 @@ from tpsl.net.asking import Answers, AtHome
 from tpsl.net.codec import tensor_bytes
 from tpsl.net.failures import BadMessage, PeerRestarted
 from tpsl.net.messages import Message
-from tpsl.training.agreement import agreement
 from tpsl.training.alone import require_alone
 from tpsl.training.job import Job, JobError, make_job
+from tpsl.training.job_agreement import agreement
 from tpsl.training.join import join
 from tpsl.training.label_source import HAND_OVER
 from tpsl.training.local import Local

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from tpsl.audit import replay
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
-from tpsl.party.label_party import LabelParty
+from tpsl.split.label_party import LabelParty
 from tpsl.training.build import build_label_party
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching

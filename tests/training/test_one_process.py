@@ -21,7 +21,7 @@ from tpsl.data.order import Rows
 from tpsl.data.out_of_core import mapped
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import from_spec
-from tpsl.party.label_party import LabelParty
+from tpsl.split.label_party import LabelParty
 from tpsl.training.build import build_feature_party, build_label_party
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching

@@ -12,7 +12,7 @@ from tpsl.attacks import run_attacks
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.perturb import LOSSES, Loss, cross_entropy
-from tpsl.prediction.one_process import load_halves, predict
+from tpsl.prediction.together import load_halves, predict
 from tpsl.registry import ExtensionError
 from tpsl.training.evaluation import evaluate
 from tpsl.training.job import Job, make_job

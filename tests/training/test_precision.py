@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tpsl.data.dataset import Dataset, load
 from tpsl.models.computing import Computing, compute
 from tpsl.models.model_config import Precision
-from tpsl.prediction.one_process import predict
+from tpsl.prediction.together import predict
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.training.one_process import train

@@ -12,8 +12,8 @@ from tpsl.audit import replay
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response
-from tpsl.prediction.halves import PredictionError
-from tpsl.prediction.one_process import load_halves, predict
+from tpsl.prediction.half_loading import PredictionError
+from tpsl.prediction.together import load_halves, predict
 from tpsl.training.build import load_pretrained, pretrained_weights
 from tpsl.training.job import Job, JobError, make_job
 from tpsl.training.observer import Watching
@@ -161,7 +161,7 @@ def test_pre_trained_weights_are_those_of_the_network_without_it(tmp_path: Path)
     for name, weight in pretrained_weights(without, side).items():
         np.testing.assert_array_equal(weights[name], weight)
     from tpsl.data.features import Features
-    from tpsl.heads.wide import unscored_features
+    from tpsl.heads.cross_fitting import unscored_features
     from tpsl.training.build import build_feature_party
 
     scored: Features = unscored_features(side.features)

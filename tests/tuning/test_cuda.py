@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tpsl.data.dataset import load
-from tpsl.party import batches
+from tpsl.split import batches
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder

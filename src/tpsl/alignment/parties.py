@@ -31,11 +31,11 @@ from tpsl.data.party_file import PartyFile
 from tpsl.files import is_disk_full
 from tpsl.net.asking import AtHome
 from tpsl.net.client import LabelClient
+from tpsl.net.connection import Patience, Terms
 from tpsl.net.desk import Desk
 from tpsl.net.failures import JobStopped, NetError
 from tpsl.net.peers import LABEL_PARTY, described
 from tpsl.net.server import LabelServer
-from tpsl.net.terms import Patience, Terms
 from tpsl.progress import Notice
 from tpsl.tables.reading import dialect_of
 from tpsl.training.job import Job

@@ -25,9 +25,9 @@ from tpsl.attacks.with_features import ReadTranscript, read_transcript
 from tpsl.data.dataset import feature_party_names, load_feature_party, load_label_party
 from tpsl.data.features import Features, Inputs
 from tpsl.data.sides import LabelRecords
-from tpsl.heads.wide import newly_scored_features
+from tpsl.heads.cross_fitting import newly_scored_features
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.party.feature_party import FeatureParty
+from tpsl.split.feature_party import FeatureParty
 from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.stages.wide import load_wide

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.features import Features
-from tpsl.party.feature_party import FeatureParty
+from tpsl.split.feature_party import FeatureParty
 from tpsl.training.transcript import TranscriptStep
 
 Floats = npt.NDArray[np.float64]

@@ -27,9 +27,9 @@ from tpsl.data.sides import Relabelling
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.net.frame_log import FrameLog, SentFrame
-from tpsl.training.agreement import agreement
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
+from tpsl.training.job_agreement import agreement
 from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.training.one_process import ALL_STEPS, load_records, train_together
 from tpsl.training.own_parts import OwnParts

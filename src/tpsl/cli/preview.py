@@ -133,7 +133,7 @@ def plan(
     read. Example: tpsl plan job.yaml --rows 100000000 --bandwidth 1Gb/s --latency 20ms
     """
     from tpsl.planning.counts import Counts
-    from tpsl.planning.network import Network, bandwidth_of, seconds_of
+    from tpsl.planning.line import Network, bandwidth_of, seconds_of
     from tpsl.planning.plan import Assumptions, last_run, plan, planned_job, records_of
     from tpsl.training.method import resolve_method
 

@@ -40,7 +40,7 @@ def report(
     from tpsl.report.page import write_page
     from tpsl.report.run_reading import read_view
     from tpsl.report.run_table import summary, summary_table, vault_sentences
-    from tpsl.report.versions import version_rows
+    from tpsl.report.version_view import version_rows
 
     runs = [run.path for path in runs for run in TrainedModel.open(path).runs()]
     with progress_bar("reading runs") as progress:

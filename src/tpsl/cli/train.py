@@ -24,10 +24,10 @@ from tpsl.cli.flags import (
     VaultOption,
     complete_source,
 )
+from tpsl.cli.joint_commands import Side
 from tpsl.cli.on_ray import trains_on_ray
 from tpsl.cli.run_result import show_result
 from tpsl.cli.settings import Settings, the_only
-from tpsl.cli.sides import Side
 from tpsl.cli.termination import stoppable
 from tpsl.cli.tune import show_tuned
 
@@ -205,7 +205,7 @@ def _learned(learner: str, setup: RunSetup, side: Side, labels: Path, ca: Path |
     """Have a learner learn; return what shows the result, as JSON if it is told so."""
     from tpsl.handover.learning import learn as learn_network
     from tpsl.learners.learning import AUTO, learn_with, require_no_learner
-    from tpsl.tuning.alone import learn_auto, tune_alone
+    from tpsl.tuning.search_alone import learn_auto, tune_alone
 
     given = setup, side.party, side.local, labels, ca
     if learner in (NETWORK, TUNED):

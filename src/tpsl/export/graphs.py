@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tpsl.export.wide_graph import WideScore
 from tpsl.prediction.committee import Committee
-from tpsl.prediction.halves import Embedder, Predictor, SideBySide, TrainedBottom, TrainedTop
+from tpsl.prediction.half_loading import Embedder, Predictor, SideBySide, TrainedBottom, TrainedTop
 from tpsl.prediction.local_head import TrainedLocalHead
 from tpsl.prediction.statistic_head import CodesOfFields, TrainedStatisticHead, head_inputs
 

@@ -30,9 +30,9 @@ from tpsl.export.formats import ONNX, PT2, RECORDS, WEIGHTS, ExportError, requir
 from tpsl.export.graphs import BottomGraph, TopGraph
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.party.batches import Batches
-from tpsl.prediction.halves import has_label_features, inputs_like_those_of_training
+from tpsl.prediction.half_loading import has_label_features, inputs_like_those_of_training
 from tpsl.prediction.model import TrainedModel
+from tpsl.split.batches import Batches
 from tpsl.tables import spelling
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder

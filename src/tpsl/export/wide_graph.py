@@ -1,4 +1,4 @@
-"""The wide part of a network (`tpsl.heads.wide`) as a module that PyTorch can export."""
+"""The wide part of a network (`tpsl.heads.cross_fitting`) as a module that PyTorch can export."""
 
 from __future__ import annotations
 

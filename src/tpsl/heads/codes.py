@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
-from tpsl.party.batches import Batches
+from tpsl.split.batches import Batches
 
 LARGEST = (1 << 24) - 1
 """Every whole number up to here is a float32."""

@@ -22,8 +22,8 @@ from tpsl.models.halves import Bottom
 from tpsl.models.members import seed_of
 from tpsl.models.model_config import PretrainConfig
 from tpsl.models.table import Table, lazy_optimizer
-from tpsl.party.batches import Batches
 from tpsl.progress import Progress, no_progress
+from tpsl.split.batches import Batches
 
 _HELD_OUT = 0.05  # share of the rows
 _WARM_UP = 0.1  # share of the steps

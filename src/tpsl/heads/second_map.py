@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tpsl.heads.feature_map import FeatureMap, Inputs, Purpose, sampled
-from tpsl.heads.statistic_head import FirstHead
+from tpsl.heads.statistic_fit import FirstHead
 from tpsl.models.members import seed_of
 
 _SHARES = (0.05, 0.25, 0.15, 0.15)

@@ -30,7 +30,7 @@ from tpsl.learners.known import LEARNERS, fit, load, save
 from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
 from tpsl.learners.noisy_targets import NoisyTargets
 from tpsl.prediction.committee import mixture
-from tpsl.prediction.halves import Probabilities, TrainedHalves
+from tpsl.prediction.half_loading import Probabilities, TrainedHalves
 from tpsl.prediction.model import WITH_JUDGES, TrainedModel
 from tpsl.prediction.records import NewRecords
 from tpsl.prediction.scores import Scores

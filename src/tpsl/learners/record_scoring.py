@@ -8,9 +8,9 @@ from pathlib import Path
 from tpsl.data.dataset import class_names
 from tpsl.learners.learning import learned_network
 from tpsl.prediction.model import TrainedModel
-from tpsl.prediction.one_process import Network, predict_records
 from tpsl.prediction.records import NewRecords, read_records
 from tpsl.prediction.scores import place_of_scores
+from tpsl.prediction.together import Network, predict_records
 from tpsl.progress import Progress, no_progress
 
 

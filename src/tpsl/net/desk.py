@@ -30,10 +30,10 @@ from typing import NoReturn
 from tpsl.net.agreement import Agreement, Introduction
 from tpsl.net.asking import Due, Question, Script
 from tpsl.net.codec import decode, encode, session_of, tensor_bytes
+from tpsl.net.connection import Terms
 from tpsl.net.failures import BadMessage, JobStopped, NetError, NotYet, PeerMissing, PeerRestarted, Refused
 from tpsl.net.messages import Limits, Message, Peer
 from tpsl.net.peers import LABEL_PARTY, described
-from tpsl.net.terms import Terms
 
 _SESSION_BYTES = 16
 _REMEMBERED = 64

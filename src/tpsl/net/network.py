@@ -8,8 +8,8 @@ import socket
 import grpc
 
 from tpsl.net.codec import as_sentence, largest_frame
+from tpsl.net.connection import Terms
 from tpsl.net.failures import BadMessage, Busy, JobStopped, NetError, NotYet, PeerRestarted, Refused
-from tpsl.net.terms import Terms
 
 SERVICE = "tpsl.net.LabelParty"
 CODE = "tpsl-code"

@@ -11,7 +11,7 @@ from tpsl.data.config import OwnData, SyntheticData, TableData
 from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.planning.counts import Counts
-from tpsl.planning.network import ROUND_TRIPS_OF_A_RUN, Network
+from tpsl.planning.line import ROUND_TRIPS_OF_A_RUN, Network
 from tpsl.planning.traffic import Exchange, exchanges, total
 from tpsl.progress import Progress, no_progress
 from tpsl.report.known_vaults import runs_in

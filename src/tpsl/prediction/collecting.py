@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from tpsl.data.out_of_core import RowStack
-from tpsl.prediction.halves import Embedder, PredictionError, Predictor, Probabilities
+from tpsl.prediction.half_loading import Embedder, PredictionError, Predictor, Probabilities
 from tpsl.prediction.local_head import TrainedLocalHead
 from tpsl.prediction.scores import Scores
 from tpsl.training.schedule import in_parts

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tpsl.prediction.halves import Predictor, Probabilities
+from tpsl.prediction.half_loading import Predictor, Probabilities
 
 
 def mixture(members: Iterable[tuple[float, npt.NDArray[np.floating]]]) -> Probabilities:

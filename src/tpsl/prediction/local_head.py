@@ -16,9 +16,9 @@ from torch import Tensor
 
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.features import Features, Inputs
-from tpsl.heads.local_head import LocalHead
+from tpsl.heads.local_training import LocalHead
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.prediction.halves import (
+from tpsl.prediction.half_loading import (
     Embedder,
     PredictionError,
     Predictor,

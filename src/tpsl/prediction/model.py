@@ -15,7 +15,7 @@ from typing import Literal
 
 from tpsl.files import read_plain
 from tpsl.prediction.committee import Committee, mixture
-from tpsl.prediction.halves import Embedder, PredictionError, Predictor, Probabilities, SideBySide, TrainedHalves
+from tpsl.prediction.half_loading import Embedder, PredictionError, Predictor, Probabilities, SideBySide, TrainedHalves
 from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder

@@ -25,7 +25,7 @@ from tpsl.data.party_file import PartyFile, encode_file, numbered_ids
 from tpsl.data.preparation import id_column
 from tpsl.data.rawtable import same_ids_or_error, sorted_by_id
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.prediction.halves import PredictionError, has_label_features
+from tpsl.prediction.half_loading import PredictionError, has_label_features
 from tpsl.progress import Progress, no_progress
 from tpsl.tables.locations import Location, location_of
 from tpsl.tables.reading import dialect_of

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import RowStack, release_pages
 from tpsl.data.rawtable import sorted_by_id
-from tpsl.prediction.halves import PredictionError, Probabilities
+from tpsl.prediction.half_loading import PredictionError, Probabilities
 from tpsl.prediction.records import NewRecords
 from tpsl.tables.columns import Place, numbers, record_ids
 from tpsl.tables.reading import dialect_of, foreign_schema, is_parquet, new_table, read_foreign

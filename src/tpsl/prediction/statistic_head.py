@@ -17,9 +17,9 @@ from torch import Tensor
 from tpsl.data.features import Features, Inputs, table_features
 from tpsl.data.order import Rows
 from tpsl.heads.codes import CodeBook
-from tpsl.heads.statistic_head import StatisticHead
+from tpsl.heads.statistic_fit import StatisticHead
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.prediction.halves import PredictionError, Probabilities, TrainedTop, require_finished
+from tpsl.prediction.half_loading import PredictionError, Probabilities, TrainedTop, require_finished
 from tpsl.training.checkpoint import read_weights
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.stages.statistic import CODE_COLUMNS, CODES, STATISTIC_HEAD

@@ -23,19 +23,19 @@ from tpsl.net.agreement import RECORD_IDS, Agreement
 from tpsl.net.asking import NOTHING, Answers, Due, Label, Script
 from tpsl.net.checks import checked_tensor
 from tpsl.net.client import LabelClient
+from tpsl.net.connection import Patience, Terms
 from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, JobStopped, NetError, PeerRestarted
 from tpsl.net.messages import Limits, Message
 from tpsl.net.peers import LABEL_PARTY, described
 from tpsl.net.server import LabelServer
-from tpsl.net.terms import Patience, Terms
 from tpsl.prediction.collecting import Collecting, Scoring
-from tpsl.prediction.halves import Embedder, PredictionError, has_label_features
+from tpsl.prediction.half_loading import Embedder, PredictionError, has_label_features
 from tpsl.prediction.model import TrainedModel
 from tpsl.prediction.records import NewRecords, numbered_records
 from tpsl.prediction.scores import Scores, place_of_scores
-from tpsl.training.agreement import PROTOCOL, ids_digest
 from tpsl.training.job import Job, PredictionConfig
+from tpsl.training.job_agreement import PROTOCOL, ids_digest
 from tpsl.training.local import Local, certificates_of, connect_address, listen_address
 from tpsl.training.observer import Watching
 from tpsl.training.run_folder import RunFolder

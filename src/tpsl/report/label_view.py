@@ -18,7 +18,7 @@ from tpsl.report.promises import promise_of
 from tpsl.report.run_view import Promise, RunView
 from tpsl.report.sightings import sightings
 from tpsl.report.statements import own_statement
-from tpsl.report.versions import origin_of, versions_of
+from tpsl.report.version_view import origin_of, versions_of
 from tpsl.report.words import FEATURES_STAY_TEXT, FEATURES_TEXT, counted, shared_text
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.job import Job

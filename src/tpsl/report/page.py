@@ -21,7 +21,7 @@ from tpsl.report.hero import hero
 from tpsl.report.run_table import shown
 from tpsl.report.run_view import RunView
 from tpsl.report.verdicts import first_shown, lead
-from tpsl.report.versions import version_rows
+from tpsl.report.version_view import version_rows
 from tpsl.report.words import of_vault
 
 SCRIPTS = ("plotly-basic.min.js", "figures.js", "dom.js", "charts.js", "hero.js", "page.js")

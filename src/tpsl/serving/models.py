@@ -11,7 +11,7 @@ import torch
 
 from tpsl.data.encoder import EncoderState
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.prediction.halves import Embedder, PredictionError, Predictor
+from tpsl.prediction.half_loading import Embedder, PredictionError, Predictor
 from tpsl.prediction.model import TrainedModel
 from tpsl.serving.batching import MOST_RECORDS, Array, Arrays
 from tpsl.serving.refusals import Reason, Refusal

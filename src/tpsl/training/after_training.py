@@ -21,7 +21,7 @@ from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.data.out_of_core import taken
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
-from tpsl.heads.local_head import Columns, Judging, train_local_head
+from tpsl.heads.local_training import Columns, Judging, train_local_head
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Progress
 from tpsl.training.evaluation import TEST_METRICS, evaluate, evaluate_known

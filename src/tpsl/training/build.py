@@ -17,11 +17,11 @@ from tpsl.models.halves import Bottom, Top
 from tpsl.models.members import Bottoms, Tops, make_members, seed_of
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.party.feature_party import FeatureParty
-from tpsl.party.label_party import LabelParty
 from tpsl.perturb import LogitGradient
 from tpsl.progress import Progress, no_progress
 from tpsl.registry import ExtensionError
+from tpsl.split.feature_party import FeatureParty
+from tpsl.split.label_party import LabelParty
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
 from tpsl.vault import NoisyLabels

@@ -12,13 +12,13 @@ from tpsl.data.sides import FeatureSide
 from tpsl.files import is_disk_full
 from tpsl.net.asking import Label
 from tpsl.net.client import LabelClient
+from tpsl.net.connection import Patience, Terms
 from tpsl.net.credentials import Certificates
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing, Refused
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.net.terms import Patience, Terms
-from tpsl.training.agreement import agreement, limits
 from tpsl.training.alone import parts_of_both, require_alone, train_alone
 from tpsl.training.job import Job
+from tpsl.training.job_agreement import agreement, limits
 from tpsl.training.label_source import HAND_OVER, ReleasedLabels
 from tpsl.training.local import Local, certificates_of, connect_address, own_data
 from tpsl.training.method import resolve_method

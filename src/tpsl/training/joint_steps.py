@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tpsl.net.asking import AtHome, PassedOver
-from tpsl.party.label_party import LabelParty
+from tpsl.split.label_party import LabelParty
 from tpsl.training.device_steps import DeviceSteps
 from tpsl.training.role import FeatureRole, LabelRole
 

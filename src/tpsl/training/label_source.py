@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpsl.data.order import Rows
-from tpsl.party.label_party import LabelParty
+from tpsl.split.label_party import LabelParty
 from tpsl.vault import NoisyLabels, Spent
 
 HAND_OVER = "hand-over"

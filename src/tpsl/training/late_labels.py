@@ -26,7 +26,7 @@ import pyarrow as pa
 from tpsl.data.order import Rows
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
-from tpsl.party.label_party import LabelParty
+from tpsl.split.label_party import LabelParty
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import RunVault, VaultChoice, choose_vault, vault_name
 from tpsl.vault import NoisyLabels, Spent, Vault, VaultBusy

@@ -21,8 +21,8 @@ from tpsl.files import make_private_folder
 from tpsl.net.asking import Answers, AtHome, Label
 from tpsl.net.messages import Message
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.party.feature_party import FeatureParty
-from tpsl.party.label_party import LabelParty
+from tpsl.split.feature_party import FeatureParty
+from tpsl.split.label_party import LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.checkpoint import BEST, Halves, forget_after, load_checkpoint, save_checkpoint, write_weights
 from tpsl.training.label_source import LabelSource

@@ -238,8 +238,7 @@ class RunFolder:
         write_atomically(epoch_folder(folder, epoch) / _VERSIONS, (folder / _VERSIONS).read_bytes())
 
     def version(self, party: str, epoch: int | None = None) -> str:
-        """Return the version of a feature party's half in this folder (`tpsl.training.versions`), of an epoch's half
-        in a run that keeps them."""
+        """Return the version of a feature party's half in this folder, or of the half of an epoch that was kept."""
         return self.noted_versions(party, [party], epoch)[party]
 
     def versions(self, epoch: int | None = None) -> dict[str, str]:

@@ -13,15 +13,15 @@ import torch
 
 from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.files import is_disk_full
+from tpsl.net.connection import Patience, Terms
 from tpsl.net.credentials import Certificates
 from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.net.server import LabelServer
-from tpsl.net.terms import Patience, Terms
-from tpsl.training.agreement import agreement, limits
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job
+from tpsl.training.job_agreement import agreement, limits
 from tpsl.training.late_labels import LabelsMissing
 from tpsl.training.local import Local, certificates_of, listen_address, own_data
 from tpsl.training.method import resolve_method

@@ -16,12 +16,12 @@ from torch import Tensor
 from tpsl.data.order import Rows
 from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.net.asking import Due, Script
-from tpsl.party.feature_party import FeatureParty
+from tpsl.split.feature_party import FeatureParty
 from tpsl.training.build import build_feature_party, load_pretrained
 from tpsl.training.checkpoint import write_weights
+from tpsl.training.half_versions import note_received, note_sent
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole
 from tpsl.training.stages.prepare import pretrained
-from tpsl.training.versions import note_received, note_sent
 
 HEAD = "Head"
 """Feature party → label party: embeddings of one part of the training and test records, for the local head."""

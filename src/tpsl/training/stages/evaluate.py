@@ -19,11 +19,11 @@ from tpsl.net.asking import Due, Script
 from tpsl.net.checks import NOT_FINITE_NUMBERS
 from tpsl.net.failures import NOT_FINITE, BadMessage
 from tpsl.net.messages import Message
+from tpsl.training.half_versions import note_received, note_sent
 from tpsl.training.noisy_metrics import noisy_validation
 from tpsl.training.role import FeatureRun, LabelRole, Role
 from tpsl.training.run_folder import epoch_folder
 from tpsl.training.stages import early_stopping
-from tpsl.training.versions import note_received, note_sent
 
 EVALUATE = "Evaluate"
 """Feature party → label party: embeddings of one part of the held-out and test records after `step` steps. Answer: to

@@ -26,10 +26,11 @@ from tpsl.heads.codes import LARGEST, CodeBook
 from tpsl.heads.expansion import InputColumns
 from tpsl.heads.feature_map import FeatureMap, Purpose, blocks
 from tpsl.heads.second_map import second_map
-from tpsl.heads.statistic_head import FirstHead, StatisticHead, fit_head
+from tpsl.heads.statistic_fit import FirstHead, StatisticHead, fit_head
 from tpsl.mechanisms import DEFAULT_BOUND
 from tpsl.net.asking import Due, Script
 from tpsl.net.failures import BadMessage
+from tpsl.training.half_versions import note_received, note_sent
 from tpsl.training.releases import statistic_plan
 from tpsl.training.role import FeatureRun, LabelRole, Role
 from tpsl.training.schedule import Schedule, in_parts
@@ -37,7 +38,6 @@ from tpsl.training.stages.collect import HeadShare, keep_untrained, own_inputs, 
 from tpsl.training.stages.evaluate import keep_predictions
 from tpsl.training.statistic_config import MOST_CODES
 from tpsl.training.vaults import RunVault
-from tpsl.training.versions import note_received, note_sent
 
 Floats = npt.NDArray[np.float32]
 

@@ -1,7 +1,7 @@
 """The steps of training: Algorithm 1 (no noise), Algorithm 3 (two draws) and section 4.2 (one draw).
 
 Feature parties send embeddings `e_i = f(x_i)`, part by part; the label party answers each part with perturbed gradients
-`g̃_i`, and both update their half (`tpsl.party.loop`). After each epoch the label party evaluates, and the noisy
+`g̃_i`, and both update their half (`tpsl.split.loop`). After each epoch the label party evaluates, and the noisy
 hold-out may end training. Of several workers of a party each computes its rows of every part, and an update adds up
 what all of them have found.
 """
@@ -21,7 +21,7 @@ from tpsl.net.checks import checked_tensor
 from tpsl.net.messages import Message
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.net.rounding import rounded
-from tpsl.party.loop import Exchanged, Gradients, Step, take_steps
+from tpsl.split.loop import Exchanged, Gradients, Step, take_steps
 from tpsl.training.role import FeatureRun, LabelRole
 from tpsl.training.stages import early_stopping, evaluate
 

@@ -1,4 +1,4 @@
-"""The wide part of a network (`tpsl.heads.wide`): fitted once on what noisy labels say, before the first step.
+"""The wide part of a network (`tpsl.heads.cross_fitting`): fitted once on what noisy labels say, before the first step.
 
 The label party sends an unbiased estimate of each trained record's label, computed from its noisy label alone; each
 feature party fits an additive model of its own fields on them, and the label party one of its own. A party's model and
@@ -23,7 +23,7 @@ from tpsl.data.out_of_core import counting, taken
 from tpsl.data.sides import LabelRecords
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.heads.additive import AdditiveModel
-from tpsl.heads.wide import MOST_RECORDS, cross_fit, with_scores
+from tpsl.heads.cross_fitting import MOST_RECORDS, cross_fit, with_scores
 from tpsl.net.asking import Due, Script
 from tpsl.net.checks import checked_tensor
 from tpsl.net.messages import Message

@@ -17,7 +17,7 @@ from tpsl.training.one_process import train
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.tuning.alone import tune_alone
+from tpsl.tuning.search_alone import tune_alone
 from tpsl.tuning.space import configuration
 from tpsl.vault import Vault
 from tpsl.vault.cost import Planned

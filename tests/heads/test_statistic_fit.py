@@ -9,7 +9,7 @@ import torch
 
 from tpsl.heads.expansion import InputColumns
 from tpsl.heads.feature_map import FeatureMap, Purpose
-from tpsl.heads.statistic_head import FitReport, StatisticHead, fit_head, variance_components
+from tpsl.heads.statistic_fit import FitReport, StatisticHead, fit_head, variance_components
 from tpsl.mechanisms import DEFAULT_BOUND, NoNoise, StatisticNoise, fit_noise
 from tpsl.metrics import auc
 from tpsl.vault import StatisticPlan, Vault

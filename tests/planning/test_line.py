@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from tpsl.planning.network import Network, bandwidth_of, seconds_of
+from tpsl.planning.line import Network, bandwidth_of, seconds_of
 
 
 def test_a_step_waits_for_the_line() -> None:

@@ -14,8 +14,8 @@ from tpsl.data.out_of_core import empty, parts
 from tpsl.kernels.rows import take
 from tpsl.models.members import Tops
 from tpsl.models.optimizer import HalfOptimizer
-from tpsl.party.feature_party import FeatureParty
 from tpsl.perturb import LogitGradient
+from tpsl.split.feature_party import FeatureParty
 from tpsl.vault import NoisyLabels
 
 

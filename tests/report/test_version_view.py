@@ -12,7 +12,7 @@ from tpsl.report.feature_view import read_feature_run
 from tpsl.report.label_view import read_run
 from tpsl.report.page import page_data, write_page
 from tpsl.report.run_view import RunView
-from tpsl.report.versions import version_rows, version_text
+from tpsl.report.version_view import version_rows, version_text
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train, train_together
 from tpsl.training.run_folder import RunFolder

@@ -15,8 +15,8 @@ import torch
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import mapped
-from tpsl.party import batches
-from tpsl.party.batches import Batches
+from tpsl.split import batches
+from tpsl.split.batches import Batches
 
 DEVICE = torch.device("meta")
 """Stands for a GPU: its tensors have no content."""

@@ -10,7 +10,7 @@ from tpsl.data.dataset import Dataset, feature_party_names
 from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.prediction.halves import PredictionError, Probabilities, TrainedHalves, has_label_features
+from tpsl.prediction.half_loading import PredictionError, Probabilities, TrainedHalves, has_label_features
 from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.prediction.records import NewRecords, require_same_records
 from tpsl.prediction.scores import Scores

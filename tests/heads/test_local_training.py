@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tpsl import metrics
-from tpsl.heads.local_head import HeadPart, Judging, LocalHead, train_local_head
+from tpsl.heads.local_training import HeadPart, Judging, LocalHead, train_local_head
 
 
 def records(classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

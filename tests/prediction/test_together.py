@@ -10,11 +10,11 @@ import pyarrow.parquet
 import pytest
 
 from tpsl.data.dataset import class_names
-from tpsl.prediction.halves import PredictionError
+from tpsl.prediction.half_loading import PredictionError
 from tpsl.prediction.model import TrainedModel
-from tpsl.prediction.one_process import predict, predict_records
 from tpsl.prediction.records import NewRecords, read_records
 from tpsl.prediction.scores import place_of_scores
+from tpsl.prediction.together import predict, predict_records
 from tpsl.tables import DataError
 from tpsl.training import schedule
 from tpsl.training.job import make_job

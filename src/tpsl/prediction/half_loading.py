@@ -22,12 +22,12 @@ from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
 from tpsl.data.own import source_inputs
 from tpsl.heads.additive import AdditiveModel
-from tpsl.heads.wide import newly_scored_features, unscored_features
+from tpsl.heads.cross_fitting import newly_scored_features, unscored_features
 from tpsl.models.halves import Bottom
 from tpsl.models.members import Bottoms, Tops
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.party.batches import Batches
 from tpsl.perturb import Loss
+from tpsl.split.batches import Batches
 from tpsl.training.build import build_bottoms, build_top
 from tpsl.training.checkpoint import load_weights
 from tpsl.training.job import Job

@@ -9,10 +9,10 @@ import pytest
 from tpsl import metrics
 from tpsl.data import out_of_core
 from tpsl.data.features import Features
-from tpsl.heads import wide
+from tpsl.heads import cross_fitting
 from tpsl.heads.additive import AdditiveModel
 from tpsl.heads.backfitting import fit_additive
-from tpsl.heads.wide import SCORE_FIELD, cross_fit, with_scores
+from tpsl.heads.cross_fitting import SCORE_FIELD, cross_fit, with_scores
 
 LEVELS = (4, 6, 300)
 
@@ -99,8 +99,8 @@ def test_the_own_label_has_no_part_in_the_score_of_a_record() -> None:
 
 
 def test_of_many_records_some_are_fitted_and_the_model_scores_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wide, "MOST_RECORDS", 2000)
-    monkeypatch.setattr(wide, "_MANY_RECORDS", 1000)
+    monkeypatch.setattr(cross_fitting, "MOST_RECORDS", 2000)
+    monkeypatch.setattr(cross_fitting, "_MANY_RECORDS", 1000)
     features = table(3000)
     rows, estimates = every(features)[:2500], noisy(labels(log_odds(features)), 0.5)[:2500]
     model, scores = cross_fit(features, rows, estimates, seed=3)
@@ -119,7 +119,7 @@ def test_of_many_records_some_are_fitted_and_the_model_scores_the_others(monkeyp
 
 @pytest.mark.parametrize(("many", "fits"), [(300, 6), (299, 3)])
 def test_progress_is_told_from_the_first_fit_to_the_last(many: int, fits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wide, "_MANY_RECORDS", many)
+    monkeypatch.setattr(cross_fitting, "_MANY_RECORDS", many)
     features, told = table(300), list[tuple[int, int, str]]()
     cross_fit(features, every(features), labels(log_odds(features)), 0, lambda *now: told.append(now))
     assert told[0] == (0, 0, "fitting the wide part"), "before anything is loaded"
@@ -198,8 +198,8 @@ def test_the_score_is_the_last_number() -> None:
 
 @pytest.mark.parametrize(("rows", "folds"), [(2, 1), (1000, 5), (1001, 2), (3000, 2)])
 def test_each_fold_is_fitted_without_its_own_records(rows: int, folds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wide, "_MANY_RECORDS", 1000)
-    monkeypatch.setattr(wide, "MOST_RECORDS", 2000)
+    monkeypatch.setattr(cross_fitting, "_MANY_RECORDS", 1000)
+    monkeypatch.setattr(cross_fitting, "MOST_RECORDS", 2000)
     read: list[int] = []
 
     def fit(features: Features, fitted: np.ndarray, *rest: Any) -> AdditiveModel:
@@ -210,4 +210,4 @@ def test_each_fold_is_fitted_without_its_own_records(rows: int, folds: int, monk
     features = table(rows)
     cross_fit(features, every(features), labels(log_odds(features)), 0)
     assert len(read) == 1 + folds and read[0] == min(rows, 2000)
-    assert sum(read) == read[0] * wide._folds(read[0])
+    assert sum(read) == read[0] * cross_fitting._folds(read[0])

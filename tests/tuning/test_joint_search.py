@@ -27,8 +27,8 @@ from tpsl.training.vaults import VaultChoice
 from tpsl.tuning import search
 from tpsl.tuning.after_search import evaluate_search
 from tpsl.tuning.candidates import Trial
+from tpsl.tuning.joint_search import JointSearch, tune_as_feature, tune_as_label
 from tpsl.tuning.space import configuration
-from tpsl.tuning.two_parties import JointSearch, tune_as_feature, tune_as_label
 from tpsl.vault import Vault
 
 SPACE: list[dict[str, Any]] = [

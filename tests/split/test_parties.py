@@ -13,9 +13,9 @@ from tpsl.models.halves import Bottom, Top
 from tpsl.models.members import Bottoms, Tops
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
-from tpsl.party.feature_party import FeatureParty
-from tpsl.party.label_party import LabelParty
 from tpsl.perturb import LogitGradient
+from tpsl.split.feature_party import FeatureParty
+from tpsl.split.label_party import LabelParty
 from tpsl.vault import NoisyLabels, Vault
 
 N = 96

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tpsl.training.agreement import agreement, ids_digest
 from tpsl.training.job import Job, make_job
+from tpsl.training.job_agreement import agreement, ids_digest
 from tpsl.training.schedule import Schedule
 
 IDS = pa.array([f"r{number}" for number in range(50)])

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.shared_evaluation import SharedEvaluation
     from tpsl.tuning.candidates import Trial
-    from tpsl.tuning.two_parties import JointSearch
+    from tpsl.tuning.joint_search import JointSearch
     from tpsl.vault import Spent
     from tpsl.workers import Workers
 
@@ -240,7 +240,7 @@ def _joined(side: Side, result: FeatureResult) -> Report:
 
 
 def _tune_as_label(side: Side, space: str, json: bool) -> None:
-    from tpsl.tuning.two_parties import tune_as_label
+    from tpsl.tuning.joint_search import tune_as_label
 
     search = _search(side, space)
     found = tune_as_label(search, _Watched(side, search))
@@ -248,7 +248,7 @@ def _tune_as_label(side: Side, space: str, json: bool) -> None:
 
 
 def _tune_as_feature(side: Side, space: str, json: bool) -> None:
-    from tpsl.tuning.two_parties import tune_as_feature
+    from tpsl.tuning.joint_search import tune_as_feature
 
     search = _search(side, space)
     members = tune_as_feature(search, _Watched(side, search))
@@ -259,8 +259,8 @@ def _tune_as_feature(side: Side, space: str, json: bool) -> None:
 
 
 def _search(side: Side, space: str) -> JointSearch:
+    from tpsl.tuning.joint_search import JointSearch
     from tpsl.tuning.space import load_space
-    from tpsl.tuning.two_parties import JointSearch
 
     configurations = None if space == DEFAULT_SPACE else load_space(Path(space))
     insecure = side.local.insecure_loopback

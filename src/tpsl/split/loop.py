@@ -19,7 +19,7 @@ from itertools import islice
 from torch import Tensor
 
 from tpsl.data.order import Rows
-from tpsl.party.feature_party import FeatureParty
+from tpsl.split.feature_party import FeatureParty
 
 Gradients = Callable[[], list[Tensor]]
 """Waits for the label party's answer: the gradients for each feature party."""

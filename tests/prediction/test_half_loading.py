@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
-from tpsl.prediction.halves import PredictionError, load_bottom, load_top
-from tpsl.prediction.one_process import load_halves, predict
+from tpsl.prediction.half_loading import PredictionError, load_bottom, load_top
+from tpsl.prediction.together import load_halves, predict
 from tpsl.training.evaluation import evaluate
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train

@@ -13,7 +13,7 @@ from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
 from tpsl.models.members import Bottoms
 from tpsl.models.optimizer import HalfOptimizer
-from tpsl.party.batches import Batches
+from tpsl.split.batches import Batches
 
 
 class FeatureParty:
