@@ -2,7 +2,8 @@
 
 A malicious feature party wants the label of one record. It sends embeddings of zero for all others, so that what the
 local head learns, and how soon it stops early, hangs on that label alone. It stays connected after the goodbye and
-measures how long the port stays open and, as if it saw a container, how long the label party's process lives. The job says `gradients: none`, ε = 0: nothing may be learned.
+measures how long the port stays open and, as if it saw a container, how long the label party's process lives. The job
+says `gradients: none`, ε = 0: nothing may be learned.
 
 Many jobs are run for each value of the label, in random order, the label party in a process of its own. For each time
 a threshold is chosen on one half of the jobs and tried on the other, and the other way round; printed is how often the

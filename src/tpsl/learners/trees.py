@@ -1,10 +1,10 @@
 """Boosted trees on noisy labels.
 
-For two classes an additive model of the fields comes first (`tpsl.heads.cross_fitting`), and trees learn what it leaves
-over, from the numbers and from its score. Categories are its business: trees that group the categories of a field by
-their noisy labels find mostly noise. As in the wide part of a network, a record that is fitted is scored by a model that has
-not seen its noisy label. With more classes, and in the `plain` form, trees get the categories themselves and start from
-the shares of the classes.
+For two classes an additive model of the fields comes first (`tpsl.heads.cross_fitting`), and trees learn what it
+leaves over, from the numbers and from its score. Categories are its business: trees that group the categories of a
+field by their noisy labels find mostly noise. As in the wide part of a network, a record that is fitted is scored by
+a model that has not seen its noisy label. With more classes, and in the `plain` form, trees get the categories
+themselves and start from the shares of the classes.
 
 The judges choose the number of trees, none included. Then everything is fitted once more with their records.
 """
