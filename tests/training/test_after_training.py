@@ -363,7 +363,7 @@ class WritesAddress(NullObserver):
 
 def _serve(workers: Workers, job: Job, folder: Path) -> None:
     local = Local(listen="127.0.0.1:0", vault=folder / "vault", silence=2.0, wait=LIMIT, not_private=True)
-    watching = Watching(WritesAddress(folder / f"address-{workers.number}"))
+    watching = Watching(WritesAddress(folder / f"address-{workers.rank}"))
     serve(job, local, folder / "label", watching=watching, insecure_loopback=True)
 
 

@@ -57,8 +57,8 @@ def agreement(
 
 def place_of(workers: Workers) -> WorkerPlace:
     """Return which worker of its party this process is; all of them ask together."""
-    crew = workers.from_first(WorkerPlace().crew.hex())
-    return WorkerPlace(workers.number, workers.count, bytes.fromhex(crew))
+    crew = workers.broadcast(WorkerPlace().crew.hex())
+    return WorkerPlace(workers.rank, workers.count, bytes.fromhex(crew))
 
 
 def limits(job: Job, schedule: Schedule) -> Limits:

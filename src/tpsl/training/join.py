@@ -130,7 +130,7 @@ class _Exchange:
             with received.run.started(self._job, [self._party], moved=True):
                 if LABEL_PARTY not in received.run.confirmed_to(self._party):
                     self.train(received, side)
-        setup.workers.wait_for_all()
+        setup.workers.barrier()
         folder = received.run.party(self._party)
         labels = HandedLabels.of(handed_over(self._job, folder), folder)
         setup.watching.notice(f"{len(labels.labels):,} noisy labels received; training goes on without the label party")

@@ -164,7 +164,7 @@ class Local(BaseModel):
 
     def metrics_address(self, workers: Workers) -> tuple[str, int] | None:
         """Return where a worker serves metrics, host and port; None: nowhere. Of those on a machine the first does."""
-        if self.metrics_port is None or workers.number_on_machine:
+        if self.metrics_port is None or workers.local_rank:
             return None
         return self.metrics_host, self.metrics_port
 
@@ -268,7 +268,7 @@ def listen_address(local: Local) -> str:
 def worker_address(local: Local, workers: Workers) -> str:
     """Return where a worker of the label party listens: those of one machine at ports that follow each other."""
     host, port = listen_address(local).rsplit(":", 1)
-    return f"{host}:{int(port) + workers.number_on_machine if int(port) else 0}"
+    return f"{host}:{int(port) + workers.local_rank if int(port) else 0}"
 
 
 def connect_addresses(local: Local) -> list[str]:

@@ -145,7 +145,7 @@ def train_together(
             attend_together(role, features, couple)
         if after is not None:
             after.complete()
-        setup.workers.wait_for_all()
+        setup.workers.barrier()
         result = run.result()
         assert result is not None  # the farewell has written it
         return result
@@ -176,7 +176,7 @@ def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault | None, couple: C
             if LABEL_PARTY not in exchange.run.confirmed_to(side.party):
                 roles = LabelRole(exchange, data.label_side.records, vault), [FeatureRole(exchange, side)]
                 attend_together(*roles, couple)
-    setup.workers.wait_for_all()
+    setup.workers.barrier()
     labels = handed_over(setup.job, received)
     return HandedLabels.of(labels, received) if vault is None else HandedLabels(labels, vault.total(), received)
 

@@ -133,7 +133,7 @@ class Role(ABC):
                 if channel.failure is not None:
                     raise channel.failure
 
-        self.workers.wait_for_all(look)
+        self.workers.barrier(look)
 
     def require_one_worker(self, restarted: PeerRestarted | Rewound) -> None:
         """Raise if this is one of several workers of the party that do steps: they start again as a whole."""

@@ -80,7 +80,7 @@ class Schedule:
         """
         missing = -len(parts) % self.division
         padded = [*parts, *[np.empty(0, dtype=np.int64)] * missing]
-        return list(enumerate(padded))[workers.number :: workers.count]
+        return list(enumerate(padded))[workers.rank :: workers.count]
 
     def parts(self, step: int) -> list[Rows]:
         """Return the positions among the training records of each part of a step's batch."""

@@ -69,7 +69,7 @@ def serve(
     if workers.is_first:  # it hands the labels over, and nothing is left to do for the others
         alone = setup.of_first()
         _serve(alone, local, _Port(alone, local, insecure_loopback))
-    workers.wait_for_all()
+    workers.barrier()
     return _result(run)
 
 
@@ -93,7 +93,7 @@ def _serve(setup: RunSetup, local: Local, port: _Port) -> TrainResult:
         del side
         if vault is not None and finished is None and job.releases:
             vault.store()  # before anybody could measure how long it takes
-        workers.wait_for_all()
+        workers.barrier()
         labels = VaultOfFirst() if vault is None else vault
         port.train(LabelRole(setup, records, labels), records.ids)
         _leave_together(workers, local.wait)

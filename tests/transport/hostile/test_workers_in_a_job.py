@@ -271,7 +271,7 @@ def with_another_count_for_each(workers: Any, table: one_link.Table) -> str:
     )
     assert listening.known.wait(60)
     with ExitStack() as closing:
-        for number, count in [[(0, 2)], [(1, 4), (3, 4)]][workers.number]:
+        for number, count in [[(0, 2)], [(1, 4), (3, 4)]][workers.rank]:
             place = WorkerPlace(number, count, b"started together")
             client = FeatureClient(
                 listening.address,
@@ -279,7 +279,7 @@ def with_another_count_for_each(workers: Any, table: one_link.Table) -> str:
                 agreed,
                 Terms(accepted, "float32", one_link.PATIENCE, ignore, worker=place),
                 credentials=Certificates.load(table.folder / "feature").channel(),
-                expected=(workers.number, 2),
+                expected=(workers.rank, 2),
             )
             closing.enter_context(client)
             label = run_alone(client.gather())["label"]

@@ -43,7 +43,7 @@ async def label(role: LabelRole) -> None:
         common &= {0, *(await _position(role, channel)).checkpoints}
     role.wait_until_ready(peers)
     counts = {name: worker_count(channel) for name, channel in role.channels.items()}
-    role.done, told_first = role.workers.from_first([max(common), counts])
+    role.done, told_first = role.workers.broadcast([max(common), counts])
     for name, count in counts.items():
         if told_first.get(name) != count:
             raise PartyInterrupted(
@@ -93,7 +93,7 @@ async def feature(role: FeatureRole) -> None:
             starts[number] = _checked_start(role, due, rounds.get(number), offered)
     role.wait_until_ready(peers.values())
     decided = [[start.step, start.division] for start in starts.values()]
-    role.done, role.schedule.division = role.workers.from_first(decided[0])
+    role.done, role.schedule.division = role.workers.broadcast(decided[0])
     if any(each != [role.done, role.schedule.division] for each in decided):
         raise BadMessage(f"the workers of {role.channel.peer} want to start at different steps")
 

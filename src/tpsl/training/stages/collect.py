@@ -41,7 +41,7 @@ async def label(role: LabelRole) -> None:
                 shares = [share.cpu() for share in received]
                 inputs = torch.cat([*shares, *own_inputs(role, rows, received, untrained)], dim=1)
                 # The workers' parts of one round follow each other.
-                write(role.workers.gathered(inputs).numpy().tobytes())
+                write(role.workers.all_gather_rows(inputs).numpy().tobytes())
     if untrained is not None:
         keep_untrained(role, untrained)
 

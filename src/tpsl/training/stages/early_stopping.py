@@ -20,7 +20,7 @@ async def label(role: LabelRole) -> bool:
     """Judge the epoch that ends here, keep its weights if they are the best so far, and say whether to stop."""
     if not role.schedule.has_verdict(role.done):
         return False
-    best, stop = role.workers.from_first(_judged(role) if role.workers.is_first else None)
+    best, stop = role.workers.broadcast(_judged(role) if role.workers.is_first else None)
     verdict = Verdict(role.done, best=best, stop=stop)
     await role.send(verdict)
     if role.result is None:
@@ -37,7 +37,7 @@ async def feature(role: FeatureRole) -> bool:
         raise BadMessage(f"{role.channel.peer} judges step {verdict.step}; expected was step {role.done}")
     if not (verdict.best or saved_steps(role.folder / BEST)):
         raise BadMessage(f"{role.channel.peer} judges step {role.done} and names no epoch that is better")
-    if role.workers.from_first([verdict.best, verdict.stop]) != [verdict.best, verdict.stop]:
+    if role.workers.broadcast([verdict.best, verdict.stop]) != [verdict.best, verdict.stop]:
         raise BadMessage(f"{role.channel.peer} judges step {role.done} otherwise for other workers of this party")
     _obey(role, verdict)
     return verdict.stop
@@ -72,7 +72,7 @@ def restore_best(role: Role) -> None:
     """Put the halves into their best state when training has ended, if the job judges its epochs."""
     if role.schedule.patience and role.done:
         best, workers = role.folder / BEST, role.setup.workers
-        step = workers.from_first(max(saved_steps(best), default=0))
+        step = workers.broadcast(max(saved_steps(best), default=0))
         load_checkpoint(best, step, role.job.digest(), role.halves, workers)
 
 

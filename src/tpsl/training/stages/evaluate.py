@@ -33,7 +33,7 @@ async def label(role: LabelRole) -> None:
         if part == 0:
             note_received(role, received)
         # The workers' parts of one round follow each other.
-        predicted.add(role.workers.gathered(role.party.predict(rows, received)).cpu().numpy())
+        predicted.add(role.workers.all_gather_rows(role.party.predict(rows, received)).cpu().numpy())
     epoch = role.schedule.epoch_of(role.done - 1)
     _keep_epoch(role)
     if role.workers.is_first:

@@ -31,7 +31,7 @@ async def label(role: LabelRole) -> None:
         finished = await receive(channel, role.observer, Finished)
         if finished.step != role.done:
             raise BadMessage(f"{channel.peer} finished at step {finished.step} of {role.done}")
-    role.workers.wait_for_all()
+    role.workers.barrier()
     if role.result is None:
         _sync(role)
         if role.job.trains and not role.job.hands_over:
@@ -40,15 +40,15 @@ async def label(role: LabelRole) -> None:
             role.keep_encoder()
             role.run.note_records(role.name, role.records.ids)
             role.run.finish(_label_result(role))
-        role.workers.wait_for_all()
+        role.workers.barrier()
         role.result = role.run.result()
     await role.send(Bye())
     for name, channel in role.channels.items():
         await receive(channel, role.observer, Bye)
-        role.workers.wait_for_all()
+        role.workers.barrier()
         if role.workers.is_first:
             role.run.confirm(role.name, name)
-        role.workers.wait_for_all()
+        role.workers.barrier()
         await channel.send(Bye())
 
 
@@ -61,17 +61,17 @@ async def feature(role: FeatureRole) -> None:
         if not role.job.hands_over:
             role.keep_encoder()
         role.run.note_records(role.name, role.side.ids)
-    role.workers.wait_for_all()
+    role.workers.barrier()
     await role.channel.send(Finished(role.done))
     await role.receive(Bye)
     role.result = role.run.party_result(role.name) or _feature_result(role)
-    role.workers.wait_for_all()
+    role.workers.barrier()
     if role.workers.is_first:
         role.run.finish_party(role.result)
-    role.workers.wait_for_all()
+    role.workers.barrier()
     await role.channel.send(Bye())
     await role.receive(Bye)  # the label party has noted that this party has finished
-    role.workers.wait_for_all()
+    role.workers.barrier()
     if role.workers.is_first:
         role.run.confirm(role.name, role.channel.peer)
     role.observer.event("finished")

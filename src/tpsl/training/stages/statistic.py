@@ -98,7 +98,7 @@ class CodedFields:
             raise ValueError(f"statistic.share_codes is for at most {MOST_CODES:,} fields of a party")
         if role.workers.is_first and not path.exists():
             write_atomically(path, save(CodeBook.learn(self._features, role.schedule.train).state_dict()))
-        role.workers.wait_for_all()
+        role.workers.barrier()
         self._book = CodeBook.of(load_file(path))
 
     def embed(self, rows: Rows) -> Tensor:
@@ -147,13 +147,13 @@ class _Records:
         workers = self._role.workers
         if part == 0:
             note_received(self._role, received)
-        if workers.from_first(self.widths) != self.widths:
+        if workers.broadcast(self.widths) != self.widths:
             raise BadMessage(f"the workers of the label party were sent {STATISTIC_EMBEDDINGS} of different widths")
         if not self._keeps:
             return
         codes = [] if self._codes is None else [self._codes.embed(rows)]
         inputs = torch.cat([*received, *codes, *own_inputs(self._role, rows, received, self._untrained)], dim=1)
-        inputs = workers.gathered(inputs)
+        inputs = workers.all_gather_rows(inputs)
         if not workers.is_first:
             return
         if part == 0:

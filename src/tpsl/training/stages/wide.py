@@ -47,7 +47,7 @@ async def label(role: LabelRole) -> None:
     if role.setup.start is not None:
         if role.records.features is not None and role.workers.is_first:
             score(role.records.features, role.setup.start.place(role.name), role.folder)
-        role.workers.wait_for_all()
+        role.workers.barrier()
         return
     noisy = role.noisy()
     if role.workers.is_first:
@@ -59,7 +59,7 @@ async def label(role: LabelRole) -> None:
                 await to_part(channel, 0).send(TensorMessage(ESTIMATES, 0, part, found))
         if role.records.features is not None and not (role.folder / FILE).exists():
             fit_own(role.job, role.records, noisy, role.folder, role.setup.watching.progress)
-    role.workers.wait_for_all()
+    role.workers.barrier()
 
 
 async def feature(role: FeatureRole) -> None:
@@ -69,11 +69,11 @@ async def feature(role: FeatureRole) -> None:
     if role.setup.start is not None:
         if role.workers.is_first:
             score(role.side.features, role.setup.start.place(role.name), role.folder)
-        role.workers.wait_for_all()
+        role.workers.barrier()
         return
     if role.workers.is_first:
         await _fit_on_estimates(role)
-    role.workers.wait_for_all()
+    role.workers.barrier()
 
 
 async def _fit_on_estimates(role: FeatureRole) -> None:
