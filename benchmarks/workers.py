@@ -89,14 +89,14 @@ def work(rows: int, dim: int, batch: int, steps: int, optimizer: str, *, folder:
     halves, step = party(rows, dim, optimizer, workers)
     for number in range(WARM_UP + steps):
         if number == WARM_UP:
-            workers.wait_for_all()
+            workers.barrier()
             begun, computed = time.perf_counter(), time.process_time()
         step(number, share)
-    workers.wait_for_all()
+    workers.barrier()
     seconds, computed, in_steps = time.perf_counter() - begun, time.process_time() - computed, memory("VmHWM")
     begun = time.perf_counter()
     save_checkpoint(Path(folder), steps, "benchmark", halves, workers)
-    workers.wait_for_all()
+    workers.barrier()
     return {
         "samples/s": steps * share * workers.count / seconds,
         "CPU µs": 1e6 * computed / (steps * share),
@@ -116,7 +116,7 @@ def party(rows: int, dim: int, optimizer: str, workers: Workers) -> tuple[Any, A
     updates = HalfOptimizer(half, OptimizerConfig(name=optimizer, learning_rate=0.01), workers=workers)
 
     def step(number: int, share: int) -> None:
-        drawn = torch.Generator().manual_seed(number * workers.count + workers.number)
+        drawn = torch.Generator().manual_seed(number * workers.count + workers.rank)
         categorical = (starts + torch.rand(share, FIELDS, generator=drawn, dtype=torch.float64) * sizes).int()
         cut = half(categorical, torch.randn(share, NUMBERS, generator=drawn))
         cut.backward(torch.randn(cut.shape, generator=drawn) / (share * workers.count))

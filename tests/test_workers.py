@@ -25,21 +25,21 @@ def test_rows_are_divided_evenly_and_without_a_gap() -> None:
 
 
 def _everything(workers: Workers) -> dict[str, Any]:
-    number = workers.number
+    number = workers.rank
     tensors = [torch.full((2, 3), 1.0 + number), torch.tensor([number], dtype=torch.int64), torch.tensor(0.5)]
-    workers.add_up(tensors)
+    workers.all_reduce(tensors)
     rows = torch.full((number, 2), number, dtype=torch.bfloat16)
     labels = torch.arange(6, dtype=torch.int16).reshape(2, 3) if workers.is_first else None
     seen = {
         "sums": [tensor.tolist() for tensor in tensors],
-        "rows": workers.gathered(rows).tolist(),
-        "nothing": workers.gathered(torch.empty(0, 4)).shape,
-        "said": workers.from_first({"step": 3, "who": "worker"} if workers.is_first else None),
-        "labels": workers.tensor_from_first(labels).tolist(),
-        "type": str(workers.tensor_from_first(labels).dtype),
-        "place": [workers.number, workers.count, workers.number_on_machine],
+        "rows": workers.all_gather_rows(rows).tolist(),
+        "nothing": workers.all_gather_rows(torch.empty(0, 4)).shape,
+        "said": workers.broadcast({"step": 3, "who": "worker"} if workers.is_first else None),
+        "labels": workers.broadcast_tensor(labels).tolist(),
+        "type": str(workers.broadcast_tensor(labels).dtype),
+        "place": [workers.rank, workers.count, workers.local_rank],
     }
-    workers.wait_for_all()
+    workers.barrier()
     return seen
 
 
@@ -70,9 +70,9 @@ def test_all_hear_the_first_worker(three: list[dict[str, Any]]) -> None:
 
 
 def _leaving_first(workers: Workers) -> str:
-    workers.wait_for_all()
+    workers.barrier()
     if not workers.is_first:
-        workers.wait_for_all()
+        workers.barrier()
     return "gone"
 
 
@@ -84,7 +84,7 @@ def test_a_worker_that_ends_is_missed_in_a_sentence(in_workers: Callable[..., An
 
 def _leaving_too_early(workers: Workers) -> str:
     workers.leave_together(_patient)
-    workers.leave_together(_patient) if workers.is_first else workers.wait_for_all()
+    workers.leave_together(_patient) if workers.is_first else workers.barrier()
     return "went on"
 
 
@@ -108,7 +108,7 @@ def give_up():
     raise PartyInterrupted("waited long enough")
 
 workers = Workers.of_this_process()
-workers.wait_for_all(give_up) if workers.is_first else workers.from_first("what worker 0 never says")
+workers.barrier(give_up) if workers.is_first else workers.broadcast("what worker 0 never says")
 """
 
 
@@ -124,11 +124,11 @@ def test_a_worker_that_gives_up_waiting_ends_and_so_do_the_others(fork: Callable
 def test_a_worker_alone_gets_back_what_it_gave() -> None:
     assert Workers.of_this_process() is ALONE
     tensor = torch.ones(3)
-    ALONE.add_up([tensor])
+    ALONE.all_reduce([tensor])
     assert tensor.tolist() == [1.0] * 3
-    assert ALONE.gathered(tensor) is tensor
-    assert ALONE.from_first({"a": 1}) == {"a": 1} and ALONE.tensor_from_first(tensor) is tensor
-    ALONE.wait_for_all()
+    assert ALONE.all_gather_rows(tensor) is tensor
+    assert ALONE.broadcast({"a": 1}) == {"a": 1} and ALONE.broadcast_tensor(tensor) is tensor
+    ALONE.barrier()
 
 
 LIFE = """
@@ -137,11 +137,11 @@ import torch
 from tpsl.workers import Workers
 
 workers, life = Workers.of_this_process(), os.environ["TORCHELASTIC_RESTART_COUNT"]
-workers.wait_for_all()
+workers.barrier()
 if life == "0" and not workers.is_first:
     os.kill(os.getpid(), signal.SIGKILL)
-total = torch.tensor([1.0 + workers.number])
-workers.add_up([total])
+total = torch.tensor([1.0 + workers.rank])
+workers.all_reduce([total])
 print(f"life {life}: {total.item()}\\n", end="")  # in one piece, as both write to one place
 """
 

@@ -46,10 +46,10 @@ class Workers:
     run. A worker alone gets back what it gave.
     """
 
-    number: int
+    rank: int
     """Which worker this is, from 0."""
     count: int
-    number_on_machine: int = 0
+    local_rank: int = 0
     """Which worker this is among those on the same machine, from 0."""
 
     @classmethod
@@ -73,13 +73,13 @@ class Workers:
     def device(self, kind: str) -> torch.device:
         """Return the device of this worker; each of several on a machine has a GPU of its own, as far as they go."""
         if self.are_several and kind == "cuda":
-            return torch.device(kind, self.number_on_machine % torch.cuda.device_count())
+            return torch.device(kind, self.local_rank % torch.cuda.device_count())
         return torch.device(kind)
 
     @property
     def is_first(self) -> bool:
         """Whether this is worker 0, which writes the party's files."""
-        return self.number == 0
+        return self.rank == 0
 
     @property
     def are_several(self) -> bool:
@@ -88,9 +88,9 @@ class Workers:
 
     def own_rows(self, rows: int) -> slice:
         """Return which of n rows are this worker's: with 3 workers, worker 1 has rows 3 to 5 of 10."""
-        return slice(self.number * rows // self.count, (self.number + 1) * rows // self.count)
+        return slice(self.rank * rows // self.count, (self.rank + 1) * rows // self.count)
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
+    def all_reduce(self, tensors: Sequence[Tensor]) -> None:
         """Put into each tensor the sum of it over all workers; they have the same shapes everywhere."""
         if not self.are_several:
             return
@@ -104,7 +104,7 @@ class Workers:
             for tensor, summed in zip(alike, torch.split(flat, [t.numel() for t in alike]), strict=True):
                 tensor.detach().copy_(summed.view_as(tensor))
 
-    def gathered(self, rows: Tensor) -> Tensor:
+    def all_gather_rows(self, rows: Tensor) -> Tensor:
         """Return the rows of all workers, in order of their numbers; each may have another number of them."""
         if not self.are_several:
             return rows
@@ -118,7 +118,7 @@ class Workers:
         everything = torch.cat([part[:length] for part, length in zip(received, lengths, strict=True)])
         return _from_bytes(everything, rows)
 
-    def from_first(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Return what the first worker says, as JSON holds it; what the others say does not matter."""
         if not self.are_several:
             return value
@@ -130,11 +130,11 @@ class Workers:
             group.broadcast(content, 0)
         return json.loads(content.numpy().tobytes())
 
-    def tensor_from_first(self, tensor: Tensor | None) -> Tensor:
+    def broadcast_tensor(self, tensor: Tensor | None) -> Tensor:
         """Return the first worker's tensor, on the same kind of device; what the others give does not matter."""
         if tensor is not None and not self.are_several:
             return tensor
-        kind = self.from_first(
+        kind = self.broadcast(
             None
             if tensor is None
             else [list(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor.device.type]
@@ -149,7 +149,7 @@ class Workers:
             group.broadcast(content, 0)
         return _from_bytes(content, tensor[None])[0]
 
-    def wait_for_all(self, meanwhile: Callable[[], None] | None = None) -> None:
+    def barrier(self, meanwhile: Callable[[], None] | None = None) -> None:
         """Return when every worker has come to this point; `meanwhile` is called again and again, and may raise."""
         self._meet_others(meanwhile, leaves=False)
 

@@ -36,7 +36,7 @@ def train(bottom: nn.Module, optimizer: HalfOptimizer, workers: Workers, steps: 
     """Train as a party does: a batch has 4 parts for each of 3 or 2 workers, or for one."""
     for step in steps:
         categorical, numeric = batch(step)
-        for part in range(workers.number, 12, workers.count):
+        for part in range(workers.rank, 12, workers.count):
             rows = slice(part, part + 1)
             bottom(categorical[rows], numeric[rows]).square().sum().backward()
         optimizer.step(RECORDS)
@@ -74,7 +74,7 @@ def _everything(workers: Workers) -> dict[str, Any]:
     optimizer = HalfOptimizer(normed, OptimizerConfig(name="sgd", arguments={"momentum": 0.5}), workers=workers)
     for step in range(3):
         categorical, numeric = batch(step)
-        rows = slice(workers.number * 4, workers.number * 4 + 4)
+        rows = slice(workers.rank * 4, workers.rank * 4 + 4)
         normed(categorical[rows], numeric[rows]).square().sum().backward()
         optimizer.step()
     return {

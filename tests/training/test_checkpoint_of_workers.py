@@ -46,7 +46,7 @@ def train(parts: Halves, workers: Workers, steps: range) -> None:
         generator = torch.Generator().manual_seed(step)
         categorical = torch.randint(0, ROWS, (RECORDS, 2), generator=generator, dtype=torch.int32)
         numeric = torch.randn(RECORDS, 1, generator=generator)
-        for part in range(workers.number, RECORDS, workers.count):
+        for part in range(workers.rank, RECORDS, workers.count):
             cut = parts["bottom"][0](categorical[part : part + 1], numeric[part : part + 1])
             parts["top"][0](cut).square().sum().backward()
         for _, optimizer in parts.values():
@@ -140,10 +140,10 @@ def _save_and_die(workers: Workers, folder: Path, victim: int, deadly: tuple[str
         if event == deadly[0] and str(arguments[0]).endswith(deadly[1]):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    if workers.number == victim:
+    if workers.rank == victim:
         sys.addaudithook(kill)
     save_checkpoint(folder, 6, "job", parts, workers)
-    workers.wait_for_all()
+    workers.barrier()
 
 
 @pytest.mark.parametrize(

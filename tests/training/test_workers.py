@@ -106,9 +106,9 @@ def _coded(workers: Workers, folder: str) -> None:
     if workers.is_first:
         role.folder.mkdir(parents=True)
     for _ in range(20):
-        workers.wait_for_all()
+        workers.barrier()
         CodedFields(role, role.side.features)
-        workers.wait_for_all()
+        workers.barrier()
         if workers.is_first:
             (role.folder / CODES).unlink()
 

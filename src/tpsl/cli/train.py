@@ -123,7 +123,7 @@ def train(
     agreed, at_label = parties.job, parties.label
     workers = Workers.of_this_process(at_label.device)
     name = f"{agreed.data.source}-{agreed.privacy.mechanism}-{time.strftime('%Y%m%d-%H%M%S')}"
-    run = at_label.out or Path("runs") / workers.from_first(name)
+    run = at_label.out or Path("runs") / workers.broadcast(name)
     if trains_on_ray(ray, run, at_label.device):
         return
     with (

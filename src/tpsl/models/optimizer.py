@@ -159,13 +159,13 @@ class HalfOptimizer:
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._dense]
         found = torch.tensor([float(p.grad is not None) for p in self._dense], device=self._device)
         if self._dense:
-            self._workers.add_up([found, *gradients])
+            self._workers.all_reduce([found, *gradients])
         for parameter, gradient, is_found in zip(self._dense, gradients, found.tolist(), strict=True):
             parameter.grad = gradient if is_found else None  # None where no worker has a gradient
         for parameter in self._sparse:
             parameter.grad = _sparse_of_all(parameter, self._workers)
         for buffer in self._buffers:
-            buffer.copy_(self._workers.tensor_from_first(buffer))
+            buffer.copy_(self._workers.broadcast_tensor(buffer))
 
     def _step_by_gradient(self, gradients: Sequence[Tensor], records: int) -> None:
         """Step all parts that read `.grad`, and average what they have made."""
@@ -258,7 +258,7 @@ def _sparse_of_all(parameter: nn.Parameter, workers: Workers) -> Tensor | None:
     if parameter.grad is not None:
         own = parameter.grad.coalesce()
         rows, values = own.indices()[0], own.values()
-    rows, values = workers.gathered(rows), workers.gathered(values)
+    rows, values = workers.all_gather_rows(rows), workers.all_gather_rows(values)
     if not len(rows):
         return None
     return torch.sparse_coo_tensor(rows[None], values, parameter.shape, check_invariants=False)

@@ -123,7 +123,7 @@ class RowOptimizer(Optimizer):
             return
         dim, nothing = self._table.embedding_dim, self._table.weight.detach()[:0]
         rows, gradient = _single(self._touched, dim) if self._touched else Touched(nothing[:, :1].int(), nothing)
-        self._touched[:] = [Touched(workers.gathered(rows), workers.gathered(gradient.float()))]
+        self._touched[:] = [Touched(workers.all_gather_rows(rows), workers.all_gather_rows(gradient.float()))]
 
     def divide(self, records: int) -> None:
         """Divide the kept gradients by a number of records."""

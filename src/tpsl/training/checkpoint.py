@@ -119,7 +119,7 @@ def load_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves, wo
         optimizer.load_state(
             _tensors(target / f"{name}-optimizer.safetensors"), description["optimizer_settings"][name]
         )
-    workers.wait_for_all()
+    workers.barrier()
     if workers.is_first:
         _tidy(folder)
 

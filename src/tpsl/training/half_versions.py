@@ -17,7 +17,7 @@ from tpsl.training.role import FeatureRole, LabelRole
 
 def note_received(role: LabelRole, received: Sequence[Tensor]) -> None:
     """Note the versions of the halves that these embeddings have come from, one tensor a feature party."""
-    received = [role.workers.gathered(share) for share in received]
+    received = [role.workers.all_gather_rows(share) for share in received]
     if role.workers.is_first:
         versions = {name: _version(share) for name, share in zip(role.present, received, strict=True)}
         role.run.note_versions(role.name, versions)
@@ -25,7 +25,7 @@ def note_received(role: LabelRole, received: Sequence[Tensor]) -> None:
 
 def note_sent(role: FeatureRole, embeddings: Tensor) -> None:
     """Note the version of the half that sends these embeddings."""
-    arriving = rounded(role.workers.gathered(embeddings), role.job.training.wire)
+    arriving = rounded(role.workers.all_gather_rows(embeddings), role.job.training.wire)
     if role.workers.is_first:
         role.run.note_versions(role.name, {role.name: _version(arriving)})
 

@@ -104,7 +104,7 @@ def _learn(setup: RunSetup, side: FeatureSide, local: Local, certificates: Certi
         with received.run.started(job, [party], moved=True):
             if LABEL_PARTY not in received.run.confirmed_to(party):
                 _train(FeatureRole(received, side), local, certificates)
-    setup.workers.wait_for_all()
+    setup.workers.barrier()
     folder = received.run.party(party)
     labels = ReleasedLabels.of(handed_over(job, folder), folder)
     setup.watching.notice(f"{len(labels.labels):,} noisy labels received; training goes on without the label party")

@@ -177,7 +177,7 @@ class Local(BaseModel):
 
     def metrics_address(self, workers: Workers) -> tuple[str, int] | None:
         """Return where a worker serves metrics, host and port; None: nowhere. Of those on a machine the first does."""
-        if self.metrics is None or workers.number_on_machine:
+        if self.metrics is None or workers.local_rank:
             return None
         host, _, port = self.metrics.rpartition(":")
         return host.strip("[]"), int(port)

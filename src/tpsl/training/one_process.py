@@ -126,7 +126,7 @@ def train_together(
             attend_together(role, features, ask_label)
         if after is not None:
             after.complete()
-        setup.workers.wait_for_all()
+        setup.workers.barrier()
         result = run.result()
         assert result is not None  # the farewell has written it
         return result
@@ -155,7 +155,7 @@ def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault | None, ask_label
             if LABEL_PARTY not in exchange.run.confirmed_to(side.party):
                 roles = LabelRole(exchange, data.label_side.records, vault), [FeatureRole(exchange, side)]
                 attend_together(*roles, ask_label)
-    setup.workers.wait_for_all()
+    setup.workers.barrier()
     labels = handed_over(setup.job, received)
     return ReleasedLabels.of(labels, received) if vault is None else ReleasedLabels(labels, vault.total(), received)
 

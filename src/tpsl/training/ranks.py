@@ -29,7 +29,7 @@ def together(workers: Workers, act: Callable[[], Answers] | None) -> Answers:
             found = act()
         except (NetError, PeerRestarted) as raised:
             error = raised
-    told = workers.from_first(_told(found, error))
+    told = workers.broadcast(_told(found, error))
     if error is not None:
         raise error
     if "restarted" in told:
@@ -51,7 +51,7 @@ def _told(found: Answers, error: Exception | None) -> dict[str, Any]:
 
 def scattered(workers: Workers, whole: Tensor | None) -> Tensor:
     """Return this worker's rows of a tensor that worker 0 has."""
-    tensor = workers.tensor_from_first(whole)
+    tensor = workers.broadcast_tensor(whole)
     return tensor[workers.own_rows(len(tensor))]
 
 
@@ -72,7 +72,7 @@ class SharedLabel:
         label, workers = self._label, self._workers
         whole = {name: _gathered(workers, message) for name, message in said.items()}
         found = together(workers, None if label is None else lambda: label.ask(method, step, part, whole))
-        has_rows = workers.from_first(
+        has_rows = workers.broadcast(
             [name for name, message in found.items() if message.tensor is not None and whole[name].tensor is not None]
         )
         return {
@@ -133,4 +133,4 @@ class SharedDesk:
 
 def _gathered(workers: Workers, message: Message) -> Message:
     """Return a message with the rows of all workers."""
-    return message if message.tensor is None else replace(message, tensor=workers.gathered(message.tensor))
+    return message if message.tensor is None else replace(message, tensor=workers.all_gather_rows(message.tensor))

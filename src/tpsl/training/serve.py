@@ -71,7 +71,7 @@ def serve(
         return _serve(setup, local, insecure_loopback)
     if workers.is_first:  # it hands the labels over, and nothing is left to do for the others
         _serve(setup.of_first(), local, insecure_loopback)
-    workers.wait_for_all()
+    workers.barrier()
     return _result(run)
 
 
@@ -96,11 +96,11 @@ def _serve(setup: RunSetup, local: Local, insecure_loopback: bool) -> TrainResul
         del side
         if vault is not None and finished is None and job.releases:
             vault.store()  # before anybody could measure how long it takes
-        workers.wait_for_all()
+        workers.barrier()
         role = LabelRole(setup, records, VaultOfFirst() if vault is None else vault)
         with _open_desk(role, local, certificates) as desk:
             attend_as_label(role, desk)
-        workers.wait_for_all()
+        workers.barrier()
         setup.watching.observer.event("finished")
         return _result(run)
 

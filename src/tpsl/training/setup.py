@@ -60,7 +60,7 @@ class RunSetup:
             self._require_possible()
         started = self.run.started(self.job, parties, moved=moved, own=self.own)
         with started if self.workers.is_first else nullcontext():
-            self.workers.wait_for_all()
+            self.workers.barrier()
             yield
 
     def _require_possible(self) -> None:
@@ -81,7 +81,7 @@ class RunSetup:
     def begun(self, parties: Collection[str]) -> RunSetup:
         """Return the same run with what these parties begin with in its folder, which this process holds."""
         start = begin(self.job, self.run, parties, self.start) if self.workers.is_first else None
-        self.workers.wait_for_all()
+        self.workers.barrier()
         return replace(self, start=start or begin(self.job, self.run, parties, None))
 
     def encoders(self) -> dict[str, EncoderState]:

@@ -31,10 +31,10 @@ def given_by_first(workers: Workers, release: Callable[[], NoisyLabels], job: Jo
     if not workers.are_several:
         return release()
     noisy = release() if workers.is_first else None
-    private = workers.from_first(noisy.private if noisy is not None else None)
+    private = workers.broadcast(noisy.private if noisy is not None else None)
     draws = []
     for number in range(job.privacy.draws):
         own = None if noisy is None else torch.from_numpy(noisy.draws[number].copy().view(np.uint8))
-        given = workers.tensor_from_first(own).numpy().reshape(-1).view(job.mechanism.outcome_dtype)
+        given = workers.broadcast_tensor(own).numpy().reshape(-1).view(job.mechanism.outcome_dtype)
         draws.append(given.reshape(-1, *job.mechanism.outcome_shape))
     return received_labels(job.mechanism, draws, private) if noisy is None else noisy

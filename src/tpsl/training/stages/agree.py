@@ -23,7 +23,7 @@ def label(role: LabelRole, said: Mapping[str, Message]) -> Answers:
     common = {0, *saved_steps(role.folder / "checkpoints")}
     for message in said.values():
         common &= {0, *message.numbers}
-    role.done = role.workers.from_first(max(common))
+    role.done = role.workers.broadcast(max(common))
     role.verdict = early_stopping.verdict(role)
     return dict.fromkeys(said, Message(step=role.done, numbers=early_stopping.as_numbers(role.verdict)))
 

@@ -43,7 +43,7 @@ def label(role: LabelRole) -> Script:
             if is_kept:
                 shares = [share.cpu() for share in received]
                 inputs = torch.cat([*shares, *own_inputs(role, rows, received, untrained)], dim=1)
-                write(role.workers.gathered(inputs).numpy().tobytes())
+                write(role.workers.all_gather_rows(inputs).numpy().tobytes())
             question.answer_all()
     if untrained is not None:
         keep_untrained(role, untrained)

@@ -23,7 +23,7 @@ def verdict(role: LabelRole) -> Verdict | None:
     """Return the verdict on the epoch that ends after `done` steps; None where the job has none."""
     if not role.schedule.has_verdict(role.done):
         return None
-    found = role.workers.from_first(_judged(role) if role.workers.is_first else None)
+    found = role.workers.broadcast(_judged(role) if role.workers.is_first else None)
     return bool(found[0]), bool(found[1])
 
 
@@ -78,7 +78,7 @@ def restore_best(role: Role) -> None:
     """Put the halves into their best state when training has ended, if the job judges its epochs."""
     if role.schedule.patience and role.done:
         best, workers = role.folder / BEST, role.setup.workers
-        step = workers.from_first(max(saved_steps(best), default=0))
+        step = workers.broadcast(max(saved_steps(best), default=0))
         load_checkpoint(best, step, role.job.digest(), role.halves, workers)
 
 

@@ -40,7 +40,7 @@ def label(role: LabelRole) -> Script:
         received = question.tensors()
         if part == 0:
             note_received(role, received)
-        predicted.add(role.workers.gathered(role.party.predict(role.mine(rows), received)).cpu().numpy())
+        predicted.add(role.workers.all_gather_rows(role.party.predict(role.mine(rows), received)).cpu().numpy())
         if part + 1 < len(parts):
             question.answer_all()
     epoch = role.schedule.epoch_of(role.done - 1)

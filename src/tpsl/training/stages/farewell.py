@@ -30,7 +30,7 @@ def label(role: LabelRole) -> Script:
     The result has no test metrics yet: they depend on true labels, and the feature parties are still connected.
     """
     question = yield Due(FINISH, role.done, 0)
-    role.workers.wait_for_all()
+    role.workers.barrier()
     if role.result is None:
         _sync(role)
         if role.job.trains and not role.job.hands_over:
@@ -39,7 +39,7 @@ def label(role: LabelRole) -> Script:
             role.keep_encoder()
             role.run.note_records(role.name, role.records.ids)
             role.run.finish(_label_result(role))
-        role.workers.wait_for_all()
+        role.workers.barrier()
         role.result = role.run.result()
     question.answer_all()
     staying = role.present
@@ -49,7 +49,7 @@ def label(role: LabelRole) -> Script:
             staying = tuple(party for party in staying if party != name)
             if role.workers.is_first:
                 role.run.confirm(role.name, name)
-        role.workers.wait_for_all()
+        role.workers.barrier()
         question.answer_all()
 
 
@@ -63,14 +63,14 @@ def feature(run: FeatureRun) -> None:
             if not role.job.hands_over:
                 role.keep_encoder()
             role.run.note_records(role.name, role.side.ids)
-    run.workers.wait_for_all()
+    run.workers.barrier()
     run.ask(FINISH)
     for role in run.roles:
         role.result = role.run.party_result(role.name) or _feature_result(role)
-        role.workers.wait_for_all()
+        role.workers.barrier()
         if role.workers.is_first:
             role.run.finish_party(role.result)
-    run.workers.wait_for_all()
+    run.workers.barrier()
     for role in run.roles:
         run.label.ask(FINISH, run.done, 1, {role.name: Message()})
         if role.workers.is_first:

@@ -93,7 +93,7 @@ def pretrained(role: FeatureRole) -> dict[str, Tensor]:
     """
     if role.workers.is_first:
         _make_pretrained(role)
-    role.workers.wait_for_all()
+    role.workers.barrier()
     return load((role.folder / PRETRAINED).read_bytes())
 
 

@@ -108,7 +108,7 @@ class CodedFields:
             raise ValueError(f"statistic.share_codes is for at most {MOST_CODES:,} fields of a party")
         if role.workers.is_first and not path.exists():
             write_atomically(path, save(CodeBook.learn(self._features, role.schedule.train).state_dict()))
-        role.workers.wait_for_all()
+        role.workers.barrier()
         self._book = CodeBook.of(load_file(path))
 
     def embed(self, rows: Rows) -> Tensor:
@@ -157,7 +157,7 @@ class _Records:
             [*(share.cpu() for share in received), *codes, *own_inputs(self._role, rows, received, self._untrained)],
             dim=1,
         )
-        inputs = workers.gathered(inputs)
+        inputs = workers.all_gather_rows(inputs)
         if not workers.is_first:
             return
         if part == 0:

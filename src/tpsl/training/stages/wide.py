@@ -47,7 +47,7 @@ def label(role: LabelRole) -> Script:
     if role.setup.start is not None:
         if role.records.features is not None and role.workers.is_first:
             score(role.records.features, role.setup.start.place(role.name), role.folder)
-        role.workers.wait_for_all()
+        role.workers.barrier()
         return
     noisy = role.noisy()
     role.setup.watching.progress(0, 0, "preparing the wide part")
@@ -57,7 +57,7 @@ def label(role: LabelRole) -> Script:
         question.answer_all(Message(tensor=estimates[role.schedule.among_labelled(positions), None]))
     if role.workers.is_first and role.records.features is not None and not (role.folder / FILE).exists():
         fit_own(role.job, role.records, noisy, role.folder, role.setup.watching.progress)
-    role.workers.wait_for_all()
+    role.workers.barrier()
 
 
 def feature(run: FeatureRun) -> None:
@@ -75,7 +75,7 @@ def feature(run: FeatureRun) -> None:
             score(role.side.features, role.setup.start.place(role.name), role.folder)
         else:
             _fit_on_estimates(role, torch.cat(received[role.name])[:, 0].cpu().numpy())
-    run.workers.wait_for_all()
+    run.workers.barrier()
 
 
 def _fit_on_estimates(role: FeatureRole, estimates: npt.NDArray[np.float32]) -> None:
