@@ -21,8 +21,8 @@ from tpsl.cli.flags import (
     PartyOption,
     SetOption,
 )
+from tpsl.cli.party_commands import Side
 from tpsl.cli.settings import Settings, the_only
-from tpsl.cli.sides import Side
 from tpsl.cli.termination import stoppable
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from tpsl.cli.flags import (
     complete_source,
 )
 from tpsl.cli.on_ray import trains_on_ray
+from tpsl.cli.party_commands import Side
 from tpsl.cli.run_result import show_result
 from tpsl.cli.settings import Settings, the_only
-from tpsl.cli.sides import Side
 from tpsl.cli.termination import stoppable
 from tpsl.cli.tune import show_tuned
 
