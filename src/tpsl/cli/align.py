@@ -21,7 +21,7 @@ from tpsl.cli.flags import (
     PartyOption,
     SetOption,
 )
-from tpsl.cli.joint_commands import Side
+from tpsl.cli.party_commands import Side
 from tpsl.cli.settings import Settings, the_only
 from tpsl.cli.termination import stoppable
 

@@ -20,7 +20,7 @@ from tpsl.cli import (
     examine,
     help_topics,
     init,
-    joint_commands,
+    party_commands,
     predict,
     preview,
     report,
@@ -102,10 +102,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 label = typer.Typer(no_args_is_help=True, help="The label party: has the labels, listens, sends perturbed gradients.")
-label.command("serve")(joint_commands.serve)
-label.command("evaluate")(joint_commands.evaluate)
+label.command("serve")(party_commands.serve)
+label.command("evaluate")(party_commands.evaluate)
 feature = typer.Typer(help="A feature party: has features, connects, sends embeddings.", no_args_is_help=True)
-feature.command("join")(joint_commands.join)
+feature.command("join")(party_commands.join)
 feature.callback()(lambda: None)  # a group of one command is a group too
 vault = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
 vault.command("add")(vault_labels.add)

@@ -24,8 +24,8 @@ from tpsl.cli.flags import (
     VaultOption,
     complete_source,
 )
-from tpsl.cli.joint_commands import Side
 from tpsl.cli.on_ray import trains_on_ray
+from tpsl.cli.party_commands import Side
 from tpsl.cli.run_result import show_result
 from tpsl.cli.settings import Settings, the_only
 from tpsl.cli.termination import stoppable
