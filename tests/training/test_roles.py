@@ -1,34 +1,27 @@
-"""Both roles against peers that follow a script: the order of messages, rewinds, and what no honest peer sends."""
+"""Both roles against peers that do as they are told: how far ahead, restarts, and runs that are interrupted."""
 
-import math
 import time
-from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.training.parties import Scripted, feature_against, label_role, over_loopback
 
 from tpsl.data.dataset import load
+from tpsl.net.asking import AtHome
+from tpsl.net.failures import BadMessage, JobStopped, PeerRestarted
+from tpsl.net.messages import Message
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
 from tpsl.training.one_process import train
-from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.role import FeatureRole, FeatureRun
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages import attend_as_feature, attend_as_label
-from tpsl.training.vaults import RunVault
-from tpsl.transport.channel import Channel, JobStopped, PeerRestarted
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.in_process import InProcessMeeting, pair, run_together
-from tpsl.transport.messages import Bye, Finished, Message, Position, Rewind, Start, Stop, TensorMessage
+from tpsl.training.stages import attend_as_features, begin
 from tpsl.vault import Vault
-
-Embeddings = partial(TensorMessage, "embeddings")
-Gradients = partial(TensorMessage, "gradients")
-TestEmbeddings = partial(TensorMessage, "test embeddings")
 
 WIDTH = 8
 STEPS = 10  # two epochs of 400 training records
@@ -44,255 +37,75 @@ def job(members: int = 1, **training: Any) -> Job:
     return make_job(content, {}, "test")
 
 
-Script = Callable[[Channel], Coroutine[Any, Any, Any]]
-
-
-def feature_against(script: Script, tmp_path: Path, **training: Any) -> FeatureRole:
-    """Run a feature role against a label party that follows the script."""
-    agreed = job(**training)
-    run = RunFolder(tmp_path / "run")
-    with run.started(agreed, ["feature"]):
-        role = FeatureRole(RunSetup(agreed, run), load(agreed.data).feature_sides["feature"])
-        mine, theirs = pair(("feature", "label"), "float32")
-        run_together(attend_as_feature(role, InProcessMeeting({"label": mine})), script(theirs))
-    return role
-
-
-def label_against(script: Script, tmp_path: Path, **training: Any) -> RunFolder:
-    """Run a label role against a feature party that follows the script."""
-    agreed = job(**training)
-    side = load(agreed.data).label_side
-    run = RunFolder(tmp_path / "run")
-    with run.started(agreed, ["label"]):
-        setup = RunSetup(agreed, run)
-        role = LabelRole(setup, side.records, RunVault(setup, side, run.label / "vault"))
-        mine, theirs = pair(("label", "feature"), "float32")
-        run_together(attend_as_label(role, InProcessMeeting({"feature": mine})), script(theirs))
-    return run
-
-
-def tensor(rows: int = 80, seed: int = 0) -> torch.Tensor:
-    return torch.randn(rows, WIDTH, generator=torch.Generator().manual_seed(seed))
-
-
-async def begin(channel: Channel, step: int = 0, round: int = 1) -> tuple[int, ...]:
-    """The label party's side of an agreement on a step."""
-    await channel.send(Rewind(round))
-    while not isinstance(position := await channel.receive(), Position) or position.round != round:
-        pass
-    await channel.send(Start(round, step))
-    return position.checkpoints
-
-
-async def finish(channel: Channel) -> None:
-    """The label party's side of the end."""
-    while not isinstance(await channel.receive(), Finished):
-        pass
-    await channel.send(Bye())
-    assert await channel.receive() == Bye()
-    await channel.send(Bye())
+def gradients(method: str, step: int, part: int, message: Message) -> Message:
+    """Gradients that depend on the step alone."""
+    if method != "Step":
+        return Message()
+    assert message.tensor is not None
+    generator = torch.Generator().manual_seed(step)
+    return Message(tensor=torch.randn(message.tensor.shape, generator=generator))
 
 
 @pytest.mark.parametrize(("staleness", "micro_batches"), [(0, 1), (0, 4), (1, 1), (2, 2)])
 def test_the_feature_party_runs_ahead_as_far_as_agreed(tmp_path: Path, staleness: int, micro_batches: int) -> None:
-    seen: list[tuple[str, int, int]] = []
+    label = Scripted(gradients)
+    feature_against(label, job(staleness=staleness, micro_batches=micro_batches), tmp_path)
 
-    async def label(channel: Channel) -> None:
-        await begin(channel)
-        answered = 0
-        while answered < STEPS:
-            # Take whatever comes without an answer: the party has stopped when nothing more does.
-            while len([kind for kind, *_ in seen if kind == "embeddings"]) < micro_batches * limit(answered):
-                message = await channel.receive()
-                assert isinstance(message, TensorMessage) and message.topic in ("embeddings", "test embeddings")
-                seen.append((message.topic, message.step, message.part))
-            for part in range(micro_batches):
-                await channel.send(Gradients(answered, part, tensor(80 // micro_batches)))
-            seen.append(("Gradients", answered, 0))
-            answered += 1
-        await finish(channel)
+    def ahead(step: int) -> int:
+        """Steps whose embeddings are sent before the gradients of this step are waited for: up to a checkpoint."""
+        end = min(stop for stop in (3, 5, 6, 9, 10) if stop > step)
+        return min(step + 1 + staleness, end)
 
-    def limit(answered: int) -> int:
-        """Steps whose embeddings come before the gradients of step `answered`: not beyond a checkpoint."""
-        end = min(stop for stop in (3, 5, 6, 9, 10) if stop > answered)
-        return min(answered + 1 + staleness, end)
-
-    feature_against(label, tmp_path, staleness=staleness, micro_batches=micro_batches)
-    forwards = [(step, part) for kind, step, part in seen if kind == "embeddings"]
-    assert forwards == [(step, part) for step in range(STEPS) for part in range(micro_batches)]
+    steps = [(kind, step, part) for kind, method, step, part in label.seen if method == "Step"]
+    asked = [(step, part) for kind, step, part in steps if kind == "asked"]
+    assert asked == [(step, part) for step in range(STEPS) for part in range(micro_batches)]
     for step in range(STEPS):
-        before = seen[: seen.index(("Gradients", step, 0))]
-        assert len([kind for kind, *_ in before if kind == "embeddings"]) == micro_batches * limit(step)
-    assert [(kind, step) for kind, step, _ in seen if kind == "test embeddings"][:1] == [("test embeddings", 5)]
+        before = steps[: steps.index(("answered", step, 0))]
+        assert len([kind for kind, *_ in before if kind == "asked"]) == micro_batches * ahead(step)
+    evaluated = [(kind, step) for kind, method, step, _ in label.seen if method == "Evaluate"]
+    assert evaluated == [(kind, step) for step in (5, 10) for kind in ("asked", "answered")]
 
 
-def test_a_rewind_in_the_middle_leads_to_the_same_weights(tmp_path: Path) -> None:
-    def label(*rewinds: tuple[int, int]) -> Script:
-        """Gradients that depend on the step alone; at the given steps all goes back to a checkpoint."""
+@pytest.mark.parametrize("restarts", [((4, 3), (9, 6), (8, 0)), ((0, 0), (5, 5)), ((9, 9),)])
+def test_restarts_of_others_lead_to_the_same_weights(tmp_path: Path, restarts: tuple[tuple[int, int], ...]) -> None:
+    """At the given steps all agree anew, on a checkpoint that this party has."""
+    left = list(restarts)
 
-        async def script(channel: Channel) -> None:
-            await begin(channel)
-            left, round, step = list(rewinds), 1, 0
-            while step < STEPS:
-                message = await channel.receive()
-                if isinstance(message, TensorMessage) and message.topic == "test embeddings":
-                    continue
-                assert isinstance(message, TensorMessage) and message.topic == "embeddings"
-                if left and left[0][0] == step:
-                    round, step = round + 1, left.pop(0)[1]
-                    offered = await begin(channel, step, round)
-                    assert step in (0, *offered)
-                    continue
-                assert message.step == step
-                await channel.send(Gradients(step, 0, tensor(80, step)))
-                step += 1
-            await finish(channel)
+    def restarting(method: str, step: int, part: int, message: Message) -> Message:
+        if left and method == "Step" and left[0][0] == step:
+            left.pop(0)
+            raise PeerRestarted("label")
+        return gradients(method, step, part, message)
 
-        return script
-
-    straight = feature_against(label(), tmp_path / "straight")
-    back = feature_against(label((4, 3), (9, 6), (8, 0)), tmp_path / "back")
+    label = Scripted(restarting, 0, *(start for _, start in restarts))
+    back = feature_against(label, job(), tmp_path / "back")
+    straight = feature_against(Scripted(gradients), job(), tmp_path / "straight")
     for mine, other in zip(straight.party.bottom.parameters(), back.party.bottom.parameters(), strict=True):
         assert torch.equal(mine, other)
     assert saved_steps(back.folder / "checkpoints") == {9, 10}
+    assert all(start in (0, *offered) for (_, start), offered in zip(restarts, label.offered[1:], strict=True))
 
 
-BAD_FOR_FEATURE: dict[str, tuple[Message, str]] = {
-    "wrong step": (Gradients(1, 0, tensor()), "label sent gradients of step 1, part 0; expected was step 0, part 0"),
-    "wrong part": (Gradients(0, 1, tensor()), "label sent gradients of step 0, part 1; expected was step 0, part 0"),
-    "too few rows": (Gradients(0, 0, tensor(79)), r"gradients from label have shape \(79, 8\), not \(80, 8\)"),
-    "no rows": (Gradients(0, 0, tensor(0)), r"have shape \(0, 8\), not \(80, 8\)"),
-    "NaN": (Gradients(0, 0, tensor() * math.nan), "gradients from label contain numbers that are not finite"),
-    "infinite": (Gradients(0, 0, tensor() / 0), "contain numbers that are not finite"),
-    "another kind": (Embeddings(0, 0, tensor()), "label sent embeddings; expected was gradients or Rewind"),
-    "an early end": (Bye(), "label sent Bye; expected was gradients or Rewind"),
-}
+@pytest.mark.parametrize("step", [3, 1, 1 << 60])
+def test_a_feature_party_starts_only_where_it_offered(tmp_path: Path, step: int) -> None:
+    with pytest.raises(BadMessage, match=f"start at step {step}, which was not offered"):
+        feature_against(Scripted(gradients, step), job(), tmp_path)
 
 
-@pytest.mark.parametrize("name", BAD_FOR_FEATURE)
-def test_a_feature_party_stops_at_a_bad_message(tmp_path: Path, name: str) -> None:
-    message, sentence = BAD_FOR_FEATURE[name]
+def test_labels_are_released_once_and_not_before_all_have_agreed(tmp_path: Path) -> None:
+    def released() -> int:
+        with Vault.open(tmp_path / "label" / "vault") as vault:
+            return [entry.kind for entry in vault.ledger().entries].count("released")
 
-    async def label(channel: Channel) -> None:
-        await begin(channel)
-        await channel.receive()
-        await channel.send(message)
-
-    with pytest.raises(BadMessage, match=sentence):
-        feature_against(label, tmp_path)
-
-
-@pytest.mark.parametrize("start", [Start(1, 3), Start(2, 0), Start(1, 1 << 60)])
-def test_a_feature_party_starts_only_where_it_offered(tmp_path: Path, start: Start) -> None:
-    async def label(channel: Channel) -> None:
-        await channel.send(Rewind(1))
-        await channel.receive()
-        await channel.send(start)
-
-    with pytest.raises(BadMessage, match="which was not offered"):
-        feature_against(label, tmp_path)
-
-
-@pytest.mark.parametrize("division", [0, 4097, 1 << 31])
-def test_a_feature_party_divides_a_batch_among_no_impossible_number_of_workers(tmp_path: Path, division: int) -> None:
-    async def label(channel: Channel) -> None:
-        await channel.send(Rewind(1))
-        await channel.receive()
-        await channel.send(Start(1, 0, division))
-
-    with pytest.raises(BadMessage, match=f"wants to divide a batch among {division} workers, not a multiple of 1"):
-        feature_against(label, tmp_path)
-
-
-def test_a_feature_party_wants_an_agreement_first(tmp_path: Path) -> None:
-    async def label(channel: Channel) -> None:
-        await channel.send(Gradients(0, 0, tensor()))
-
-    with pytest.raises(BadMessage, match="label sent gradients; expected was Rewind"):
-        feature_against(label, tmp_path)
-
-
-def test_a_stop_is_passed_on_with_its_reason(tmp_path: Path) -> None:
-    async def peer(channel: Channel) -> None:
-        await channel.send(Stop("party 'bank' is missing"))
-
-    with pytest.raises(JobStopped, match="label stopped the job: party 'bank' is missing"):
-        feature_against(peer, tmp_path / "feature")
-    with pytest.raises(JobStopped, match="feature stopped the job: party 'bank' is missing"):
-        label_against(peer, tmp_path / "label")
-
-
-async def answer_rewind(channel: Channel, *checkpoints: int) -> Start:
-    order = await channel.receive()
-    assert isinstance(order, Rewind)
-    await channel.send(Position(order.round, checkpoints))
-    start = await channel.receive()
-    assert isinstance(start, Start)
-    return start
-
-
-BAD_FOR_LABEL: dict[str, tuple[Message, str]] = {
-    "wrong step": (Embeddings(1, 0, tensor()), "feature sent embeddings of step 1, part 0; expected was step 0, part"),
-    "a step again": (
-        Embeddings(0, 1, tensor()),
-        "feature sent embeddings of step 0, part 1; expected was step 0, part",
-    ),
-    "too many rows": (Embeddings(0, 0, tensor(81)), r"embeddings from feature have shape \(81, 8\), not \(80, 8\)"),
-    "NaN": (Embeddings(0, 0, tensor() * math.nan), "embeddings from feature contain numbers that are not finite"),
-    "another kind": (TestEmbeddings(0, 0, tensor()), "feature sent test embeddings; expected was embeddings"),
-    "an early end": (Finished(0), "feature sent Finished; expected was embeddings"),
-    "gradients": (Gradients(0, 0, tensor()), "feature sent gradients; expected was embeddings"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_FOR_LABEL)
-def test_the_label_party_stops_at_a_bad_message(tmp_path: Path, name: str) -> None:
-    message, sentence = BAD_FOR_LABEL[name]
-    answers: list[Message] = []
-
-    async def feature(channel: Channel) -> None:
-        await answer_rewind(channel)
-        await channel.send(message)
-        answers.append(await channel.receive())
-
-    with pytest.raises(BadMessage, match=sentence):
-        label_against(feature, tmp_path)
-    assert not answers
-
-
-def test_a_repeated_record_gets_no_second_answer(tmp_path: Path) -> None:
-    """The same step again, as if the answer had been lost: the transport repeats answers, a role never computes one."""
-
-    async def feature(channel: Channel) -> None:
-        await answer_rewind(channel)
+    with label_role(job(), tmp_path) as role:
+        role.vault.store()  # type: ignore[attr-defined]
+        assert released() == 0
+        label = AtHome(partial(begin, role), "float32")
+        assert released() == 0
         for _ in range(2):
-            await channel.send(Embeddings(0, 0, tensor()))
-        await channel.receive()
-        await channel.receive()
-
-    with pytest.raises(BadMessage, match="feature sent embeddings of step 0, part 0; expected was step 1, part 0"):
-        label_against(feature, tmp_path)
-    with Vault.open(tmp_path / "run" / "label" / "vault") as vault:
-        assert [entry.kind for entry in vault.ledger().entries].count("released") == 1
-
-
-def test_a_feature_party_that_does_not_say_where_it_stands(tmp_path: Path) -> None:
-    async def feature(channel: Channel) -> None:
-        while True:
-            await channel.send(Embeddings(0, 0, tensor(1)))
-
-    with pytest.raises(BadMessage, match="feature goes on sending and does not say where it stands"):
-        label_against(feature, tmp_path)
-    assert not (tmp_path / "run" / "label" / "vault").exists()
-
-
-def test_checkpoints_that_only_one_side_claims_are_not_used(tmp_path: Path) -> None:
-    async def feature(channel: Channel) -> None:
-        assert await answer_rewind(channel, 3, 6, 1 << 40) == Start(1, 0)
-        await channel.send(Stop("enough"))
-
-    with pytest.raises(JobStopped):
-        label_against(feature, tmp_path)
+            label.agree({"feature": Message()})
+            label.ask("Step", 0, 0, {"feature": Message(tensor=torch.zeros(80, WIDTH))})
+            assert released() == 1
 
 
 @pytest.mark.parametrize("at", [2, 4, 9])
@@ -364,93 +177,47 @@ def test_wire_and_staleness_change_the_result_and_micro_batches_hardly(tmp_path:
         torch.testing.assert_close(other, plain, rtol=0, atol=0.05)
 
 
-def test_a_restart_of_the_label_party_is_a_new_agreement(tmp_path: Path) -> None:
-    agreed = job()
-    run = RunFolder(tmp_path / "run")
-    offered = []
+@pytest.mark.parametrize(("staleness", "micro_batches", "calls"), [(0, 40, 4), (9, 4, 4), (2, 2, 1)])
+def test_many_parts_under_way_do_not_block_each_other(
+    tmp_path: Path, staleness: int, micro_batches: int, calls: int
+) -> None:
+    """A party that has asked as much as it may takes an answer before it asks more; the result is the same."""
+    agreed = job(staleness=staleness, micro_batches=micro_batches)
+    with label_role(agreed, tmp_path / "network") as role:
+        over_loopback(role, lambda client: attended(agreed, tmp_path / "network", client), calls)
+    train(agreed, tmp_path / "one", vault=tmp_path / "network" / "label" / "vault")
+    for file in ("feature/bottom.safetensors", "label/top.safetensors"):
+        assert (tmp_path / "network" / file).read_bytes() == (tmp_path / "one" / file).read_bytes()
 
-    class Restarting:
-        """The first label party is gone after step 4; the second one goes on."""
 
-        def __init__(self) -> None:
-            self.channels = [pair(("feature", "label"), "float32") for _ in range(2)]
-            self.gathered = 0
-
-        async def gather(self, without: Any = ()) -> dict[str, Channel]:
-            self.gathered += 1
-            return {"label": Gone(self.channels[0][0]) if self.gathered == 1 else self.channels[1][0]}
-
-    class Gone:
-        def __init__(self, channel: Channel) -> None:
-            self._channel, self.peer, self.traffic = channel, channel.peer, channel.traffic
-
-        async def send(self, message: Message) -> None:
-            await self._channel.send(message)
-
-        async def receive(self) -> Message:
-            message = await self._channel.receive()
-            if isinstance(message, Bye):
-                raise PeerRestarted("label")
-            return message
-
-    async def label(channel: Channel, first: int, last: int) -> None:
-        offered.append(await begin(channel, first, 1))
-        for step in range(first, last):
-            while getattr(await channel.receive(), "topic", None) != "embeddings":
-                pass
-            await channel.send(Gradients(step, 0, tensor(80, step)))
-        if last == STEPS:
-            await finish(channel)
-        else:
-            await channel.send(Bye())
-
-    meeting = Restarting()
-    with run.started(agreed, ["feature"]):
-        role = FeatureRole(RunSetup(agreed, run), load(agreed.data).feature_sides["feature"])
-        run_together(
-            attend_as_feature(role, meeting),
-            label(meeting.channels[0][1], 0, 4),
-            label(meeting.channels[1][1], 3, STEPS),
-        )
-    assert offered == [(), (3,)]
-    assert run.party_result("feature") is not None
+def attended(agreed: Job, folder: Path, client: Any) -> FeatureRole:
+    role = FeatureRole(RunSetup(agreed, RunFolder(folder)), load(agreed.data).feature_sides["feature"])
+    attend_as_features(FeatureRun([role], client))
+    return role
 
 
 def test_a_run_does_not_count_how_long_its_parties_took_to_come(tmp_path: Path) -> None:
-    agreed = job()
-    sides = load(agreed.data)
-    run = RunFolder(tmp_path / "run")
-    mine, theirs = pair(("label", "feature"), "float32")
+    agreed, begun = job(), time.perf_counter()
 
-    class Late(InProcessMeeting):
-        async def gather(self, without: Any = ()) -> dict[str, Channel]:
-            time.sleep(2)
-            return await super().gather(without)
+    def late(client: Any) -> None:
+        time.sleep(2)
+        attended(agreed, tmp_path, client)
 
-    with run.started(agreed, ["label", "feature"]):
-        setup = RunSetup(agreed, run)
-        begun = time.perf_counter()
-        label = LabelRole(setup, sides.label_side.records, RunVault(setup, sides.label_side, run.label / "vault"))
-        feature = FeatureRole(setup, sides.feature_sides["feature"])
-        run_together(
-            attend_as_label(label, Late({"feature": mine})),
-            attend_as_feature(feature, InProcessMeeting({"label": theirs})),
-        )
-        elapsed = time.perf_counter() - begun
-    result = run.result()
+    with label_role(agreed, tmp_path) as role:
+        over_loopback(role, late)
+    result = RunFolder(tmp_path).result()
     assert result is not None
-    assert 0 < result.seconds <= elapsed - 2
+    assert 0 < result.seconds <= time.perf_counter() - begun - 2
 
 
-@pytest.mark.parametrize(("staleness", "micro_batches"), [(0, 40), (9, 4)])
-def test_many_parts_under_way_do_not_block_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staleness: int, micro_batches: int
-) -> None:
-    """A party that has sent as much as may be under way takes answers before it sends more; the result is the same."""
-    agreed = job(staleness=staleness, micro_batches=micro_batches)
-    train(agreed, tmp_path / "roomy", vault=tmp_path / "vault")
-    monkeypatch.setattr("tpsl.transport.in_process.WINDOW", 6000)
-    monkeypatch.setattr("tpsl.training.stages.steps.WINDOW", 6000)
-    train(agreed, tmp_path / "tight", vault=tmp_path / "vault")
-    for file in ("feature/bottom.safetensors", "label/top.safetensors"):
-        assert (tmp_path / "roomy" / file).read_bytes() == (tmp_path / "tight" / file).read_bytes()
+def test_a_reason_to_stop_ends_both_with_its_code(tmp_path: Path) -> None:
+    def stop(client: Any) -> None:
+        client.agree({"feature": Message()})
+        client.stop(BadMessage("no more", "not-finite"))
+        with pytest.raises(JobStopped) as told:
+            client.ask("Step", 0, 0, {"feature": Message()})
+        assert told.value.code == "not-finite"
+
+    with label_role(job(), tmp_path) as role, pytest.raises(JobStopped, match="no more") as stopped:
+        over_loopback(role, stop)
+    assert stopped.value.code == "not-finite"
