@@ -41,17 +41,8 @@ def test_every_stage_of_training_is_drawn() -> None:
 
 
 SHARED_NAMES = {
-    "alone",
     "card",
-    "halves",
     "learning",
-    "local_head",
-    "network",
-    "one_process",
-    "statistic_head",
-    "two_parties",
-    "versions",
-    "wide",
 }
 """Names that several modules still have. The list may only become shorter."""
 

@@ -16,8 +16,9 @@ from torch import Tensor
 from tpsl.net.asking import AtHome, Due, Label, Question, Script
 from tpsl.net.client import LabelClient
 from tpsl.net.codec import encode
+from tpsl.net.connection import Patience, Terms
 from tpsl.net.credentials import Certificates
-from tpsl.net.desk import Desk, Patience, Terms
+from tpsl.net.desk import Desk
 from tpsl.net.failures import NetError
 from tpsl.net.frame_log import FrameLog, SentFrame
 from tpsl.net.messages import Limits, Message, Traffic, WireDtype, WireType

@@ -16,8 +16,9 @@ from tpsl.transport.certificates import create_authority, issue
 from tpsl.data.dataset import load_feature_party
 from tpsl.net.asking import Due, Script
 from tpsl.net.client import LabelClient
+from tpsl.net.connection import Patience, Terms
 from tpsl.net.credentials import Certificates
-from tpsl.net.desk import Desk, Patience, Terms
+from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, JobStopped, NetError
 from tpsl.net.messages import Message
 from tpsl.net.server import LabelServer
