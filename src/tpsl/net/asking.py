@@ -55,10 +55,10 @@ Answers = Mapping[str, Message]
 
 
 class PassedOver(NamedTuple):
-    """Steps that the parties' own methods have taken: the one that comes next, and seconds that do not count."""
+    """Steps that the parties' own methods have taken: the one that comes next, and how long they took."""
 
     step: int
-    uncounted: float
+    seconds: float
 
 
 class Question:

@@ -6,7 +6,6 @@ and the steps are taken one by one. Either way the parties' own methods see the 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -50,10 +49,9 @@ class JointSteps:
             self._may_capture = False
             self._label.setup.watching.notice(f"a step on the GPU takes longer than it could: {reason}")
             return None
-        begun = time.perf_counter()
         self._captured = self._captured or DeviceSteps(self._label, self._features)
         seconds = self._captured.take(stretch)
-        self._asked.pass_over(PassedOver(stretch.stop, time.perf_counter() - begun - seconds))
+        self._asked.pass_over(PassedOver(stretch.stop, seconds))
         return seconds
 
     def close(self) -> None:

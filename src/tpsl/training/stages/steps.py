@@ -38,14 +38,15 @@ def label(role: LabelRole) -> Script:
     for stretch in schedule.stretches(role.done):
         if role.verdict is not None and role.verdict[1]:
             break
-        begun, waited, step = time.perf_counter(), 0.0, stretch.start
+        begun, step = 0.0, stretch.start  # the time begins with the first question
         while step < stretch.stop:
-            waited += _admit(role, step) if role.job.has_late_labels else 0.0
+            begun += _admit(role, step) if role.job.has_late_labels else 0.0
             if role.recorder and role.is_recorded(step):
                 role.recorder.record()
             records = len(schedule.batch(step))
             for part, positions in enumerate(schedule.parts(step)):
                 question = yield Due(STEP, step, part, rows=len(positions), widths=widths)
+                begun = begun if part or step > stretch.start else time.perf_counter()
                 if question.passed_over is not None:
                     break
                 mine = role.mine(positions)
@@ -57,8 +58,8 @@ def label(role: LabelRole) -> Script:
                 role.count(step, records)
             else:
                 step = question.passed_over.step
-                waited += question.passed_over.uncounted
-        role.speed.seconds += time.perf_counter() - begun - waited
+                begun = time.perf_counter() - question.passed_over.seconds
+        role.speed.seconds += time.perf_counter() - begun
         role.done, role.verdict = stretch.stop, None
         if schedule.epoch_ends(role.done):
             yield from evaluate.label(role)
