@@ -2,9 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,18 +14,12 @@ from tpsl.audit import replay
 from tpsl.data.dataset import load
 from tpsl.training.checkpoint import save_checkpoint
 from tpsl.training.job import Job, JobError, make_job
-from tpsl.training.observer import NullObserver
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
-from tpsl.training.stages import early_stopping
 from tpsl.training.validation import noisy_validation
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.channel import run_alone
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.messages import Verdict
 from tpsl.vault import NO_LIMITS, Vault
-from tpsl.workers import Workers
 
 SMALL = {"embedding_dim": 4, "bottom": [16, 8], "top": [8]}
 
@@ -194,25 +186,3 @@ def test_settings_that_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(JobError, match=sentence):
         job(privacy, **training)
-
-
-def _judged_otherwise(workers: Workers, folder: Path) -> bool:
-    async def receive(kind: type[Verdict]) -> Verdict:
-        return Verdict(5, best=False, stop=not workers.is_first)
-
-    schedule, channel = SimpleNamespace(has_verdict=lambda done: True), SimpleNamespace(peer="label")
-    role: Any = SimpleNamespace(
-        done=5, schedule=schedule, channel=channel, folder=folder, workers=workers, receive=receive
-    )
-    role.observer = NullObserver()
-    return run_alone(early_stopping.feature(role))
-
-
-def test_all_workers_of_a_feature_party_must_hear_the_same_verdict(
-    tmp_path: Path, in_workers: Callable[..., list[Any]]
-) -> None:
-    (tmp_path / "best" / "step-000000003").mkdir(parents=True)
-    first, second = in_workers(2, _judged_otherwise, tmp_path)
-    assert first is False
-    assert isinstance(second, BadMessage)
-    assert str(second) == "label judges step 5 otherwise for other workers of this party"

@@ -12,9 +12,12 @@ import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.training.parties import Scripted, feature_against, logging
 
-from tpsl.data.dataset import load_feature_party
 from tpsl.mechanisms import MECHANISMS, build_mechanism, randomized_response
+from tpsl.net.failures import BadMessage, PeerRestarted
+from tpsl.net.frame_log import SentFrame
+from tpsl.net.messages import Message
 from tpsl.training.agreement import agreement
 from tpsl.training.alone import require_alone
 from tpsl.training.handed_labels import HAND_OVER
@@ -22,21 +25,15 @@ from tpsl.training.job import Job, JobError, make_job
 from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, NullObserver, Watching
-from tpsl.training.one_process import in_memory, train, train_together
-from tpsl.training.role import FeatureRole
+from tpsl.training.one_process import train, train_together
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
 from tpsl.training.shared_evaluation import EvaluationTerms, evaluate_test_records
-from tpsl.training.stages import attend_as_feature
 from tpsl.training.stages.hand_over import FILE, NOISY_LABELS, handed_over, packed, packed_bytes, unpacked
 from tpsl.training.vaults import VaultChoice
 from tpsl.training.warm_start import StartingPoint
-from tpsl.transport.channel import Channel
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.in_process import InProcessMeeting, pair, run_together
-from tpsl.transport.messages import Rewind, Start, TensorMessage, Verdict
 from tpsl.vault import ReleasePolicy, Vault
 
 SYNTHETIC = {"source": "synthetic", "rows": 1500, "numeric_fields": 3, "categorical_fields": 2, "signal": 2.0}
@@ -106,22 +103,16 @@ def test_it_equals_split_training(tmp_path: Path, settings: dict[str, Any]) -> N
 
 
 def crossed(job: Job, run: Path) -> int:
-    """Return how many bytes of tensors cross the border in a run in one process."""
-    channels: list[Channel] = []
-
-    def couple(names: Any, dtype: Any, limits: Any) -> tuple[Channel, Channel]:
-        ends = in_memory(names, dtype, limits)
-        channels.extend(ends)
-        return ends
-
-    train_together(RunSetup(job, RunFolder(run)), VaultChoice(run.parent / "vault"), couple=couple)
-    return sum(channel.traffic.bytes_sent for channel in channels)
+    """Return how many bytes cross the border in a run in one process."""
+    frames: list[SentFrame] = []
+    train_together(RunSetup(job, RunFolder(run)), VaultChoice(run.parent / "vault"), ask_label=logging(frames))
+    return sum(frame.size for frame in frames)
 
 
 def test_it_needs_a_small_part_of_the_bytes(tmp_path: Path) -> None:
     split, alone = (crossed(job(exchange), tmp_path / exchange) for exchange in ("gradients", "labels"))
-    assert alone == 1200 // 8  # a bit for each training record
-    assert split > 1000 * alone
+    assert 0 <= alone - 1200 // 8 < 200  # a bit for each training record, and a few small messages
+    assert split > 500 * alone
 
 
 class Heard(NullObserver):
@@ -283,24 +274,18 @@ def test_nobody_trains_alone_what_needs_split_training(tmp_path: Path) -> None:
     require_alone(job("gradients"), None)
 
 
-def sent(tensor: torch.Tensor, part: int = 0, topic: str = NOISY_LABELS) -> TensorMessage:
-    return TensorMessage(topic, 0, part, tensor)
-
-
 HONEST = torch.full((1, 60), 0b01000001, dtype=torch.uint8)  # 240 records of three classes, two bits each
-HOSTILE = {
-    "too few bytes": ([sent(HONEST[:, 1:])], r"have shape \(1, 59\), not \(1, 60\)"),
-    "two draws": ([sent(HONEST.repeat(2, 1))], r"have shape \(2, 60\), not \(1, 60\)"),
-    "another part": ([sent(HONEST, part=1)], "sent noisy labels of step 0, part 1; expected was step 0, part 0"),
+HOSTILE: dict[str, tuple[list[Message], str]] = {
+    "too few bytes": ([Message(tensor=HONEST[:, 1:])], r"have shape \(1, 59\), not \(1, 60\)"),
+    "two draws": ([Message(tensor=HONEST.repeat(2, 1))], r"have shape \(2, 60\), not \(1, 60\)"),
+    "nothing": ([Message()], "noisy labels are missing"),
     "an outcome that there is not": (
-        [sent(HONEST | 3)],
+        [Message(tensor=HONEST | 3)],
         r"a noisy label that discrete \(ε = 1, 3 classes\) does not have",
     ),
-    "gradients": ([sent(HONEST, topic="gradients")], "sent gradients; expected was noisy labels"),
-    "a verdict": ([Verdict(0, True, True)], "sent Verdict; expected was noisy labels"),
     "other labels after a restart": (
-        [sent(HONEST), Rewind(2), Start(2, 0), sent(HONEST ^ 1)],
-        "label sent other noisy labels than before",
+        [Message(tensor=HONEST), Message(tensor=HONEST ^ 1)],
+        "sent other noisy labels than before",
     ),
 }
 
@@ -308,18 +293,16 @@ HOSTILE = {
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_a_label_party_that_sends_something_else_stops_the_job(tmp_path: Path, hostile: str) -> None:
     messages, sentence = HOSTILE[hostile]
+    left = list(messages)
+
+    def answer(method: str, step: int, part: int, message: Message) -> Message:
+        if method == NOISY_LABELS:
+            return left.pop(0)
+        raise PeerRestarted("label")
+
     agreed = job(data={"classes": 3, "rows": 300}, privacy={"mechanism": "discrete", "epsilon": 1.0})
-
-    async def label(channel: Channel) -> None:
-        for message in (Rewind(1), Start(1, 0), *messages):
-            await channel.send(message)
-
-    run = RunFolder(tmp_path / "run")
-    with run.started(agreed, ["feature"]):
-        role = FeatureRole(RunSetup(agreed, run), load_feature_party(agreed.data))
-        mine, theirs = pair(("feature", "label"), "uint8")
-        with pytest.raises(BadMessage, match=sentence):
-            run_together(attend_as_feature(role, InProcessMeeting({"label": mine})), label(theirs))
+    with pytest.raises(BadMessage, match=f"the label party.*{sentence}"):
+        feature_against(Scripted(answer, 0, 0), agreed, tmp_path)
 
 
 def test_bits_after_the_last_outcome_are_refused() -> None:

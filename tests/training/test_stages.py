@@ -9,38 +9,42 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.alignment import terms
-from tpsl.prediction import exchange
+from tpsl.net.failures import NOT_FINITE, BadMessage
 from tpsl.training import stages
-from tpsl.training.stages import HAND_OVER, STAGES, TOPICS, early_stopping, evaluate
-from tpsl.transport.checks import NOT_FINITE, BadMessage
+from tpsl.training.stages import HAND_OVER, METHODS, STAGES, agree, early_stopping, evaluate
 
-ALL = [*dict.fromkeys((*STAGES, *HAND_OVER)), evaluate, early_stopping]
+ALL = [*dict.fromkeys((*STAGES, *HAND_OVER)), evaluate]
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.parametrize("stage", ALL, ids=lambda stage: stage.__name__)
 def test_a_stage_shows_both_sides(stage: ModuleType) -> None:
-    for side, role in (("label", "LabelRole"), ("feature", "FeatureRole")):
-        function = getattr(stage, side)
-        assert inspect.iscoroutinefunction(function) and function.__module__ == stage.__name__
-        assert [parameter.annotation for parameter in inspect.signature(function).parameters.values()] == [role]
+    label, feature = stage.label, stage.feature
+    assert label.__module__ == feature.__module__ == stage.__name__
+    assert inspect.isgeneratorfunction(label) and not inspect.isgeneratorfunction(feature)
+    for side, kind in ((label, "LabelRole"), (feature, "FeatureRun")):
+        assert [parameter.annotation for parameter in inspect.signature(side).parameters.values()] == [kind]
 
 
 def test_every_file_of_the_folder_is_a_stage_of_the_list() -> None:
     files = {path.stem for path in Path(stages.__file__).parent.glob("*.py")} - {"__init__"}
-    assert files == {stage.__name__.rpartition(".")[2] for stage in ALL}  # type: ignore[attr-defined]
+    known = {stage.__name__.rpartition(".")[2] for stage in [*ALL, agree, early_stopping]}  # type: ignore[attr-defined]
+    assert files == known
 
 
-def test_what_crosses_under_each_topic_is_written_down() -> None:
-    rows = re.findall(r"^\| topic `([^`]+)` \|", (DOCS / "wire.md").read_text(encoding="utf-8"), re.MULTILINE)
-    both_ways = [terms.POINTS]  # it has a row for each direction
-    known = [*TOPICS, terms.POINTS, terms.POSITIONS, *exchange.TOPICS]
-    assert sorted(rows) == sorted([*known, *both_ways]) and len(set(known)) == len(known)
+def test_every_method_belongs_to_one_stage_and_is_written_down() -> None:
+    constants = [
+        name for stage in ALL for name in vars(stage) if isinstance(getattr(stage, name), str) and name.isupper()
+    ]
+    own = [getattr(stage, name) for stage in ALL for name in constants if name in vars(stage)]
+    assert set(METHODS) <= set(own) and len(set(METHODS)) == len(METHODS)
+    rows = re.findall(r"^\| `(\w+)`", (DOCS / "wire.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {*METHODS, "Hello", "Agree", "Stop"} <= set(rows)
 
 
 def test_predictions_that_are_not_finite_end_a_run_as_such_messages_do() -> None:
-    """The sentence ends as that of a message with such numbers: a search knows a divergence by it, at every side."""
+    """A search knows a divergence by the code, at every side."""
     role: Any = SimpleNamespace(done=5)
-    with pytest.raises(BadMessage, match=f"^after step 5: the predictions {NOT_FINITE}$"):
+    with pytest.raises(BadMessage, match=r"^after step 5: the predictions") as stopped:
         evaluate.keep_predictions(role, 1, np.array([0.5, np.nan], np.float32))
+    assert stopped.value.code == NOT_FINITE

@@ -1,6 +1,6 @@
 """The stage `statistic`: one release, the same head after every interruption, and harmless against hostile vectors."""
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,26 +8,23 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.training.parties import label_role, over_loopback
 
 from tpsl.audit import replay
 from tpsl.data.dataset import load
 from tpsl.mechanisms import randomized_response
+from tpsl.net.failures import BadMessage, JobStopped
+from tpsl.net.messages import Message
 from tpsl.report.ledgers import result_now
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
 from tpsl.training.one_process import train, train_together
-from tpsl.training.role import LabelRole
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages import attend_as_label
-from tpsl.training.stages.statistic import STATISTIC_EMBEDDINGS, STATISTIC_HEAD
+from tpsl.training.stages.statistic import STATISTIC, STATISTIC_HEAD
 from tpsl.training.vaults import RunVault, VaultChoice
 from tpsl.training.warm_start import StartingPoint
-from tpsl.transport.channel import Channel
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.in_process import InProcessMeeting, pair, run_together
-from tpsl.transport.messages import Bye, Finished, Position, Rewind, Start, TensorMessage
 from tpsl.vault import NO_LIMITS, ReleasePolicy, Vault, VaultError
 
 WIDTH = 8
@@ -164,36 +161,14 @@ def test_flipped_labels_behind_the_same_statistic_change_no_byte(tmp_path: Path)
     assert STATISTIC_HEAD in compared
 
 
-Script = Callable[[Channel], Coroutine[Any, Any, Any]]
-
-
-def label_against(script: Script, agreed: Job, tmp_path: Path) -> RunFolder:
-    """Run a label role against a feature party that follows the script."""
-    side, run = load(agreed.data).label_side, RunFolder(tmp_path / "run")
-    with run.started(agreed, ["label"]):
-        setup = RunSetup(agreed, run)
-        role = LabelRole(setup, side.records, RunVault(setup, side, run.label / "vault", NO_LIMITS))
-        mine, theirs = pair(("label", "feature"), "float32")
-        run_together(attend_as_label(role, InProcessMeeting({"feature": mine})), script(theirs))
-    return run
-
-
-async def begin(channel: Channel) -> None:
-    """Answer the rewind, as a feature party without checkpoints."""
-    order = await channel.receive()
-    assert isinstance(order, Rewind)
-    await channel.send(Position(order.round, ()))
-    assert isinstance(await channel.receive(), Start)
-
-
 def hostile_parts() -> dict[str, list[torch.Tensor]]:
     """What no honest feature party sends of 1080 statistic's records, and what the label party says of it."""
     cut, width = torch.zeros(1080, WIDTH), FIELDS + WIDTH
     return {
         "contain numbers that are not finite": [torch.full((1080, width), torch.nan)],
-        "have codes that are none": [torch.cat([torch.full((1080, FIELDS), -1.0), cut], dim=1)],
-        "have codes that are none ": [torch.cat([torch.full((1080, FIELDS), 1.5), cut], dim=1)],
-        "have codes that are none  ": [torch.cat([torch.full((1080, FIELDS), 2.0**24), cut], dim=1)],
+        "are no codes": [torch.cat([torch.full((1080, FIELDS), -1.0), cut], dim=1)],
+        "are no codes ": [torch.cat([torch.full((1080, FIELDS), 1.5), cut], dim=1)],
+        "are no codes  ": [torch.cat([torch.full((1080, FIELDS), 2.0**24), cut], dim=1)],
         "have shape \\(1080, 7\\), not \\(1080, 8\\)": [torch.zeros(1080, 7)],
         "have shape \\(1080, 1033\\), not \\(1080, 1032\\)": [torch.zeros(1080, 1033)],
         "have shape \\(7, 14\\), not \\(1080, 14\\)": [torch.zeros(7, width)],
@@ -203,34 +178,39 @@ def hostile_parts() -> dict[str, list[torch.Tensor]]:
 
 @pytest.mark.parametrize("reason", hostile_parts())
 def test_hostile_shares_are_refused(tmp_path: Path, reason: str) -> None:
-    async def feature(channel: Channel) -> None:
-        await begin(channel)
-        for part, share in enumerate(hostile_parts()[reason]):
-            await channel.send(TensorMessage(STATISTIC_EMBEDDINGS, 0, part, share))
+    def feature(client: Any) -> None:
+        client.agree({"feature": Message()})
+        with pytest.raises(JobStopped):
+            for part, share in enumerate(hostile_parts()[reason]):
+                client.ask(STATISTIC, 0, part, {"feature": Message(tensor=share)})
 
-    with pytest.raises(BadMessage, match=f"{STATISTIC_EMBEDDINGS} from feature {reason.strip()}"):
-        label_against(feature, job(), tmp_path)
+    with label_role(job(), tmp_path / "run", NO_LIMITS) as role, pytest.raises(BadMessage, match=reason.strip()):
+        over_loopback(role, feature)
     assert not Vault.exists(tmp_path / "run" / "label" / "vault")
 
 
 def test_vectors_aimed_at_one_record_are_bounded_and_nothing_comes_back(tmp_path: Path) -> None:
     """The strongest attack: all records but the target look alike, so that the statistic speaks of the target alone."""
     agreed = job(codes=False, epsilon=0.5)
-    answers: list[object] = []
+    answers: list[Message] = []
 
-    async def feature(channel: Channel) -> None:
-        await begin(channel)
+    def feature(client: Any) -> None:
+        client.agree({"feature": Message()})
         share = torch.zeros(1080, WIDTH)
         share[17] = 3e38
-        await channel.send(TensorMessage(STATISTIC_EMBEDDINGS, 0, 0, share))
-        await channel.send(TensorMessage(STATISTIC_EMBEDDINGS, 0, 1, torch.zeros(420, WIDTH)))
-        await channel.send(Finished(0))
-        answers.append(await channel.receive())
-        await channel.send(Bye())
-        answers.append(await channel.receive())
+        shares = [
+            (STATISTIC, 0, share),
+            (STATISTIC, 1, torch.zeros(420, WIDTH)),
+            ("Finish", 0, None),
+            ("Finish", 1, None),
+        ]
+        for method, part, tensor in shares:
+            answers.append(client.ask(method, 0, part, {"feature": Message(tensor=tensor)})["feature"])
 
-    run = label_against(feature, agreed, tmp_path)
-    assert answers == [Bye(), Bye()]
+    with label_role(agreed, tmp_path / "run", NO_LIMITS) as role:
+        over_loopback(role, feature)
+    assert answers == [Message(part=part) for part in (0, 1, 0, 1)]
+    run = RunFolder(tmp_path / "run")
     with Vault.open(run.label / "vault") as vault:
         (entry,) = [entry for entry in vault.ledger().entries if entry.kind == "statistic"]
     assert entry.epsilon <= 0.5 and entry.details["records"] == 1080

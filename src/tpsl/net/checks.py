@@ -27,5 +27,6 @@ def checked_tensor(message: Message, what: str, rows: int, width: int | range) -
         raise BadMessage(f"{what} are missing")
     found, widths = tuple(message.tensor.shape), width if isinstance(width, range) else range(width, width + 1)
     if found[0] != rows or found[1] not in widths:
-        raise BadMessage(f"{what} have shape {found}, not {(rows, width)}")
+        wanted = f"{widths[0]} to {widths[-1]}" if len(widths) > 1 else f"{widths[0]}"
+        raise BadMessage(f"{what} have shape {found}, not ({rows}, {wanted})")
     return message.tensor
