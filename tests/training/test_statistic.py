@@ -169,9 +169,9 @@ def hostile_parts() -> dict[str, list[torch.Tensor]]:
         "are no codes": [torch.cat([torch.full((1080, FIELDS), -1.0), cut], dim=1)],
         "are no codes ": [torch.cat([torch.full((1080, FIELDS), 1.5), cut], dim=1)],
         "are no codes  ": [torch.cat([torch.full((1080, FIELDS), 2.0**24), cut], dim=1)],
-        "have shape \\(1080, 7\\), not \\(1080, 8\\)": [torch.zeros(1080, 7)],
-        "have shape \\(1080, 1033\\), not \\(1080, 1032\\)": [torch.zeros(1080, 1033)],
-        "have shape \\(7, 14\\), not \\(1080, 14\\)": [torch.zeros(7, width)],
+        "have shape \\(1080, 7\\), not \\(1080, 8 to 1032\\)": [torch.zeros(1080, 7)],
+        "1080 rows of 1033 numbers, more than 1500 rows of 1032": [torch.zeros(1080, 1033)],
+        "have shape \\(7, 14\\), not \\(1080, 8 to 1032\\)": [torch.zeros(7, width)],
         "have shape \\(420, 13\\), not \\(420, 14\\)": [torch.zeros(1080, width), torch.zeros(420, width - 1)],
     }
 
