@@ -11,8 +11,7 @@ import contextlib
 import math
 import socket
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,9 +23,14 @@ from tpsl import metrics
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import TrueLabels
 from tpsl.heads import local_head
+from tpsl.net.asking import Answers
+from tpsl.net.client import LabelClient
+from tpsl.net.credentials import Certificates
+from tpsl.net.desk import Patience, Terms
+from tpsl.net.failures import BadMessage, JobStopped, PeerMissing
 from tpsl.prediction.halves import PredictionError
 from tpsl.prediction.local_head import load_predictor
-from tpsl.training.after_training import evaluate_run, is_complete
+from tpsl.training.after_training import evaluate_run
 from tpsl.training.agreement import agreement, limits
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job, make_job
@@ -34,21 +38,12 @@ from tpsl.training.local import Local
 from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.one_process import train
 from tpsl.training.result import TrainResult
-from tpsl.training.role import FeatureRole
+from tpsl.training.role import FeatureRole, FeatureRun
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages import attend_as_feature, steps
-from tpsl.transport.channel import Channel, JobStopped, PeerMissing, run_alone
-from tpsl.transport.checks import BadMessage
-from tpsl.transport.credentials import Certificates
-from tpsl.transport.feature_client import FeatureClient
-from tpsl.transport.label_workers import LabelWorkers
-from tpsl.transport.link import Patience, Terms
-from tpsl.transport.messages import Bye, Finished, Message
-from tpsl.transport.peers import LABEL_PARTY
+from tpsl.training.stages import attend_as_features
 from tpsl.vault import Vault
-from tpsl.workers import WorkerLost, Workers
 
 LIMIT = 60.0
 ESTABLISHED, CLOSE_WAIT, LISTENING = "01", "08", "0A"
@@ -87,7 +82,7 @@ class LabelParty:
 
     def __init__(self, job: Job, folder: Path, certificates: Path) -> None:
         self.job, self.run = job, folder / "label"
-        self.local = Local(certificates=certificates / "label", listen="127.0.0.1:0", silence=2.0, wait=1.0)
+        self.local = Local(certificates=certificates / "label", listen="127.0.0.1:0", silence=2.0, wait=6.0)
         self.port: int | None = None
         self.sights: list[Sight] = []
         self.crashes = False
@@ -175,18 +170,18 @@ def looking(party: LabelParty, what: str, real: Callable[..., Any]) -> Callable[
 
 
 @contextlib.contextmanager
-def feature_party(label: LabelParty, folder: Path, certificates: Path) -> Iterator[tuple[FeatureRole, FeatureClient]]:
+def feature_party(label: LabelParty, folder: Path, certificates: Path) -> Iterator[tuple[FeatureRole, LabelClient]]:
     """A feature party that stays connected until the block ends, whatever it was told."""
     job = label.job
     side, run = load(job.data).feature_sides["feature"], RunFolder(folder / "feature")
     with run.started(job, ["feature"]):
         role = FeatureRole(RunSetup(job, run), side)
-        with FeatureClient(
+        with LabelClient(
             f"127.0.0.1:{label.listening()}",
             "feature",
             agreement(job, side.ids, role.schedule),
-            Terms(limits(job, role.schedule), job.training.wire, Patience(2.0, 1.0), lambda peer, state: None),
-            credentials=Certificates.load(certificates / "feature").channel(),
+            Terms(limits(job, role.schedule), job.wire_type, Patience(2.0, 1.0)),
+            certificates=Certificates.load(certificates / "feature"),
         ) as client:
             yield role, client
 
@@ -201,7 +196,7 @@ class Gone(Exception):
     pass
 
 
-def leave_before_the_last_word(role: FeatureRole, client: FeatureClient) -> None:
+def leave_before_the_last_word(role: FeatureRole, client: LabelClient) -> None:
     """Hear that all is done, and never answer."""
 
     def gone(result: Any) -> None:
@@ -209,7 +204,7 @@ def leave_before_the_last_word(role: FeatureRole, client: FeatureClient) -> None
 
     role.run.finish_party = gone  # type: ignore[method-assign]
     with pytest.raises(Gone):
-        run_alone(attend_as_feature(role, client))
+        attend_as_features(FeatureRun([role], client))
 
 
 def saw_nothing(label: LabelParty, result: TrainResult) -> None:
@@ -240,7 +235,7 @@ def test_a_party_that_stays_after_the_goodbye_sees_nothing(
     with feature_party(label, tmp_path, certificates) as (role, client):
         # Two that only watch the port: neither says a word.
         watching = [socket.create_connection(("127.0.0.1", label.listening())) for _ in range(2)]
-        run_alone(attend_as_feature(role, client))
+        attend_as_features(FeatureRun([role], client))
         result = serving.result(LIMIT)
         for connection in watching:
             connection.close()
@@ -264,7 +259,7 @@ def test_a_second_start_opens_no_port_if_all_have_confirmed(
 ) -> None:
     serving = label.starts(threads)
     with feature_party(label, tmp_path, certificates) as (role, client):
-        run_alone(attend_as_feature(role, client))
+        attend_as_features(FeatureRun([role], client))
         trained = serving.result(LIMIT)
     for _ in range(2):  # the second time the run is evaluated, which changes nothing for who serves
         label.crashes = True
@@ -280,7 +275,7 @@ def test_an_evaluation_that_was_interrupted_is_done_again(
 ) -> None:
     serving = label.starts(threads)
     with feature_party(label, tmp_path, certificates) as (role, client):
-        run_alone(attend_as_feature(role, client))
+        attend_as_features(FeatureRun([role], client))
         trained = serving.result(LIMIT)
     label.crashes = True
     with pytest.raises(Interrupted):
@@ -301,7 +296,7 @@ def test_a_second_start_says_goodbye_and_looks_at_no_label(
     serving.result(LIMIT)
     serving = label.starts(threads)
     with feature_party(label, tmp_path, certificates) as (role, client):
-        run_alone(attend_as_feature(role, client))
+        attend_as_features(FeatureRun([role], client))
         result = serving.result(LIMIT)
     saw_nothing(label, result)
     same_as_one_process(label, tmp_path)
@@ -314,7 +309,7 @@ def test_other_records_than_those_of_the_run_are_not_evaluated(
         label.evaluated()
     serving = label.starts(threads)
     with feature_party(label, tmp_path, certificates) as (role, client):
-        run_alone(attend_as_feature(role, client))
+        attend_as_features(FeatureRun([role], client))
         result = serving.result(LIMIT)
     noted = label.run / "label" / "records.json"
     noted.write_text(noted.read_text().replace('"digest": "', '"digest": "0'))
@@ -332,86 +327,18 @@ def test_an_error_ends_the_job_before_any_look_at_labels(
 ) -> None:
     serving = label.starts(threads)
     with feature_party(label, tmp_path, certificates) as (role, client):
-        forward = steps._UnderWay.forward
+        ask = client.ask_ahead
 
-        async def out_of_turn(self: Any, step: int) -> None:
-            if step == 5:
-                await role.channel.send(Finished(step))
-            await forward(self, step)
+        def out_of_turn(method: str, step: int, part: int, said: Answers, **how: Any) -> Any:
+            return ask("Finish" if (method, step) == ("Step", 5) else method, step, part, said, **how)
 
-        monkeypatch.setattr(steps._UnderWay, "forward", out_of_turn)
+        monkeypatch.setattr(client, "ask_ahead", out_of_turn)
         with pytest.raises(JobStopped):
-            run_alone(attend_as_feature(role, client))
+            attend_as_features(FeatureRun([role], client))
     with pytest.raises(BadMessage):
         serving.result(LIMIT)
     assert [entry["epoch"] for entry in RunFolder(label.run).metrics()] == [1]
     assert label.sights == STORED
-
-
-class WritesAddress(NullObserver):
-    """Writes into a file where the label party listens."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def event(self, name: str, **facts: Any) -> None:
-        if name == "listening":
-            draft = self._file.with_suffix(".new")
-            draft.write_text(str(facts["address"]))
-            draft.replace(self._file)
-
-
-def _serve(workers: Workers, job: Job, folder: Path) -> None:
-    local = Local(listen="127.0.0.1:0", vault=folder / "vault", silence=2.0, wait=LIMIT, not_private=True)
-    watching = Watching(WritesAddress(folder / f"address-{workers.number}"))
-    serve(job, local, folder / "label", watching=watching, insecure_loopback=True)
-
-
-class Rude:
-    """A meeting with two workers of the label party, of which only the second one is told goodbye."""
-
-    def __init__(self, client: LabelWorkers) -> None:
-        self._client = client
-
-    async def gather(self, without: Collection[str] = ()) -> dict[str, Channel]:
-        channels: dict[str, Any] = await self._client.gather(without)
-        channel = channels[LABEL_PARTY]
-        send = channel.send
-
-        async def sent(message: Message) -> None:
-            if isinstance(message, Bye):
-                await channel.links[0].send(Finished(0))
-                await channel.links[1].send(message)
-            else:
-                await send(message)
-
-        channel.send = sent
-        return channels
-
-
-def test_a_worker_looks_at_no_label_while_another_one_has_a_peer(
-    job: Job, tmp_path: Path, threads: ThreadPoolExecutor, in_workers: Callable[..., list[Any]]
-) -> None:
-    serving = threads.submit(in_workers, 2, _serve, job, tmp_path)
-    files = [tmp_path / f"address-{number}" for number in range(2)]
-    while not all(file.exists() for file in files):
-        assert not serving.done(), serving.result()
-        time.sleep(0.01)
-    addresses = [file.read_text() for file in files]
-    side, run = load(job.data).feature_sides["feature"], RunFolder(tmp_path / "feature")
-    with run.started(job, ["feature"]):
-        role = FeatureRole(RunSetup(job, run), side)
-        agreed, accepted = agreement(job, side.ids, role.schedule), limits(job, role.schedule)
-        terms = Terms(accepted, job.training.wire, Patience(2.0, 1.0), lambda peer, state: None)
-        client = LabelWorkers(addresses, "feature", agreed, terms, credentials=None)
-        with client, pytest.raises(PeerMissing):
-            run_alone(attend_as_feature(role, Rude(client)))
-    answers = serving.result(LIMIT)
-    assert str(answers[0]) == "a worker of this party has left what another one still does"
-    assert isinstance(answers[1], WorkerLost)
-    written = RunFolder(tmp_path / "label")
-    assert written.result() is not None and not is_complete(written, job)
-    assert not any(TEST_METRICS[0] in entry for entry in written.metrics())
 
 
 def test_the_label_role_is_given_no_labels(job: Job) -> None:
@@ -429,12 +356,12 @@ def test_nobody_can_keep_the_label_party_from_the_metrics_of_a_finished_run(
 
         def answer_with_rubbish(result: Any) -> None:
             finish_party(result)
-            send = role.channel.send
-            role.channel.send = lambda message: send(Finished(0))  # type: ignore[method-assign]
+            ask = client.ask
+            client.ask = lambda method, step, part, said: ask("Step", 0, 0, said)  # type: ignore[method-assign]
 
         role.run.finish_party = answer_with_rubbish  # type: ignore[method-assign]
         with pytest.raises((PeerMissing, JobStopped)):
-            run_alone(attend_as_feature(role, client))
+            attend_as_features(FeatureRun([role], client))
     result = serving.result(LIMIT)
     saw_nothing(label, result)
     same_as_one_process(label, tmp_path)
