@@ -17,6 +17,8 @@ from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.files import for_json
 from tpsl.mechanisms import seeded_words
+from tpsl.net.asking import Due, Script
+from tpsl.net.messages import Message
 from tpsl.party.label_party import LabelParty
 from tpsl.training.after_training import AfterTraining
 from tpsl.training.build import LabelPartyBuilder, build_label_party
@@ -25,7 +27,6 @@ from tpsl.training.observer import Watching
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.stages import hand_over
 from tpsl.training.vaults import RunVault
-from tpsl.transport.messages import TensorMessage
 from tpsl.vault import NoisyStatistic
 
 HEALTHY = [
@@ -59,14 +60,15 @@ def test_noisy_labels_that_are_handed_over_are_replayed(
     sound = replay(agreed, tmp_path / "sound")
     assert sound.passed and sound.frame_bytes < 10_000
 
-    async def sends_true_labels(role: LabelRole) -> None:
+    def sends_true_labels(role: LabelRole) -> Script:
         vault: Any = role.vault
         labels = reveal(vault.side.labels)[role.records.train].astype(np.uint8)
-        await role.send(TensorMessage("noisy labels", 0, 0, torch.from_numpy(np.packbits(labels)[None])))
+        question = yield Due(hand_over.NOISY_LABELS, 0, 0)
+        question.answer_all(Message(tensor=torch.from_numpy(np.packbits(labels)[None])))
 
     monkeypatch.setattr(hand_over, "label", sends_true_labels)
     leaking = replay(agreed, tmp_path / "leaking")
-    assert not leaking.passed and leaking.first_message == "label → feature: noisy labels of step 0, part 0"
+    assert not leaking.passed and leaking.first_message == "label → feature: NoisyLabels 0, part 0"
 
 
 def test_k_classes_and_own_features(job: Callable[..., Job], tmp_path: Path) -> None:

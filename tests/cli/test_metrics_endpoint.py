@@ -15,8 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from tpsl.cli.live import Live
-from tpsl.transport.in_process import pair, run_together
-from tpsl.transport.messages import Rewind
+from tpsl.net.messages import Peer
 
 
 @contextmanager
@@ -84,20 +83,15 @@ def test_the_feature_side_has_nothing_that_depends_on_labels() -> None:
         }
 
 
-def test_bytes_are_those_of_the_channels() -> None:
-    ours, theirs = pair(("label", "airport"), "float32")
-
-    async def send() -> None:
-        await ours.send(Rewind(1))
-        await theirs.receive()
-
-    with running("label", "airport") as live:
-        live.gathered({"airport": ours})
-        run_together(send())
-        ours.traffic.bytes_sent += 1000
+def test_bytes_are_those_of_the_peers() -> None:
+    airport, bank = Peer("airport"), Peer("bank")
+    with running("label", "airport", "bank") as live:
+        live.gathered({"airport": airport, "bank": bank})
+        airport.traffic.bytes_sent += 1000
+        bank.traffic.bytes_sent += 200
+        bank.traffic.bytes_received += 3
         found = samples(scrape(live))
-        assert found["tpsl_bytes_sent_total"] == ours.traffic.bytes_sent
-        assert found["tpsl_bytes_received_total"] == 0
+        assert (found["tpsl_bytes_sent_total"], found["tpsl_bytes_received_total"]) == (1200, 3)
 
 
 def test_names_in_any_script_and_the_format_of_newer_scrapers() -> None:

@@ -24,7 +24,7 @@ from tpsl.prediction.one_process import predict
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.stages.statistic import STATISTIC_HEAD
-from tpsl.transport.peers import LABEL_PARTY
+from tpsl.net.peers import LABEL_PARTY
 
 
 @pytest.mark.parametrize("classes", [2, 4])

@@ -25,6 +25,7 @@ from tests.ports import free_port
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import laplace
+from tpsl.net.failures import JobStopped
 from tpsl.training.after_training import evaluate_run
 from tpsl.training.arrivals import LabelsMissing
 from tpsl.training.evaluation import evaluate
@@ -36,7 +37,6 @@ from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.serve import serve
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.channel import JobStopped
 from tpsl.vault import Vault, VaultBusy, VaultError
 
 RECORDS, BATCH = 48, 12
@@ -359,7 +359,7 @@ def test_feature_parties_are_told_when_labels_do_not_come(tmp_path: Path, vault:
         local = Local(listen=address, vault=vault, wait=1.5)
         serve(job(), local, tmp_path / "label", watching=Watching(label_waits), insecure_loopback=True)
     other.join(60)
-    assert errors == ["label stopped the job: labels did not arrive in time"]
+    assert errors == ["the label party stopped the job: labels did not arrive in time"]
     assert "labels: 12 of 12 of step 2 are missing" in label_waits.said
 
 

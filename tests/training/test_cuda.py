@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,12 @@ from tpsl.prediction.one_process import predict
 from tpsl.registry import ExtensionError
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import UNWATCHED, Watching
-from tpsl.training.one_process import Couple, in_memory, train, train_together
+from tpsl.training.one_process import train, train_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import Trajectory, Transcript
 from tpsl.training.vaults import VaultChoice
-from tpsl.transport.channel import Channel
-from tpsl.transport.frames import Limits
-from tpsl.transport.messages import WireType
 from tpsl.vault import NO_LIMITS
 from tpsl_research.defences import Defence, DefenceName, defended
 
@@ -199,9 +197,12 @@ def precision(request: pytest.FixtureRequest) -> Iterator[Precision]:
 IN_BF16 = ["wide", "all of it", "sgd, lazy", "adagrad", "parts, lazy", "eight bits, in order of arrival"]
 
 
-def in_messages(names: tuple[str, str], dtype: WireType, limits: Limits) -> tuple[Channel, Channel]:
-    """A channel of the caller's own: what crosses it has to be messages."""
-    return in_memory(names, dtype, limits)
+@contextmanager
+def question_by_question() -> Iterator[None]:
+    """Have every step asked and answered, as over a network."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tpsl.training.joint_steps.obstacle", lambda *_: "it is not to")
+        yield
 
 
 @pytest.mark.parametrize(
@@ -223,13 +224,12 @@ def test_steps_of_all_parties_at_once_have_the_bits_of_messages(
         if done >= 10 and note.startswith("epoch"):
             raise Stop
 
-    def trained_in(run: str, watching: Watching = UNWATCHED, couple: Couple = in_memory) -> dict[str, bytes]:
-        train_together(
-            RunSetup(agreed, RunFolder(tmp_path / run), device=DEVICE, watching=watching), choice, data, couple=couple
-        )
+    def trained_in(run: str, watching: Watching = UNWATCHED) -> dict[str, bytes]:
+        train_together(RunSetup(agreed, RunFolder(tmp_path / run), device=DEVICE, watching=watching), choice, data)
         return trained(tmp_path / run)
 
-    expected = trained_in("messages", couple=in_messages)
+    with question_by_question():
+        expected = trained_in("messages")
     assert trained_in("at once", Watching(notice=notices.append)) == expected
     assert not [notice for notice in notices if "GPU" in notice]
     with pytest.raises(Stop):
@@ -252,9 +252,10 @@ def test_a_half_that_no_graph_can_hold_takes_its_steps_one_by_one(tmp_path: Path
     agreed, notices = job(**SGD), list[str]()
     data, choice = load(agreed.data), VaultChoice(tmp_path / "vault")
     own = {"feature": OwnParts(bottom=lambda width, inputs: Curious(inputs.numeric.shape[1], width))}
-    for run, couple in (("messages", in_messages), ("at once", in_memory)):
-        setup = RunSetup(agreed, RunFolder(tmp_path / run), own, DEVICE, watching=Watching(notice=notices.append))
-        train_together(setup, choice, data, couple=couple)
+    for run, way in (("messages", question_by_question()), ("at once", nullcontext())):
+        watching = Watching() if run == "messages" else Watching(notice=notices.append)
+        with way:
+            train_together(RunSetup(agreed, RunFolder(tmp_path / run), own, DEVICE, watching=watching), choice, data)
     assert trained(tmp_path / "messages") == trained(tmp_path / "at once")
     (said,) = [notice for notice in notices if "GPU" in notice]
     assert said.endswith("a half of a party's own waits for the device in its forward or backward pass")

@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.training.parties import over_loopback
 
 from tpsl.data.dataset import load
 from tpsl.training.after_training import AfterTraining
 from tpsl.training.job import Job, make_job
 from tpsl.training.loggers import LOGGERS, OBSERVERS, RunLogger, run_logger
 from tpsl.training.observer import Fact, NullObserver, Watching
-from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.role import FeatureRole, FeatureRun, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.sink import LoggedRun, LoggerError
-from tpsl.training.stages import attend_as_feature, attend_as_label
+from tpsl.training.stages import attend_as_features
 from tpsl.training.tensorboard_sink import TensorBoard
 from tpsl.training.vaults import RunVault
-from tpsl.transport.in_process import InProcessMeeting, pair, run_together
 
 SMALL: dict[str, Any] = {
     "data": {
@@ -69,15 +69,12 @@ def train_watched(job: Job, path: Path, at_label: RunLogger, at_feature: RunLogg
     """Train with both real roles, each with its own logger, as two processes would."""
     data, run = load(job.data), RunFolder(path)
     with run.started(job, ["feature", "label"]):
-        side, ends = data.label_side, pair(("label", "feature"), job.training.wire)
+        side = data.label_side
         setup = RunSetup(job, run, watching=Watching(at_label))
         vault = RunVault(setup, side, run.label / "vault", scratch=True)
         label = LabelRole(setup, side.records, vault)
         feature = FeatureRole(setup.watched_by(at_feature), data.feature_sides["feature"])
-        run_together(
-            attend_as_label(label, InProcessMeeting({"feature": ends[0]})),
-            attend_as_feature(feature, InProcessMeeting({"label": ends[1]})),
-        )
+        over_loopback(label, lambda client: attend_as_features(FeatureRun([feature], client)))
         AfterTraining(setup, side, vault).complete()
 
 
