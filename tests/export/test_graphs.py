@@ -16,6 +16,7 @@ from tpsl.export.half import export_half
 from tpsl.models.halves import Top
 from tpsl.models.members import Tops
 from tpsl.models.model_config import ModelConfig
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.perturb import cross_entropy
 from tpsl.prediction.committee import Committee
 from tpsl.prediction.halves import TrainedTop
@@ -24,7 +25,6 @@ from tpsl.prediction.one_process import predict
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.stages.statistic import STATISTIC_HEAD
-from tpsl.net.peers import LABEL_PARTY
 
 
 @pytest.mark.parametrize("classes", [2, 4])
