@@ -78,7 +78,7 @@ def test_a_good_tensor_passes_as_it_is() -> None:
         (None, 3, "are missing"),
         (torch.ones(4, 2), 3, r"have shape \(4, 2\), not \(4, 3\)"),
         (torch.ones(5, 3), 3, r"have shape \(5, 3\), not \(4, 3\)"),
-        (torch.ones(4, 4), range(2, 4), r"have shape \(4, 4\)"),
+        (torch.ones(4, 4), range(2, 4), r"have shape \(4, 4\), not \(4, 2 to 3\)"),
     ],
 )
 def test_a_tensor_of_another_shape_is_refused(tensor: torch.Tensor | None, width: int | range, complaint: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tpsl.data.dataset import load
 from tpsl.net.agreement import Agreement
-from tpsl.net.asking import Answers, AtHome
+from tpsl.net.asking import Answers
 from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.desk import Desk
@@ -112,6 +112,3 @@ def over_loopback(role: LabelRole, ask: Callable[[LabelClient], Any], calls: int
 def logging(frames: list[SentFrame]) -> AskLabel:
     """Have every message made into bytes and noted, in one process."""
     return lambda begin, dtype: FrameLog(begin, dtype, frames.append)
-
-
-assert AtHome

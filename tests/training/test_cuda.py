@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from tpsl.data.dataset import load
 from tpsl.data.features import Features
 from tpsl.models.computing import Computing, compute
 from tpsl.models.model_config import Precision
-from tpsl.net.asking import AtHome
 from tpsl.prediction.together import predict
 from tpsl.registry import ExtensionError
 from tpsl.training.job import Job, make_job
@@ -43,7 +43,7 @@ from tpsl_research.defences import Defence, DefenceName, defended
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device to train on")
 
 DEVICE = torch.device("cuda")
-PRETRAIN = {"method": "masked", "epochs": 1}
+PRETRAIN = {"method": "masked", "epochs": 1, "batch_size": 64}
 ROWS = 600
 
 
@@ -197,8 +197,12 @@ def precision(request: pytest.FixtureRequest) -> Iterator[Precision]:
 IN_BF16 = ["wide", "all of it", "sgd, lazy", "adagrad", "parts, lazy", "eight bits, in order of arrival"]
 
 
-class InMessages(AtHome):
-    """Brings every question to the label party, so that no step is taken without one."""
+@contextmanager
+def question_by_question() -> Iterator[None]:
+    """Have every step asked and answered, as over a network."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tpsl.training.joint_steps.obstacle", lambda *_: "it is not to")
+        yield
 
 
 @pytest.mark.parametrize(
@@ -220,16 +224,12 @@ def test_steps_of_all_parties_at_once_have_the_bits_of_messages(
         if done >= 10 and note.startswith("epoch"):
             raise Stop
 
-    def trained_in(run: str, watching: Watching = UNWATCHED, ask_label: type[AtHome] = AtHome) -> dict[str, bytes]:
-        train_together(
-            RunSetup(agreed, RunFolder(tmp_path / run), device=DEVICE, watching=watching),
-            choice,
-            data,
-            ask_label=ask_label,
-        )
+    def trained_in(run: str, watching: Watching = UNWATCHED) -> dict[str, bytes]:
+        train_together(RunSetup(agreed, RunFolder(tmp_path / run), device=DEVICE, watching=watching), choice, data)
         return trained(tmp_path / run)
 
-    expected = trained_in("messages", ask_label=InMessages)
+    with question_by_question():
+        expected = trained_in("messages")
     assert trained_in("at once", Watching(notice=notices.append)) == expected
     assert not [notice for notice in notices if "GPU" in notice]
     with pytest.raises(Stop):
@@ -252,9 +252,10 @@ def test_a_half_that_no_graph_can_hold_takes_its_steps_one_by_one(tmp_path: Path
     agreed, notices = job(**SGD), list[str]()
     data, choice = load(agreed.data), VaultChoice(tmp_path / "vault")
     own = {"feature": OwnParts(bottom=lambda width, inputs: Curious(inputs.numeric.shape[1], width))}
-    for run, ask_label in (("messages", InMessages), ("at once", AtHome)):
-        setup = RunSetup(agreed, RunFolder(tmp_path / run), own, DEVICE, watching=Watching(notice=notices.append))
-        train_together(setup, choice, data, ask_label=ask_label)
+    for run, way in (("messages", question_by_question()), ("at once", nullcontext())):
+        watching = Watching() if run == "messages" else Watching(notice=notices.append)
+        with way:
+            train_together(RunSetup(agreed, RunFolder(tmp_path / run), own, DEVICE, watching=watching), choice, data)
     assert trained(tmp_path / "messages") == trained(tmp_path / "at once")
     (said,) = [notice for notice in notices if "GPU" in notice]
     assert said.endswith("a half of a party's own waits for the device in its forward or backward pass")
