@@ -25,6 +25,7 @@ app = typer.Typer(
     help="The laboratory: data sets, the paper's tables and figure, what ε buys, figures for papers.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
+    add_completion=False,
 )
 app.command("data")(data_sets.data)
 

@@ -22,7 +22,7 @@ def explain(
     topic: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TOPIC…", help="`keys`, then words that names of keys contain; or a command, as `vault release`."
+            metavar="TOPIC…", help="The word `keys`, then words in their names; or a command, as `vault release`."
         ),
     ] = None,
     json: JsonFlag = False,
