@@ -22,9 +22,9 @@ def option(word: str, help: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, metavar=word, help=help, **more)
 
 
-def flag(name: str, help: str, *names: str) -> Any:
+def flag(name: str, help: str, *names: str, **more: Any) -> Any:
     """Return an option that takes nothing."""
-    return typer.Option(name, *names, help=help)
+    return typer.Option(name, *names, help=help, **more)
 
 
 def argument(word: str, help: str, **more: Any) -> Any:

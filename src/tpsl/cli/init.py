@@ -48,7 +48,7 @@ def init(
         ),
     ] = None,
     out: Annotated[Path, option("FOLDER", "Folder to write to.")] = Path(),
-    yes: Annotated[bool, flag("--yes", "-y", "Ask nothing, take the guesses.")] = False,
+    yes: Annotated[bool, flag("--yes", "Ask nothing, take the guesses.", "-y")] = False,
     json: JsonFlag = False,
 ) -> None:
     """Look at your tables, guess what their columns are, and write a job to train with.
