@@ -16,8 +16,6 @@ _MARK = "<!-- commands -->"
 _EVERYWHERE = "--help"
 _LIMITS = re.compile(r"\s*\[([^\[\]]*)\]$")
 _EXAMPLE = re.compile(r"(?:(?<=^)|(?<=Example: ))(tpsl .+)$", re.MULTILINE)
-# Types as typer writes them, and as keys of a job are written.
-_SPOKEN = {"path": "PATH", "int": "N", "float": "X", "str": "TEXT"}
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -52,33 +50,25 @@ def _list_of(commands: list[tuple[Any, Any]]) -> str:
 
 def _section(command: Any, context: Any) -> str:
     heading = "#" * max(2, 1 + _depth(context)) + f" {context.command_path} {{ #{_anchor(context)} }}"
-    records = [(each.get_help_record(context), each.param_type_name) for each in command.get_params(context)]
-    rows = [_row(*record, kind) for record, kind in records if record and record[0] != _EVERYWHERE]
+    records = [each.get_help_record(context) for each in command.get_params(context)]
+    rows = [_row(*record) for record in records if record and _EVERYWHERE not in record[0]]
     table = "| | what it is | default |\n|---|---|---|\n" + "\n".join(sorted(rows, key=_arguments_first))
     return "\n\n".join([heading, _EXAMPLE.sub(r"`\1`", command.help or ""), *([table] if rows else [])])
 
 
-def _row(names: str, text: str, kind: str) -> str:
+def _row(names: str, text: str) -> str:
     limits = _LIMITS.search(text)
     facts = limits[1].split("; ") if limits else []
     default = next((f"`{fact.removeprefix('default: ')}`" for fact in facts if fact.startswith("default: ")), "–")
     bounds = [fact for fact in facts if fact != "required" and not fact.startswith("default: ")]
-    spoken = re.sub(r" <(?:list\[)?(\w+)[^>]*>$", lambda of: _placeholder(of, kind), names)
     words = _LIMITS.sub("", text) + "".join(f" {_range(bound)}." for bound in bounds)
-    cells = [f"`{spoken}`", words, "required" if "required" in facts else default]
+    cells = [f"`{names.strip()}`", words, "required" if "required" in facts else default]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _range(bound: str) -> str:
     """Return `x>=1` and `1<=x<=9` in words; what is neither as it is."""
     return re.sub(r"(.+)<=x<=(.+)", r"From \1 to \2", re.sub(r"^x>=(.+)", r"At least \1", bound))
-
-
-def _placeholder(written: re.Match[str], kind: str) -> str:
-    """Return what stands after an option's name: its choices, or a word for its type; nothing after an argument's."""
-    if kind == "argument":
-        return ""
-    return written[0] if "|" in written[0] else " " + _SPOKEN.get(written[1].lower(), "VALUE")
 
 
 def _arguments_first(row: str) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 from tpsl.cli.console import answer, notice, progress_bar
-from tpsl.cli.flags import JsonFlag, RunsArgument, SetOption
+from tpsl.cli.flags import JsonFlag, RunsArgument, SetOption, argument, flag, option
 from tpsl.cli.settings import Settings
 from tpsl.files import make_private_folder, write_atomically
 from tpsl_research import data_sets
@@ -25,21 +25,15 @@ app = typer.Typer(
     help="The laboratory: data sets, the paper's tables and figure, what ε buys, figures for papers.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
+    add_completion=False,
 )
 app.command("data")(data_sets.data)
 
 ProcessesOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1, metavar="NUMBER", help="Runs at the same time, in one thread each. Default: one for each core."
-    ),
+    int | None, option("NUMBER", "Runs at the same time, in one thread each. Default: one for each core.", min=1)
 ]
-SeedsOption = Annotated[
-    int, typer.Option(min=1, metavar="NUMBER", help="Number of seeds, from 0; each repeats everything.")
-]
-ResultsOption = Annotated[
-    Path, typer.Option(metavar="FOLDER", help="Folder for the results; what is in it is continued.")
-]
+SeedsOption = Annotated[int, option("NUMBER", "Number of seeds, from 0; each repeats everything.", min=1)]
+ResultsOption = Annotated[Path, option("FOLDER", "Folder for the results; what is in it is continued.")]
 
 _PARTS = ("data", "model", "training", "local")
 _PUBLIC = ("flights", "synthetic")
@@ -53,19 +47,14 @@ Name = TypeVar("Name", bound=str)
 def paper(
     changes: SetOption = None,
     data: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME[=FILE]", help="Data set, as criteo=train.txt; may be repeated. Default: flights."),
+        list[str] | None, option("NAME[=FILE]", "Data set, as criteo=train.txt; may be repeated. Default: flights.")
     ] = None,
     seeds: SeedsOption = 3,
     preset: Annotated[
         Literal["paper", "small", "adam"],
-        typer.Option(
-            metavar="NAME", help="paper: batch 8192, SGD, each record once. small: batch 512. adam: small with Adam."
-        ),
+        option("NAME", "paper: batch 8192, SGD, each record once. small: batch 512. adam: small with Adam."),
     ] = "small",
-    defences: Annotated[
-        bool, typer.Option("--defences", help="Also isotropic noise at the cut, max norm and Marvell.")
-    ] = False,
+    defences: Annotated[bool, flag("--defences", "Also isotropic noise at the cut, max norm and Marvell.")] = False,
     processes: ProcessesOption = None,
     out: ResultsOption = Path("runs/paper"),
     json: JsonFlag = False,
@@ -104,28 +93,20 @@ def paper(
 @app.command()
 def frontier(
     job: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="JOB", help="Job file (YAML): its data and its network are taken, and nothing else of it."
-        ),
+        Path | None, argument("JOB", "Job file (YAML): its data and its network are taken, and nothing else of it.")
     ] = None,
     changes: SetOption = None,
-    data: Annotated[
-        str | None, typer.Option(metavar="NAME[=FILE]", help="Data set, as criteo=train.txt, if there is no job.")
-    ] = None,
+    data: Annotated[str | None, option("NAME[=FILE]", "Data set, as criteo=train.txt, if there is no job.")] = None,
     seeds: SeedsOption = 5,
-    epsilon: Annotated[
-        list[float] | None, typer.Option(metavar="NUMBER", help="May be repeated. Default: 0.1, 0.5, 1 and 2.")
-    ] = None,
+    epsilon: Annotated[list[float] | None, option("NUMBER", "May be repeated. Default: 0.1, 0.5, 1 and 2.")] = None,
     head: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="'private' or 'local' heads; may be repeated. Default: both."),
+        list[str] | None, option("NAME", "'private' or 'local' heads; may be repeated. Default: both.")
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="What to compare with training without noise: laplace, discrete, gaussian, network, hand-over, trees, "
+        option(
+            "NAME",
+            "What to compare with training without noise: laplace, discrete, gaussian, network, hand-over, trees, "
             "statistic, auto, joined-logistic, joined-trees or ceiling; may be repeated. Default: all.",
         ),
     ] = None,
@@ -175,14 +156,10 @@ def frontier(
 @app.command()
 def figures(
     runs: RunsArgument,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the files; made if it is missing.")] = Path(
-        "figures"
-    ),
+    out: Annotated[Path, option("FOLDER", "Folder for the files; made if it is missing.")] = Path("figures"),
     formats: Annotated[
         list[str] | None,
-        typer.Option(
-            "--format", metavar="NAME", help="Format of the figures; may be repeated. Default: png, svg and pdf."
-        ),
+        option("NAME", "Format of the figures; may be repeated. Default: png, svg and pdf.", "--format"),
     ] = None,
     json: JsonFlag = False,
 ) -> None:

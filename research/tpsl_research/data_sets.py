@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpsl.cli.console import Facts, Report, answer, progress_bar
-from tpsl.cli.flags import JsonFlag, SetOption
+from tpsl.cli.flags import JsonFlag, SetOption, argument, option
 from tpsl.cli.settings import Settings
 from tpsl.files import as_yaml, write_atomically
 
@@ -22,18 +22,14 @@ NAMES = ("flights", "synthetic", *CLICK_LOGS)
 
 
 def data(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=f"The data set: {', '.join(NAMES)}.")],
+    name: Annotated[str, argument("NAME", f"The data set: {', '.join(NAMES)}.")],
     path: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="FILE", help="Of criteo and avazu: the file that Kaggle gives for training, plain or compressed."
-        ),
+        argument("FILE", "Of criteo and avazu: the file that Kaggle gives for training, plain or compressed."),
     ] = None,
     changes: SetOption = None,
-    rows: Annotated[int | None, typer.Option(metavar="NUMBER", help="Number of records.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder to write to. Default: the data set's name.")
-    ] = None,
+    rows: Annotated[int | None, option("NUMBER", "Number of records.")] = None,
+    out: Annotated[Path | None, option("FOLDER", "Folder to write to. Default: the data set's name.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Write a data set as two files, one for each party, and the job that trains on them.

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import RenderableType
 
 from tpsl.cli.console import Facts, Report, answer, from_here, notice, progress_bar, warn
@@ -20,6 +19,8 @@ from tpsl.cli.flags import (
     LocalsOption,
     PartyOption,
     SetOption,
+    flag,
+    option,
 )
 from tpsl.cli.party_commands import Side
 from tpsl.cli.settings import Settings, the_only
@@ -41,12 +42,8 @@ def align(
     connect: ConnectOption = None,
     certs: CertsOption = None,
     party: PartyOption = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="This party's alignment. Default: alignments/JOB-PARTY.")
-    ] = None,
-    together: Annotated[
-        bool, typer.Option("--together", help="Be all parties in this process, for tries on one machine.")
-    ] = False,
+    out: Annotated[Path | None, option("FOLDER", "This party's alignment. Default: alignments/JOB-PARTY.")] = None,
+    together: Annotated[bool, flag("--together", "Be all parties in this process, for tries on one machine.")] = False,
     json: JsonFlag = False,
 ) -> None:
     """Find the records that all parties have in common, without showing the others.

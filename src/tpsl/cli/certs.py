@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tpsl.cli.console import Report, answer
-from tpsl.cli.flags import JsonFlag
+from tpsl.cli.flags import JsonFlag, argument, option
 from tpsl.net.peers import LABEL_PARTY
 
 if TYPE_CHECKING:
@@ -17,18 +15,10 @@ if TYPE_CHECKING:
 
 
 def certs(
-    job: Annotated[
-        Path | None, typer.Argument(metavar="JOB", help="Job file: a certificate for each of its parties.")
-    ] = None,
-    out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder for the authority and the parties' folders.")
-    ] = Path("certs"),
-    party: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A certificate for this party too; may be repeated.")
-    ] = None,
-    days: Annotated[
-        int, typer.Option(min=1, max=3650, metavar="NUMBER", help="How long the certificates are valid.")
-    ] = 365,
+    job: Annotated[Path | None, argument("JOB", "Job file: a certificate for each of its parties.")] = None,
+    out: Annotated[Path, option("FOLDER", "Folder for the authority and the parties' folders.")] = Path("certs"),
+    party: Annotated[list[str] | None, option("NAME", "A certificate for this party too; may be repeated.")] = None,
+    days: Annotated[int, option("NUMBER", "How long the certificates are valid.", min=1, max=3650)] = 365,
     json: JsonFlag = False,
 ) -> None:
     """Make an authority and one certificate per party; what is there already stays as it is.

@@ -9,10 +9,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tpsl.cli.console import answer, notice, progress_bar
-from tpsl.cli.flags import JsonFlag
+from tpsl.cli.flags import JsonFlag, option
 from tpsl.cli.train import OPTIONS_ALONE
 
 if TYPE_CHECKING:
@@ -41,10 +39,8 @@ _ATTACKS = ("norm", "spectral", "shortest_distance", "likelihood", "noisy_label_
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the runs and the page.")] = Path("runs/demo"),
-    rows: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="Use only so many flights, for a quicker, rougher demo.")
-    ] = None,
+    out: Annotated[Path, option("FOLDER", "Folder for the runs and the page.")] = Path("runs/demo"),
+    rows: Annotated[int | None, option("NUMBER", "Use only so many flights, for a quicker, rougher demo.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Train on NYC flights without privacy, as in the paper, and as tpsl does; attack all three; compare.

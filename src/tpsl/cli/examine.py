@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from tpsl.cli.console import Report, answer, complain, notice, progress_bar, slim_table
-from tpsl.cli.flags import EpsilonOption, JsonFlag, LocalsOption, RunArgument, SetOption
+from tpsl.cli.flags import EpsilonOption, JsonFlag, LocalsOption, RunArgument, SetOption, argument, option
 from tpsl.cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 def attack(
     run: RunArgument,
-    which: Annotated[
-        list[str] | None, typer.Option("--only", metavar="NAME", help="Run only this attack; may be repeated.")
-    ] = None,
+    which: Annotated[list[str] | None, option("NAME", "Run only this attack; may be repeated.", "--only")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Attack a run by every attack of the suite; the label party scores the guesses with its true labels.
@@ -128,29 +126,22 @@ _PARTS = ("canaries", "releases", "statistic", "replay", "vault")
 
 
 def audit(
-    job: Annotated[
-        Path | None, typer.Argument(metavar="JOB", help="Job file or run folder. Without one, the options make a job.")
-    ] = None,
+    job: Annotated[Path | None, argument("JOB", "Job file or run folder. Without one, the options make a job.")] = None,
     changes: SetOption = None,
     local: LocalsOption = None,
     epsilon: EpsilonOption = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help=f"Only this part, of {', '.join(_PARTS)}; may be repeated.")
+        list[str] | None, option("NAME", f"Only this part, of {', '.join(_PARTS)}; may be repeated.")
     ] = None,
-    canaries: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Records that get fair-coin labels.")] = 20_000,
+    canaries: Annotated[int, option("NUMBER", "Records that get fair-coin labels.", min=1)] = 20_000,
     confidence: Annotated[
-        float,
-        typer.Option(
-            metavar="NUMBER", help="Confidence of the lower bound that is shown. Accusations are surer than this."
-        ),
+        float, option("NUMBER", "Confidence of the lower bound that is shown. Accusations are surer than this.")
     ] = 0.95,
     handed: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="What `vault release --out` wrote, to compare with the run's vault."),
+        Path | None, option("FOLDER", "What `vault release --out` wrote, to compare with the run's vault.")
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Keep the audit's runs in this new folder. Default: they are deleted."),
+        Path | None, option("FOLDER", "Keep the audit's runs in this new folder. Default: they are deleted.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:

@@ -7,7 +7,7 @@ is set with `--set KEY=VALUE`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,6 +15,21 @@ if TYPE_CHECKING:
     from tpsl.vault import Vault
 
 Head = Literal["private", "local"]
+
+
+def option(word: str, help: str, *names: str, **more: Any) -> Any:
+    """Return an option that takes a value, which help shows as this word."""
+    return typer.Option(*names, metavar=word, help=help, **more)
+
+
+def flag(name: str, help: str, *names: str, **more: Any) -> Any:
+    """Return an option that takes nothing."""
+    return typer.Option(name, *names, help=help, **more)
+
+
+def argument(word: str, help: str, **more: Any) -> Any:
+    """Return an argument, which help shows as this word."""
+    return typer.Argument(metavar=word, help=help, **more)
 
 
 def complete_key(incomplete: str) -> list[str]:
@@ -68,31 +83,27 @@ def open_whole(vault: Path) -> Vault:
 
 # Arguments
 
-JobArgument = Annotated[Path, typer.Argument(metavar="JOB", help="The job file (YAML) that all parties hold.")]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.", autocompletion=complete_run)]
+JobArgument = Annotated[Path, argument("JOB", "The job file (YAML) that all parties hold.")]
+RunArgument = Annotated[Path, argument("RUN", "Run folder.", autocompletion=complete_run)]
 ModelArgument = Annotated[
     Path,
-    typer.Argument(
-        metavar="RUN",
-        help="Run folder, or that of a search, whose ensemble is the model then.",
-        autocompletion=complete_run,
-    ),
+    argument("RUN", "Run folder, or that of a search, whose ensemble is the model then.", autocompletion=complete_run),
 ]
-RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders.", autocompletion=complete_run)]
+RunsArgument = Annotated[list[Path], argument("RUN…", "Run folders.", autocompletion=complete_run)]
 LabelArgument = Annotated[
     Path,
-    typer.Argument(
-        metavar="LABEL",
-        help="The label: its name in the vault, or the folder of a vault with one label, or FOLDER/LABEL.",
+    argument(
+        "LABEL",
+        "The label: its name in the vault, or the folder of a vault with one label, or FOLDER/LABEL.",
         callback=named_vault,
         autocompletion=complete_vault,
     ),
 ]
 WholeVaultArgument = Annotated[
     Path | None,
-    typer.Argument(
-        metavar="FOLDER",
-        help="The folder of a vault, or one of its labels. Default: the vault.",
+    argument(
+        "FOLDER",
+        "The folder of a vault, or one of its labels. Default: the vault.",
         callback=named_vault,
         autocompletion=complete_vault,
     ),
@@ -102,59 +113,45 @@ WholeVaultArgument = Annotated[
 
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "KEY=VALUE",
+        "Set any key of the job (training.epochs=3) or of the local file (local.wait=60); may be repeated. `tpsl help "
+        "keys` lists them.",
         "--set",
-        metavar="KEY=VALUE",
-        help="Set any key of the job (training.epochs=3) or of the local file (local.wait=60); may be repeated. "
-        "`tpsl help keys` lists them.",
         autocompletion=complete_key,
     ),
 ]
-LocalOption = Annotated[
-    Path | None, typer.Option("--local", metavar="FILE", help="This side's local file (YAML); options override it.")
-]
+LocalOption = Annotated[Path | None, option("FILE", "This side's local file (YAML); options override it.", "--local")]
 LocalsOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--local", metavar="FILE", help="A party's local file (YAML), which names its party; may be repeated."
-    ),
+    list[Path] | None, option("FILE", "A party's local file (YAML), which names its party; may be repeated.", "--local")
 ]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
+JsonFlag = Annotated[bool, flag("--json", "Print exactly one JSON object on standard output.")]
 
 # Keys that are set every day
 
-EpsilonOption = Annotated[float | None, typer.Option(metavar="NUMBER", help="The ε of one noisy label.")]
-EpochsOption = Annotated[int | None, typer.Option(metavar="NUMBER", help="How often each record is used at most.")]
+EpsilonOption = Annotated[float | None, option("NUMBER", "The ε of one noisy label.")]
+EpochsOption = Annotated[int | None, option("NUMBER", "How often each record is used at most.")]
 OutOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Run folder; an interrupted run in it is resumed. Default: in runs/."),
+    Path | None, option("FOLDER", "Run folder; an interrupted run in it is resumed. Default: in runs/.")
 ]
 VaultOption = Annotated[
     Path | None,
-    typer.Option(
-        metavar="LABEL",
-        help="Label party: the label's name in the vault, or another vault's folder.",
-        autocompletion=complete_vault,
+    option(
+        "LABEL", "Label party: the label's name in the vault, or another vault's folder.", autocompletion=complete_vault
     ),
 ]
-ListenOption = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Label party: where to listen; port 0 takes a free one.")
-]
-ConnectOption = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Feature party: where the label party listens.")
-]
-CertsOption = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder with ca.pem, cert.pem and key.pem.")]
+ListenOption = Annotated[str | None, option("HOST:PORT", "Label party: where to listen; port 0 takes a free one.")]
+ConnectOption = Annotated[str | None, option("HOST:PORT", "Feature party: where the label party listens.")]
+CertsOption = Annotated[Path | None, option("FOLDER", "Folder with ca.pem, cert.pem and key.pem.")]
 PartyOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Which party this is. Default: as the local file or the certificate says."),
+    str | None, option("NAME", "Which party this is. Default: as the local file or the certificate says.")
 ]
 RayOption = Annotated[
     int | None,
-    typer.Option(
+    option(
+        "NUMBER",
+        "Train in so many processes of a Ray cluster: that at RAY_ADDRESS or on this machine, else one made for this.",
         min=1,
-        metavar="NUMBER",
-        help="Train in so many processes of a Ray cluster: that at RAY_ADDRESS or on this machine, else one made for "
-        "this.",
     ),
 ]
 
@@ -162,23 +159,21 @@ RayOption = Annotated[
 
 HeadOption = Annotated[
     Head,
-    typer.Option(
-        metavar="NAME",
-        help="'private', or 'local': the label party's own head, trained on true labels. What it says is NOT PRIVATE.",
+    option(
+        "NAME",
+        "'private', or 'local': the label party's own head, trained on true labels. What it says is NOT PRIVATE.",
     ),
 ]
 SpaceOption = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help="YAML list of changes to the job to try. Default: what suits the classes and the networks."
-    ),
+    option("FILE", "YAML list of changes to the job to try. Default: what suits the classes and the networks."),
 ]
 ForOption = Annotated[
     str,
-    typer.Option(
+    option(
+        "PARTY",
+        "Who reads it: label, feature, or a feature party by its name. A feature party is shown nothing that depends "
+        "on true labels.",
         "--for",
-        metavar="PARTY",
-        help="Who reads it: label, feature, or a feature party by its name. A feature party is shown nothing that "
-        "depends on true labels.",
     ),
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpsl.cli.console import answer
-from tpsl.cli.flags import JsonFlag
+from tpsl.cli.flags import JsonFlag, argument
 
 if TYPE_CHECKING:
     from tpsl.cli.schema_keys import Key
@@ -21,9 +21,7 @@ def explain(
     context: typer.Context,
     topic: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="TOPIC…", help="`keys`, then words that names of keys contain; or a command, as `vault release`."
-        ),
+        argument("TOPIC…", "The word `keys`, then words in their names; or a command, as `vault release`."),
     ] = None,
     json: JsonFlag = False,
 ) -> None:

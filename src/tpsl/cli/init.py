@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tpsl.cli.console import answer, notice, progress_bar
-from tpsl.cli.flags import EpsilonOption, JsonFlag
+from tpsl.cli.flags import EpsilonOption, JsonFlag, argument, flag, option
 
 if TYPE_CHECKING:
     from tpsl.cli.drafting import FileDraft, TablesDraft, Wishes
@@ -25,32 +25,30 @@ DATE_ORDERS = ("year", "day", "month")
 def init(
     files: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FEATURES… LABELS",
-            help="Tables (CSV or Parquet): the feature parties', then the label party's; with --party this side's.",
+        argument(
+            "FEATURES… LABELS",
+            "Tables (CSV or Parquet): the feature parties', then the label party's; with --party this side's.",
         ),
     ],
     party: Annotated[
         Literal["label", "feature"] | None,
-        typer.Option(metavar="NAME", help="Which side you are, label or feature, if you have one table."),
+        option("NAME", "Which side you are, label or feature, if you have one table."),
     ] = None,
-    part: Annotated[
-        Path | None, typer.Option("--with", metavar="FILE", help="The part of the job that the other side has sent.")
-    ] = None,
+    part: Annotated[Path | None, option("FILE", "The part of the job that the other side has sent.", "--with")] = None,
     epsilon: EpsilonOption = None,
     wishes: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "KEY=VALUE",
+            "Say what is in the tables; may be repeated. Keys: id (each of its names), label, positive (of two labels, "
+            "the one whose probability is predicted), numeric, categorical, dates, drop, time (of a record: the latest "
+            "are the test set), date_order (year: 2025-12-31, day: 31.12.2025, month: 12/31/2025). Values: columns, "
+            "with commas between.",
             "--set",
-            metavar="KEY=VALUE",
-            help="Say what is in the tables; may be repeated. Keys: id (each of its names), label, positive (of two "
-            "labels, the one whose probability is predicted), numeric, categorical, dates, drop, time (of a record: "
-            "the latest are the test set), date_order (year: 2025-12-31, day: 31.12.2025, month: 12/31/2025). Values: "
-            "columns, with commas between.",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write to.")] = Path(),
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, take the guesses.")] = False,
+    out: Annotated[Path, option("FOLDER", "Folder to write to.")] = Path(),
+    yes: Annotated[bool, flag("--yes", "Ask nothing, take the guesses.", "-y")] = False,
     json: JsonFlag = False,
 ) -> None:
     """Look at your tables, guess what their columns are, and write a job to train with.

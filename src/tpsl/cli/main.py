@@ -31,6 +31,7 @@ from tpsl.cli import (
     vault_labels,
 )
 from tpsl.cli.console import Report, answer, complain, print_json, warn
+from tpsl.cli.flags import flag, option
 from tpsl.cli.termination import STATUS
 from tpsl.error_codes import code_of
 from tpsl.registry import Registry, use
@@ -151,17 +152,17 @@ def _options(
     context: typer.Context,
     modules: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "MODULE",
+            "Import a module that registers parts of your own; may be repeated. TPSL_USE names some too, separated by "
+            "commas.",
             "--use",
-            metavar="MODULE",
             envvar="TPSL_USE",
             show_envvar=False,
-            help="Import a module that registers parts of your own; may be repeated. TPSL_USE names some too, "
-            "separated by commas.",
         ),
     ] = None,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+        bool, flag("--version", "Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     use(name.strip() for names in modules or () for name in names.split(",") if name.strip())

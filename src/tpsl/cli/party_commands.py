@@ -24,6 +24,7 @@ from tpsl.cli.flags import (
     RunArgument,
     SetOption,
     VaultOption,
+    option,
 )
 from tpsl.cli.on_ray import trains_on_ray
 from tpsl.cli.run_result import show_result
@@ -47,9 +48,9 @@ if TYPE_CHECKING:
 DEFAULT_SPACE = "auto"
 TuneOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="FILE",
-        help="Search together, instead of one run: all sides name the same YAML list of changes to the job to try, or "
+    option(
+        "FILE",
+        "Search together, instead of one run: all sides name the same YAML list of changes to the job to try, or "
         f"'{DEFAULT_SPACE}' for what suits the classes and the networks. Noisy labels choose, as in `tpsl tune`.",
     ),
 ]
@@ -286,25 +287,18 @@ def evaluate(
     local: LocalOption = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(
-            metavar="NUMBER",
-            help="Make metrics that feature parties may see, from noisy labels: the ε that each may cost.",
-        ),
+        option("NUMBER", "Make metrics that feature parties may see, from noisy labels: the ε that each may cost."),
     ] = None,
     scores: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="With --epsilon: scores of new records (tpsl predict) whose labels are in the vault, not the test "
-            "records.",
+        option(
+            "FILE",
+            "With --epsilon: scores of new records (tpsl predict) whose labels are in the vault, not the test records.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="With --epsilon: the file to hand over. Default: shared_metrics.json in the run folder.",
-        ),
+        option("FILE", "With --epsilon: the file to hand over. Default: shared_metrics.json in the run folder."),
     ] = None,
     json: JsonFlag = False,
 ) -> None:

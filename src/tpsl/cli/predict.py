@@ -19,6 +19,8 @@ from tpsl.cli.flags import (
     LocalsOption,
     ModelArgument,
     SetOption,
+    flag,
+    option,
 )
 from tpsl.cli.settings import LOCAL, Settings, locals_by_party, the_only
 from tpsl.cli.termination import stoppable
@@ -34,12 +36,12 @@ def predict(
     run: ModelArgument,
     records: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="[PARTY=]FILE",
-            help="New records, CSV or Parquet: this side's, or in one process PARTY=FILE once for each party.",
+        option(
+            "[PARTY=]FILE",
+            "New records, CSV or Parquet: this side's, or in one process PARTY=FILE once for each party.",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="File for the scores, .parquet or .csv.")] = None,
+    out: Annotated[Path | None, option("FILE", "File for the scores, .parquet or .csv.")] = None,
     changes: SetOption = None,
     local: LocalsOption = None,
     listen: ListenOption = None,
@@ -47,8 +49,7 @@ def predict(
     certs: CertsOption = None,
     head: HeadOption = "private",
     numbered: Annotated[
-        bool,
-        typer.Option("--numbered", help="Feature party: the label party has no list of the records, and numbers them."),
+        bool, flag("--numbered", "Feature party: the label party has no list of the records, and numbers them.")
     ] = False,
     json: JsonFlag = False,
 ) -> None:
@@ -181,8 +182,8 @@ def _show(json: bool, place: Path | None, records: NewRecords, head: str | None 
 
 def export(
     run: ModelArgument,
-    party: Annotated[str, typer.Option(metavar="NAME", help="Whose half: a feature party's name, or label.")],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for it.")],
+    party: Annotated[str, option("NAME", "Whose half: a feature party's name, or label.")],
+    out: Annotated[Path, option("FOLDER", "A new folder for it.")],
     head: HeadOption = "private",
     json: JsonFlag = False,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpsl.cli.console import Report, answer, notice, progress_bar, slim_table
-from tpsl.cli.flags import JobArgument, JsonFlag, LocalsOption, SetOption
+from tpsl.cli.flags import JobArgument, JsonFlag, LocalsOption, SetOption, option
 from tpsl.cli.settings import ALL_PARTS, LOCAL, Settings, locals_by_party
 
 if TYPE_CHECKING:
@@ -109,21 +109,14 @@ def plan(
     changes: SetOption = None,
     local: LocalsOption = None,
     rows: Annotated[
-        int | None,
-        typer.Option(min=10, metavar="NUMBER", help="Records of the job, if not those that its files here have."),
+        int | None, option("NUMBER", "Records of the job, if not those that its files here have.", min=10)
     ] = None,
     bandwidth: Annotated[
-        str | None,
-        typer.Option(metavar="SPEED", help="Of the line between the parties, each way, as 1Gb/s; else no limit."),
+        str | None, option("SPEED", "Of the line between the parties, each way, as 1Gb/s; else no limit.")
     ] = None,
-    latency: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Round trip between the parties, as ping says it: 20ms.")
-    ] = None,
+    latency: Annotated[str | None, option("TIME", "Round trip between the parties, as ping says it: 20ms.")] = None,
     run: Annotated[
-        Path,
-        typer.Option(
-            metavar="FOLDER", help="The run whose speed is assumed, or a folder: the run in it that ended last."
-        ),
+        Path, option("FOLDER", "The run whose speed is assumed, or a folder: the run in it that ended last.")
     ] = Path("runs"),
     json: JsonFlag = False,
 ) -> None:

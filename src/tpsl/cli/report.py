@@ -7,10 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tpsl.cli.console import answer, notice, print_json, progress_bar, say
-from tpsl.cli.flags import ForOption, JsonFlag, RunsArgument
+from tpsl.cli.flags import ForOption, JsonFlag, RunsArgument, argument, option
 from tpsl.cli.termination import stoppable
 
 if TYPE_CHECKING:
@@ -19,11 +17,10 @@ if TYPE_CHECKING:
 
 def report(
     runs: RunsArgument,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The page.")] = Path("report.html"),
+    out: Annotated[Path, option("FILE", "The page.")] = Path("report.html"),
     party: ForOption = "label",
     vault: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Where the runs' vault is now. Default: where each run has noted it."),
+        Path | None, option("FOLDER", "Where the runs' vault is now. Default: where each run has noted it.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -90,14 +87,12 @@ def _heading(names: list[str]) -> str:
 def ui(
     folder: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="FOLDER",
-            help="Folder with runs, which may lie in folders of it. Default: runs, or this folder if there is none.",
+        argument(
+            "FOLDER",
+            "Folder with runs, which may lie in folders of it. Default: runs, or this folder if there is none.",
         ),
     ] = None,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="PORT", help="Port of 127.0.0.1; 0 takes a free one.")
-    ] = 0,
+    port: Annotated[int, option("PORT", "Port of 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
     party: ForOption = "label",
     json: JsonFlag = False,
 ) -> None:

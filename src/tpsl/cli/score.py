@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpsl.cli.console import notice, print_json, say
-from tpsl.cli.flags import CertsOption, ConnectOption, HeadOption, JsonFlag, ListenOption, LocalOption, SetOption
+from tpsl.cli.flags import (
+    CertsOption,
+    ConnectOption,
+    HeadOption,
+    JsonFlag,
+    ListenOption,
+    LocalOption,
+    SetOption,
+    argument,
+    flag,
+    option,
+)
 from tpsl.cli.settings import LOCAL, Settings
 from tpsl.cli.termination import exit_status
 
@@ -20,10 +31,7 @@ if TYPE_CHECKING:
 
 def score(
     run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN", help="Run folder, or that of a search, or a link that is moved when there is a newer one."
-        ),
+        Path, argument("RUN", "Run folder, or that of a search, or a link that is moved when there is a newer one.")
     ],
     changes: SetOption = None,
     local: LocalOption = None,
@@ -31,13 +39,11 @@ def score(
     connect: ConnectOption = None,
     certs: CertsOption = None,
     http: Annotated[
-        int | None,
-        typer.Option(metavar="PORT", help="Port of 127.0.0.1 for this side's applications. Default: a free one."),
+        int | None, option("PORT", "Port of 127.0.0.1 for this side's applications. Default: a free one.")
     ] = None,
     head: HeadOption = "private",
     take_over: Annotated[
-        bool,
-        typer.Option("--take-over", help="Wait for the ports until the process that has them ends, then continue."),
+        bool, flag("--take-over", "Wait for the ports until the process that has them ends, then continue.")
     ] = False,
     json: JsonFlag = False,
 ) -> None:

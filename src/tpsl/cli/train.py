@@ -22,7 +22,10 @@ from tpsl.cli.flags import (
     RayOption,
     SetOption,
     VaultOption,
+    argument,
     complete_source,
+    flag,
+    option,
 )
 from tpsl.cli.on_ray import trains_on_ray
 from tpsl.cli.party_commands import Side
@@ -44,41 +47,37 @@ NETWORK, TUNED = "network", "tuned"
 
 
 def train(
-    job: Annotated[
-        Path | None, typer.Argument(metavar="JOB", help="Job file (YAML). Without one, the options make a job.")
-    ] = None,
+    job: Annotated[Path | None, argument("JOB", "Job file (YAML). Without one, the options make a job.")] = None,
     changes: SetOption = None,
     local: LocalsOption = None,
-    data: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Data set, as flights.", autocompletion=complete_source)
-    ] = None,
+    data: Annotated[str | None, option("NAME", "Data set, as flights.", autocompletion=complete_source)] = None,
     epsilon: EpsilonOption = None,
     epochs: EpochsOption = None,
     out: OutOption = None,
     vault: VaultOption = None,
     scratch: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--scratch",
-            help="For the owner of both tables, to try things: any ε, also none. The run has a vault apart, which "
-            "counts in no total, and nothing of the run may leave.",
+            "For the owner of both tables, to try things: any ε, also none. The run has a vault apart, which counts in "
+            "no total, and nothing of the run may leave.",
         ),
     ] = False,
     labels: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Be a feature party alone: learn from these noisy labels, which `tpsl vault release --out` wrote "
-            "(the Parquet file, or its folder).",
+        option(
+            "FILE",
+            "Be a feature party alone: learn from these noisy labels, which `tpsl vault release --out` wrote (the "
+            "Parquet file, or its folder).",
         ),
     ] = None,
     learner: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="With --labels, what learns: 'network' (the job's), 'tuned' (several networks and their ensemble), "
-            "on the same noisy labels 'lightgbm', 'xgboost', 'plain_lightgbm', 'logistic', 'committee' (trees and "
-            "logistic regression), or 'auto' (the ensemble of all: networks, trees, logistic regression).",
+        option(
+            "NAME",
+            "With --labels, what learns: 'network' (the job's), 'tuned' (several networks and their ensemble), on the "
+            "same noisy labels 'lightgbm', 'xgboost', 'plain_lightgbm', 'logistic', 'committee' (trees and logistic "
+            "regression), or 'auto' (the ensemble of all: networks, trees, logistic regression).",
         ),
     ] = NETWORK,
     certs: CertsOption = None,

@@ -7,10 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tpsl.cli.console import Report, answer, notice, progress_bar, slim_table, warn
-from tpsl.cli.flags import JsonFlag, LocalsOption, SetOption, SpaceOption
+from tpsl.cli.flags import JsonFlag, LocalsOption, SetOption, SpaceOption, argument, option
 from tpsl.cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,19 +19,15 @@ if TYPE_CHECKING:
 
 
 def tune(
-    job: Annotated[Path, typer.Argument(metavar="JOB", help="Job file (YAML) to start from.")],
+    job: Annotated[Path, argument("JOB", "Job file (YAML) to start from.")],
     changes: SetOption = None,
     local: LocalsOption = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Folder for runs and results; what is in it is continued. Default: runs/JOB-tuned."
-        ),
+        option("FOLDER", "Folder for runs and results; what is in it is continued. Default: runs/JOB-tuned."),
     ] = None,
     space: SpaceOption = None,
-    processes: Annotated[
-        int, typer.Option(min=1, metavar="NUMBER", help="Runs at the same time here, in one thread each.")
-    ] = 1,
+    processes: Annotated[int, option("NUMBER", "Runs at the same time here, in one thread each.", min=1)] = 1,
     json: JsonFlag = False,
 ) -> None:
     """Train a small space of configurations on one release, and let noisy labels choose; the same command resumes.

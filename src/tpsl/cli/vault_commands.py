@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpsl.cli.console import Facts, Report, answer, complain, notice, print_json, progress_bar, slim_table, warn
-from tpsl.cli.flags import JsonFlag, WholeVaultArgument, called, complete_vault, named_vault, open_whole
+from tpsl.cli.flags import (
+    JsonFlag,
+    WholeVaultArgument,
+    argument,
+    called,
+    complete_vault,
+    named_vault,
+    open_whole,
+    option,
+)
 from tpsl.cli.vault_labels import LARGEST
 
 if TYPE_CHECKING:
@@ -19,9 +28,9 @@ if TYPE_CHECKING:
 def ledger(
     vault: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="LABEL",
-            help="As elsewhere; none: list all labels of the vault.",
+        argument(
+            "LABEL",
+            "As elsewhere; none: list all labels of the vault.",
             callback=named_vault,
             autocompletion=complete_vault,
         ),
@@ -106,17 +115,11 @@ def verify(
     vault: WholeVaultArgument = None,
     head: Annotated[
         str | None,
-        typer.Option(
-            "--hash",
-            metavar="HASH",
-            help="A hash of the ledger that was noted earlier: is the history up to it the same?",
-        ),
+        option("HASH", "A hash of the ledger that was noted earlier: is the history up to it the same?", "--hash"),
     ] = None,
     handed: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER", help="What `vault release --out` wrote: does it hold what was released, and nothing else?"
-        ),
+        option("FOLDER", "What `vault release --out` wrote: does it hold what was released, and nothing else?"),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -160,8 +163,7 @@ def _sound(vault: Path, since: int | None, handed: Path | None) -> Report:
 
 
 def move(
-    to: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder, or where the vault is by now.")],
-    json: JsonFlag = False,
+    to: Annotated[Path, argument("FOLDER", "A new folder, or where the vault is by now.")], json: JsonFlag = False
 ) -> None:
     """Move the vault to another folder, or say where it is by now; every command finds it there from then on."""
     from tpsl.vault import place
@@ -172,7 +174,7 @@ def move(
 
 
 def backup(
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for the copy.")],
+    out: Annotated[Path, option("FOLDER", "A new folder for the copy.")],
     vault: WholeVaultArgument = None,
     json: JsonFlag = False,
 ) -> None:
@@ -196,26 +198,22 @@ _LARGEST_FILE = 1 << 20
 def statement(
     vault: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="LABEL",
-            help="The label, as elsewhere. With --check: the vault that the statement speaks of, if you have it.",
+        argument(
+            "LABEL",
+            "The label, as elsewhere. With --check: the vault that the statement speaks of, if you have it.",
             callback=named_vault,
             autocompletion=complete_vault,
         ),
     ] = None,
     certs: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Your certificate folder: the label party's key signs, the other side's authority (ca.pem) checks.",
+        option(
+            "FOLDER",
+            "Your certificate folder: the label party's key signs, the other side's authority (ca.pem) checks.",
         ),
     ] = None,
-    out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder for the statement, as JSON and as a page to print.")
-    ] = Path(),
-    check: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Check this statement instead, and say what it proves.")
-    ] = None,
+    out: Annotated[Path, option("FOLDER", "Folder for the statement, as JSON and as a page to print.")] = Path(),
+    check: Annotated[Path | None, option("FILE", "Check this statement instead, and say what it proves.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Write a signed statement of what was released, or check one; exit status 1 if it does not hold.

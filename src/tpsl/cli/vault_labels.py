@@ -7,10 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tpsl.cli.console import Facts, Report, answer, notice, progress_bar, warn
-from tpsl.cli.flags import EpsilonOption, JsonFlag, LabelArgument, SetOption, called
+from tpsl.cli.flags import EpsilonOption, JsonFlag, LabelArgument, SetOption, argument, called, flag, option
 from tpsl.cli.settings import LOCAL, Settings
 
 if TYPE_CHECKING:
@@ -23,38 +21,28 @@ LARGEST = "largest ε of any record"
 def add(
     vault: Annotated[
         Path,
-        typer.Argument(
-            metavar="LABEL",
-            help="The label's name in the vault, or FOLDER/LABEL; with --apart a new folder for a vault.",
-        ),
+        argument("LABEL", "The label's name in the vault, or FOLDER/LABEL; with --apart a new folder for a vault."),
     ],
     tables: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TABLE…", help="CSV or Parquet files with ids and labels; folders, patterns, s3://bucket/…"
-        ),
+        list[str], argument("TABLE…", "CSV or Parquet files with ids and labels; folders, patterns, s3://bucket/…")
     ],
     new: Annotated[
-        bool, typer.Option("--new", help="A label that the vault does not have; makes the vault if there is none.")
+        bool, flag("--new", "A label that the vault does not have; makes the vault if there is none.")
     ] = False,
-    id: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the record id.")] = "id",
-    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the label.")] = "label",
-    unit: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Whom a record is about (a user id), for the ε per user.")
-    ] = None,
+    id: Annotated[str, option("COLUMN", "Column with the record id.")] = "id",
+    label: Annotated[str, option("COLUMN", "Column with the label.")] = "label",
+    unit: Annotated[str | None, option("COLUMN", "Whom a record is about (a user id), for the ε per user.")] = None,
     classes: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NUMBER",
-            help="Number of classes, 2 if not given: labels are numbers from 0 on. Where they are texts, repeat it "
-            "with each text, in class order (a job's class_values).",
+        option(
+            "NUMBER",
+            "Number of classes, 2 if not given: labels are numbers from 0 on. Where they are texts, repeat it with "
+            "each text, in class order (a job's class_values).",
         ),
     ] = None,
     apart: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT", help="Make a second vault: a sentence that says why its labels are nobody's in the first."
-        ),
+        option("TEXT", "Make a second vault: a sentence that says why its labels are nobody's in the first."),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -130,30 +118,20 @@ def release(
     epsilon: EpsilonOption = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Also write the noisy labels (Parquet) and a card (JSON), for a feature party that learns alone.",
+        option(
+            "FOLDER", "Also write the noisy labels (Parquet) and a card (JSON), for a feature party that learns alone."
         ),
     ] = None,
     certs: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="With --out: the label party's certificate folder; its key signs the card."
-        ),
+        Path | None, option("FOLDER", "With --out: the label party's certificate folder; its key signs the card.")
     ] = None,
     records: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="CSV or Parquet file with the ids that the feature party has: these records alone."
-        ),
+        Path | None, option("FILE", "CSV or Parquet file with the ids that the feature party has: these records alone.")
     ] = None,
-    id: Annotated[str, typer.Option(metavar="COLUMN", help="With --records: column with the record id.")] = "id",
+    id: Annotated[str, option("COLUMN", "With --records: column with the record id.")] = "id",
     label: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="With --out: what the labels are of, for the card: the label column's name in the job.",
-        ),
+        option("COLUMN", "With --out: what the labels are of, for the card: the label column's name in the job."),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
