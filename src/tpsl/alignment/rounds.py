@@ -87,21 +87,27 @@ class AligningParty:
         """Return the same list when the party has blinded it."""
         return self.working.list_of(self.terms.owner(party, round_), round_ + 1)
 
-    def blinded(self, round_: int) -> RowFile:
-        """Blind the list that is this party's in a round, as far as that is not done; no key may be in it twice."""
+    def blinding(self, round_: int) -> Iterator[int]:
+        """Blind the list that is this party's in a round, as far as that is not done; yield after each batch."""
         owner, made = self.terms.owner(self.name, round_), self.made(self.name, round_)
         source = self.given(self.name, round_).read() if round_ else self.table.digests
         order = self.order if round_ == 0 else None
         if round_ and self.terms.config.mode == "size":
             order = self.working.order_of(owner)  # whoever gets the list back does not find its own records in it
-        blinding = self._blinding(round_)
+        blind = self._blinding(round_)
         for part in made.missing:
             rows = made.rows_of(part)
-            made.append(blinding(np.array(source[rows] if order is None else source[order[rows]])))
+            made.append(blind(np.array(source[rows] if order is None else source[order[rows]])))
             self.watching.progress(made.done, made.rows, f"round {round_ + 1} of {self.terms.rounds}: computing")
+            yield part
+
+    def finish_blinding(self, round_: int, blinding: Iterator[int]) -> None:
+        """Blind what is left of a list; no key may be in it twice."""
+        for _ in blinding:
+            pass
         if round_:
-            require_distinct(self.points(made), described(owner))
-        return made
+            owner = self.terms.owner(self.name, round_)
+            require_distinct(self.points(self.made(self.name, round_)), described(owner))
 
     def points(self, rows: RowFile) -> Bytes32:
         """Return the rows of a list as [rows, keys, 32]."""
@@ -175,13 +181,15 @@ class AligningLabelParty(AligningParty):
             for party, part in _in_turns({name: range(has[name][round_], rows.parts) for name, rows in given.items()}):
                 question = yield Due(LIST, round_, part, one_of=(party,))
                 question.answer_all(self._batch(given[party], part))
-            self.blinded(round_)  # while the feature parties do the same
+            own = self.blinding(round_)
             for party, part in _in_turns({party: self.made(party, round_).missing for party in blinding}):
+                next(own, None)  # while the feature parties do the same
                 made = self.made(party, round_)
                 rows, widths = made.rows_of(part), {party: self.terms.row_bytes}
                 question = yield Due(POINTS, round_, part, (party,), rows.stop - rows.start, widths)
                 self._keep(question.asked[party], made, round_, party)
                 question.answer_all()
+            self.finish_blinding(round_, own)
             for party in self.terms.parties:
                 require_distinct(self.points(self.made(party, round_)), described(party))
         yield from self._tell()
@@ -295,9 +303,12 @@ class AligningFeatureParty(AligningParty):
         """Keep the next batch of the list that is to be blinded in a round."""
         self._keep(answer, self.given(self.name, round_), round_, LABEL_PARTY)
 
-    def batch(self, round_: int, part: int) -> Message:
-        """Return a batch of what this party has made in a round."""
-        return self._batch(self.made(self.name, round_), part)
+    def batch(self, round_: int, part: int, blinding: Iterator[int]) -> Message:
+        """Return a batch of what this party makes in a round, as soon as it is made."""
+        made = self.made(self.name, round_)
+        while part in made.missing:
+            next(blinding)
+        return self._batch(made, part)
 
     def told(self, answer: Message) -> None:
         """Hear how many records are common, and the digest that all parties share."""
@@ -408,17 +419,26 @@ class _Asking:
                 answers = self._ask(LIST, round_, part, {name: NOTHING})
                 sides[name].keep_batch(answers[name], round_)
         sending = {name: side.sending(round_) for name, side in sides.items()}
-        for name, parts in sending.items():
-            if parts:
-                sides[name].blinded(round_)
+        own = {name: sides[name].blinding(round_) for name, parts in sending.items() if parts}
+        for name in own:
+            if round_ and sides[name].terms.config.mode == "size":  # else a key that is in it twice would mark a record
+                sides[name].finish_blinding(round_, own[name])
+        awaited: Callable[[], Answers] = dict
         for name, part in _in_turns(sending):
-            self._ask(POINTS, round_, part, {name: sides[name].batch(round_, part)})
+            message = sides[name].batch(round_, part, own[name])
+            awaited = self._label.ask_ahead(POINTS, round_, part, {name: message})
+        self._waited(awaited)
+        for name, blinding in own.items():
+            sides[name].finish_blinding(round_, blinding)
 
     def _ask(self, method: str, round_: int, part: int, said: Answers) -> Answers:
+        return self._waited(partial(self._label.ask, method, round_, part, said))
+
+    def _waited(self, answers: Callable[[], Answers]) -> Answers:
         self._observer.waiting_for(LABEL_PARTY)
-        answers = self._label.ask(method, round_, part, said)
+        found = answers()
         self._observer.waiting_for(None)
-        return answers
+        return found
 
 
 def _in_turns(parts: Mapping[str, range]) -> Iterator[tuple[str, int]]:
