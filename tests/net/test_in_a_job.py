@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from tpsl.transport.certificates import create_authority, issue
 
 from tpsl.data.dataset import load_feature_party
 from tpsl.net.asking import Due, Script
+from tpsl.net.certificates import create_authority, issue
 from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.credentials import Certificates

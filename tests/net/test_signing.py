@@ -13,11 +13,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from tpsl.transport import signing
-from tpsl.transport.certificates import create_authority, issue
-from tpsl.transport.signing import SignatureInvalid, check, sign
 
+from tpsl.net import signing
+from tpsl.net.certificates import create_authority, issue
 from tpsl.net.credentials import CertificateError
+from tpsl.net.signing import SignatureInvalid, check, sign
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,8 @@ from types import ModuleType
 import pytest
 from google.protobuf import descriptor_pb2
 from grpc_tools import protoc
-from tpsl.transport import scoring_pb2
 
-from tpsl.net import wire_pb2
+from tpsl.net import scoring_pb2, wire_pb2
 
 SOURCES = Path(__file__).parents[2] / "src"
 GENERATED = pytest.mark.parametrize("generated", [wire_pb2, scoring_pb2], ids=["wire", "scoring"])

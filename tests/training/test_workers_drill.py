@@ -23,9 +23,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.ports import free_port
-from tpsl.transport.certificates import create_authority, issue
 
 from tpsl.data.dataset import feature_party_names
+from tpsl.net.certificates import create_authority, issue
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
 from tpsl.training.one_process import train

@@ -117,7 +117,9 @@ def begin(job: Job, run: RunFolder, parties: Collection[str], start: StartingPoi
     missing = [party for party, origin in noted.items() if origin is None]
     if start is None:
         if 0 < len(missing) < len(noted):
-            raise RunError(f"{run.path}: its start from another run was interrupted; name that run again in local.start_from")
+            raise RunError(
+                f"{run.path}: its start from another run was interrupted; name that run again in local.start_from"
+            )
         return None if missing else StartingPoint.of_run(run.path)
     for party, origin in noted.items():
         if origin is None and run.has_begun(party):
