@@ -25,8 +25,8 @@ from torch import Tensor
 
 from tpsl.data.order import BatchPlan, Rows, position_mask
 from tpsl.kernels.dense import side_stream
-from tpsl.net.checks import NOT_FINITE_NUMBERS as NOT_FINITE
-from tpsl.net.failures import BadMessage
+from tpsl.net.checks import NOT_FINITE_NUMBERS
+from tpsl.net.failures import NOT_FINITE, BadMessage
 from tpsl.net.rounding import rounded
 from tpsl.training.role import FeatureRole, LabelRole
 
@@ -82,7 +82,9 @@ class DeviceSteps:
         for role in (self._label, *self._features):
             role.speed.records -= self._untimed
         if not all(bool(p.isfinite().all()) for p in self._label.party.optimizer.parameters):
-            raise BadMessage(f"after step {stretch.stop:,}: the weights of the label party {NOT_FINITE}")
+            raise BadMessage(
+                f"after step {stretch.stop:,}: the weights of the label party {NOT_FINITE_NUMBERS}", NOT_FINITE
+            )
         return time.perf_counter() - begun - self._prepared
 
     def _portions(self, stretch: range) -> Iterator[range]:
