@@ -1,4 +1,5 @@
 import math
+from itertools import product
 from typing import Any
 
 import numba.core.caching
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tpsl.kernels.compiled import compiled
-from tpsl.kernels.rows import gather, has_loops
+from tpsl.kernels.rows import gather, has_loops, summed
 from tpsl.kernels.rows_numba import _ranges_of_fields
 from tpsl.models.halves import PaddedLinear
 from tpsl.models.table import Table, Touched, lazy_optimizer
@@ -205,6 +206,16 @@ def test_what_is_not_a_row_is_refused_and_nothing_changes(name: str, wrong: int)
     with pytest.raises(IndexError, match="the table has rows 0 to 39"):
         optimizer.step()
     assert torch.equal(table.weight, before)
+
+
+def test_gradients_of_a_row_are_added_up_in_the_order_of_the_batch() -> None:
+    rows = torch.tensor([[3, 0], [3, 3], [1, 0]], dtype=torch.int32)
+    gradient = torch.randn(3, 2 * DIM + 1, generator=torch.Generator().manual_seed(0))
+    expected = torch.zeros(4, DIM)
+    for record, field in product(range(3), range(2)):
+        expected[rows[record, field]] += gradient[record, field * DIM : (field + 1) * DIM]
+    assert torch.equal(summed(rows, gradient, 4, DIM), expected)
+    assert torch.equal(summed(rows[:0], gradient[:0], 4, DIM), torch.zeros(4, DIM))
 
 
 def test_where_there_are_no_loops_torch_optim_does_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,20 +251,3 @@ def test_a_state_of_another_shape_is_refused() -> None:
     tensors, settings = HalfOptimizer(numbers_only, OptimizerConfig()).state()
     with pytest.raises(ValueError, match="the state has 1 parts, this optimiser has 2"):
         HalfOptimizer(half("dense"), OptimizerConfig()).load_state(tensors, settings)
-
-
-@pytest.mark.parametrize("decay", [0.0, 0.01])
-def test_sgd_in_one_pass_has_the_bits_of_the_default(decay: float) -> None:
-    ours, theirs = half("dense"), half("dense")
-    steps(ours, HalfOptimizer(ours, OptimizerConfig(name="sgd", learning_rate=0.05, weight_decay=decay)), 3)
-    tables = [p for name, p in theirs.named_parameters() if "embedding" in name]
-    dense = [p for name, p in theirs.named_parameters() if "embedding" not in name]
-    groups = [{"params": dense, "weight_decay": decay}, {"params": tables}]
-    plain = torch.optim.SGD(groups, lr=0.05, fused=False, foreach=False)
-    for step in range(3):
-        generator = torch.Generator().manual_seed(step)
-        categorical = torch.randint(0, 50, (20, 4), generator=generator, dtype=torch.int32)
-        theirs(categorical, torch.randn(20, 2, generator=generator)).square().mean().backward()
-        plain.step()
-        plain.zero_grad()
-    assert all(map(torch.equal, ours.parameters(), theirs.parameters()))

@@ -32,19 +32,19 @@ class RowUpdate(Protocol):
     - `settings`: the optimiser's parameter group, read in each step: `lr`; `lr_decay`, `eps`, `betas` if it has them;
     - `state`: what it keeps of the table: nothing; `sum` and `step`; or `exp_avg`, `exp_avg_sq` and `step`.
 
-    Guarantee: the result is that of the optimiser of `torch.optim` on the sparse gradient, up to the rounding of sums.
-    A step that is repeated has the same bits.
+    Guarantee: the result is that of the optimiser of `torch.optim` on the sparse gradient, up to the order of sums.
+    That order is a function of the batch, so a step that is repeated has the same bits.
     """
 
     def __init__(
         self, kind: Kind, weight: Tensor, settings: Mapping[str, Any], state: MutableMapping[str, Any]
     ) -> None: ...
 
-    def apply(self, categorical: Tensor, gradient: Tensor) -> None:
+    def apply(self, categorical: Tensor, gradient: Tensor, begun: Any = None) -> None:
         """Update the rows `categorical` by the gradient of what was looked up, and count the step in the state.
 
-        The gradient, float32 or bfloat16, may be overwritten. A number that is not a row of the table is an IndexError
-        on a CPU.
+        `begun` is what `begin` has returned for these look-ups, if it was asked. The gradient, float32 or bfloat16, may
+        be overwritten. A number that is not a row of the table is an IndexError on a CPU.
         """
 
 
@@ -55,6 +55,9 @@ class Loops(Protocol):
 
     def gather(self, weight: Tensor, categorical: Tensor, out: Tensor) -> None:
         """Put the rows of a table into the first columns of `out`, float32 or bfloat16; all are contiguous."""
+
+    def begin(self, categorical: Tensor) -> Any:
+        """Begin what the update of these rows needs besides their gradient, which will come; return it, or None."""
 
 
 def has_loops(device: str) -> bool:
@@ -87,3 +90,15 @@ def gather(weight: Tensor, categorical: Tensor, out: Tensor | None = None) -> Te
     if categorical.numel():
         loops(weight.device.type).gather(weight, categorical.contiguous(), out)
     return out
+
+
+@torch.no_grad()
+def summed(categorical: Tensor, gradient: Tensor, rows: int, dim: int, begun: Any = None) -> Tensor:
+    """Return the gradient of each of n rows, `[rows, dim]`: that of its look-ups, added up in the order of an update.
+
+    `categorical`, `gradient` and `begun` are as an update takes them.
+    """
+    sums = gradient.new_zeros(rows, dim, dtype=torch.float32)
+    # SGD with η = -1 adds.
+    loops(gradient.device.type).RowUpdate("sgd", sums, {"lr": -1.0}, {}).apply(categorical, gradient, begun)
+    return sums

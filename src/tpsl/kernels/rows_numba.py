@@ -54,35 +54,17 @@ def _prefetch_instruction(context: Any, array: Any, position: Any) -> Any:
     return types.void(array, position), generate
 
 
-def _number_instruction(context: Any, given: Any) -> Any:
-    """Return a number as float32; one of 16 bits is a bfloat16, the upper half of a float32."""
+def _float_instruction(context: Any, bits: Any) -> Any:
+    """Take bits for those of a float32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if given == types.float32:
-            return arguments[0]
-        bits = builder.shl(builder.zext(arguments[0], ir.IntType(32)), ir.Constant(ir.IntType(32), 16))
-        return builder.bitcast(bits, ir.FloatType())
+        return builder.bitcast(arguments[0], ir.FloatType())
 
-    return types.float32(given), generate
-
-
-def _rounded_instruction(context: Any, number: Any, like: Any) -> Any:
-    """Return a float32 as it is, or rounded to a bfloat16 of 16 bits: to the nearest, ties to even."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if like == types.float32:
-            return arguments[0]
-        bits = builder.bitcast(arguments[0], word := ir.IntType(32))
-        odd = builder.and_(builder.lshr(bits, ir.Constant(word, 16)), ir.Constant(word, 1))
-        bits = builder.add(builder.add(bits, ir.Constant(word, 0x7FFF)), odd)
-        return builder.trunc(builder.lshr(bits, ir.Constant(word, 16)), ir.IntType(16))
-
-    return like(number, like), generate
+    return types.float32(types.uint32), generate
 
 
 _prefetch: Any = intrinsic(_prefetch_instruction)
-_number: Any = intrinsic(_number_instruction)
-_rounded: Any = intrinsic(_rounded_instruction)
+_float: Any = intrinsic(_float_instruction)
 
 
 @compiled
@@ -98,7 +80,7 @@ def _ask(numbers: Any, start: int, count: int) -> None:
 
 @compiled
 def _gather(table: Any, rows: Any, out: Any, start: int, stop: int) -> None:
-    """`out[i, f·d + k] ← table[rows[i, f], k]`, for `start ≤ i < stop`, perhaps rounded."""
+    """`out[i, f·d + k] ← table[rows[i, f], k]`, for `start ≤ i < stop`."""
     fields, dim = rows.shape[1], table.shape[1]
     flat, ahead, last = table.reshape(-1), rows.reshape(-1), stop * fields - 1
     for record in range(start, stop):
@@ -106,7 +88,22 @@ def _gather(table: Any, rows: Any, out: Any, start: int, stop: int) -> None:
             _ask(flat, np.int64(ahead[min(record * fields + field + _AHEAD, last)]) * dim, dim)
             found, place = table[rows[record, field]], out[record, field * dim : (field + 1) * dim]
             for k in range(dim):
-                place[k] = _rounded(found[k], place[k])
+                place[k] = found[k]
+
+
+@compiled
+def _gather_rounded(table: Any, rows: Any, out: Any, start: int, stop: int) -> None:
+    """The same from the bits of float32 to those of bfloat16, their upper half: to the nearest, ties to even."""
+    fields, dim = rows.shape[1], table.shape[1]
+    flat, ahead, last = table.reshape(-1), rows.reshape(-1), stop * fields - 1
+    for record in range(start, stop):
+        for field in range(fields):
+            _ask(flat, np.int64(ahead[min(record * fields + field + _AHEAD, last)]) * dim, dim)
+            found, place = table[rows[record, field]], out[record, field * dim : (field + 1) * dim]
+            for k in range(dim):
+                bits = np.uint32(found[k])
+                odd = (bits >> np.uint32(16)) & np.uint32(1)
+                place[k] = np.uint16((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))
 
 
 @compiled
@@ -121,7 +118,22 @@ def _sgd(table: Any, rows: Any, gradient: Any, rate: float, start: int, stop: in
             _ask(flat_gradient, later * width + field * dim, dim)
             w, g = table[rows[record, field]], gradient[record, field * dim : (field + 1) * dim]
             for k in range(dim):
-                w[k] -= rate * _number(g[k])
+                w[k] -= rate * g[k]
+
+
+@compiled
+def _sgd_of_rounded(table: Any, rows: Any, gradient: Any, rate: float, start: int, stop: int) -> None:
+    """The same from the bits of a gradient in bfloat16, the upper half of those of float32."""
+    records, dim, lead = rows.shape[0], table.shape[1], 1 + _AHEAD // (stop - start)
+    flat, flat_gradient, width = table.reshape(-1), gradient.reshape(-1), gradient.shape[1]
+    for record in range(records):
+        later = min(record + lead, records - 1)
+        for field in range(start, stop):
+            _ask(flat, np.int64(rows[later, field]) * dim, dim)
+            _ask(flat_gradient, later * width + field * dim, dim)
+            w, g = table[rows[record, field]], gradient[record, field * dim : (field + 1) * dim]
+            for k in range(dim):
+                w[k] -= rate * _float(np.uint32(g[k]) << np.uint32(16))
 
 
 @compiled
@@ -145,17 +157,34 @@ def _add_duplicates(first: Any, rows: Any, gradient: Any, dim: int, start: int, 
 
 
 @compiled
-def _update(
-    table: Any, kept: Any, first: Any, rows: Any, gradient: Any, rates: Any, is_adam: bool, start: int, stop: int
-) -> None:
-    """Update each row at its first look-up; `first` is as before afterwards, and `kept` what the optimiser keeps.
-
-    Adagrad: `s ← s + g²`, `w ← w - η·(g / (√s + ε))`.
-    Adam: `m ← m + (1-β₁)·(g-m)`, `v ← v + (1-β₂)·(g²-v)`, `w ← w - η·(m / (√v + ε))`, where v comes first in `kept`.
-    """
+def _adagrad(table: Any, sums: Any, first: Any, rows: Any, gradient: Any, rates: Any, start: int, stop: int) -> None:
+    """`s ← s + g²`, `w ← w - η·(g / (√s + ε))`, at the first look-up of each row; `first` is as before afterwards."""
     records, dim, width, lead = rows.shape[0], table.shape[1], gradient.shape[1], 1 + _AHEAD // (stop - start)
-    (squares, means), (rate, eps, square_rate, mean_rate) = kept, rates
-    flat, flat_squares, flat_means = table.reshape(-1), squares.reshape(-1), means.reshape(-1)
+    flat, flat_sums, flat_gradient, (rate, eps) = table.reshape(-1), sums.reshape(-1), gradient.reshape(-1), rates
+    for record in range(records):
+        later = min(record + lead, records - 1)
+        for field in range(start, stop):
+            asked = np.int64(rows[later, field])
+            _prefetch(first, asked)
+            _ask(flat, asked * dim, dim)
+            _ask(flat_sums, asked * dim, dim)
+            _ask(flat_gradient, later * width + field * dim, dim)
+            row, place = rows[record, field], field * dim
+            if first[row] == np.int64(record) * width + place:
+                first[row] = -1
+                w, s, g = table[row], sums[row], gradient[record, place : place + dim]
+                for k in range(dim):
+                    added = s[k] + g[k] * g[k]
+                    s[k] = added
+                    w[k] -= rate * (g[k] / (np.sqrt(added) + eps))
+
+
+@compiled
+def _adam(table: Any, moments: Any, first: Any, rows: Any, gradient: Any, rates: Any, start: int, stop: int) -> None:
+    """`m ← m + (1-β₁)·(g-m)`, `v ← v + (1-β₂)·(g²-v)`, `w ← w - η·(m / (√v + ε))`, likewise."""
+    records, dim, width, lead = rows.shape[0], table.shape[1], gradient.shape[1], 1 + _AHEAD // (stop - start)
+    (means, squares), (rate, mean_rate, square_rate, eps) = moments, rates
+    flat, flat_means, flat_squares = table.reshape(-1), means.reshape(-1), squares.reshape(-1)
     flat_gradient = gradient.reshape(-1)
     for record in range(records):
         later = min(record + lead, records - 1)
@@ -163,33 +192,32 @@ def _update(
             asked = np.int64(rows[later, field])
             _prefetch(first, asked)
             _ask(flat, asked * dim, dim)
+            _ask(flat_means, asked * dim, dim)
             _ask(flat_squares, asked * dim, dim)
-            if is_adam:
-                _ask(flat_means, asked * dim, dim)
             _ask(flat_gradient, later * width + field * dim, dim)
             row, place = rows[record, field], field * dim
-            if first[row] != np.int64(record) * width + place:
-                continue
-            first[row] = -1
-            w, v, g = table[row], squares[row], gradient[record, place : place + dim]
-            if is_adam:
-                m = means[row]
+            if first[row] == np.int64(record) * width + place:
+                first[row] = -1
+                w, m, v, g = table[row], means[row], squares[row], gradient[record, place : place + dim]
                 for k in range(dim):
                     mean = m[k] + mean_rate * (g[k] - m[k])
                     square = v[k] + square_rate * (g[k] * g[k] - v[k])
                     m[k], v[k] = mean, square
                     w[k] -= rate * (mean / (np.sqrt(square) + eps))
-            else:
-                for k in range(dim):
-                    added = v[k] + g[k] * g[k]
-                    v[k] = added
-                    w[k] -= rate * (g[k] / (np.sqrt(added) + eps))
 
 
 def gather(weight: Tensor, categorical: Tensor, out: Tensor) -> None:
     """Put the rows of a table into the first columns of `out`."""
-    rows = _checked(categorical, weight)
-    _share_out(partial(_gather, weight.detach().numpy(), rows, _array(out)), _even_ranges(len(rows), _threads(rows)))
+    table, rows = weight.detach().numpy(), _checked(categorical, weight)
+    if out.dtype == torch.bfloat16:
+        work = partial(_gather_rounded, table.view(np.uint32), rows, out.view(torch.uint16).numpy())
+    else:
+        work = partial(_gather, table, rows, out.numpy())
+    _share_out(work, _even_ranges(len(rows), _threads(rows)))
+
+
+def begin(categorical: Tensor) -> None:
+    """Do nothing: all work of an update is done when the gradient is there."""
 
 
 class RowUpdate:
@@ -198,40 +226,46 @@ class RowUpdate:
     def __init__(
         self, kind: Kind, weight: Tensor, settings: Mapping[str, Any], state: MutableMapping[str, Any]
     ) -> None:
-        self._kind, self._table, self._settings, self._state = kind, weight.detach(), settings, state
+        self._weight, self._settings, self._state = weight.detach(), settings, state
+        self._loops = {"sgd": self._sgd, "adagrad": self._adagrad, "adam": self._adam}[kind]
         self._first = np.full(0 if kind == "sgd" else len(weight), -1, np.int64)
 
-    def apply(self, categorical: Tensor, gradient: Tensor) -> None:
+    def apply(self, categorical: Tensor, gradient: Tensor, begun: None = None) -> None:
         """Update the rows `categorical` by the gradient of what was looked up, and count the step."""
-        rows = _checked(categorical.contiguous(), self._table)
+        rows = _checked(categorical.contiguous(), self._weight)
         if "step" in self._state:
             self._state["step"] += 1
         if not rows.size:
             return
-        table, given, of_fields = (
-            self._table.numpy(),
-            gradient.detach().contiguous(),
-            _ranges_of_fields(rows, _threads(rows)),
-        )
-        if self._kind == "sgd":
-            rate = np.float32(self._settings["lr"])
-            _share_out(partial(_sgd, table, rows, _array(given), rate), of_fields)
-            return
-        summed, is_adam = given.float().numpy(), self._kind == "adam"
-        kept = [self._state[name].numpy() for name in (("exp_avg_sq", "exp_avg") if is_adam else ("sum", "sum"))]
-        _share_out(partial(_add_duplicates, self._first, rows, summed, table.shape[1]), of_fields)
-        _share_out(partial(_update, table, tuple(kept), self._first, rows, summed, self._rates(), is_adam), of_fields)
+        of_fields = _ranges_of_fields(rows, _threads(rows))
+        for loop in self._loops(self._weight.numpy(), rows, gradient.detach().contiguous()):
+            _share_out(loop, of_fields)
 
-    def _rates(self) -> tuple[np.float32, ...]:
-        """Return η of this step, ε, 1-β₂ and 1-β₁."""
-        settings, steps = self._settings, float(self._state["step"])
-        rate, betas = settings["lr"], settings.get("betas", (0.0, 0.0))
-        if self._kind == "adam":
-            mean_bias, square_bias = (1 - beta**steps for beta in betas)
-            rate *= math.sqrt(square_bias) / mean_bias
-        else:
-            rate /= 1 + (steps - 1) * settings["lr_decay"]
-        return tuple(np.float32(each) for each in (rate, settings["eps"], 1 - betas[1], 1 - betas[0]))
+    def _sgd(self, table: Any, rows: Any, gradient: Tensor) -> list[Callable[[int, int], None]]:
+        rate = np.float32(self._settings["lr"])
+        if gradient.dtype == torch.bfloat16:
+            return [partial(_sgd_of_rounded, table, rows, gradient.view(torch.uint16).numpy(), rate)]
+        return [partial(_sgd, table, rows, gradient.numpy(), rate)]
+
+    def _adagrad(self, table: Any, rows: Any, gradient: Tensor) -> list[Callable[[int, int], None]]:
+        settings, state, summed = self._settings, self._state, gradient.float().numpy()
+        rate = settings["lr"] / (1 + (float(state["step"]) - 1) * settings["lr_decay"])
+        rates = np.float32(rate), np.float32(settings["eps"])
+        return [
+            partial(_add_duplicates, self._first, rows, summed, table.shape[1]),
+            partial(_adagrad, table, state["sum"].numpy(), self._first, rows, summed, rates),
+        ]
+
+    def _adam(self, table: Any, rows: Any, gradient: Tensor) -> list[Callable[[int, int], None]]:
+        settings, state, summed = self._settings, self._state, gradient.float().numpy()
+        mean_bias, square_bias = (1 - beta ** state["step"] for beta in settings["betas"])
+        rate = settings["lr"] * math.sqrt(square_bias) / mean_bias
+        rates = tuple(np.float32(r) for r in (rate, *(1 - beta for beta in settings["betas"]), settings["eps"]))
+        moments = state["exp_avg"].numpy(), state["exp_avg_sq"].numpy()
+        return [
+            partial(_add_duplicates, self._first, rows, summed, table.shape[1]),
+            partial(_adam, table, moments, self._first, rows, summed, rates),
+        ]
 
 
 def _threads(rows: Any) -> int:
@@ -273,11 +307,6 @@ def _share_out(work: Callable[[int, int], None], ranges: Sequence[tuple[int, int
 @cache
 def _helpers(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads - 1, "rows")
-
-
-def _array(numbers: Tensor) -> Any:
-    """Return numbers as an array; bfloat16, which NumPy does not have, as 16 bits."""
-    return (numbers.view(torch.uint16) if numbers.dtype == torch.bfloat16 else numbers).numpy()
 
 
 def _checked(categorical: Tensor, weight: Tensor) -> Any:

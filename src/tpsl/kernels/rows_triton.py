@@ -1,20 +1,19 @@
 """Loops over touched rows on a CUDA device.
 
-Many look-ups of a batch name the same row, and threads add to its gradient in any order. So gradients are added up as
-integers, whose sum does not depend on the order: a step that is repeated has the same bits, and nothing is sorted. Each
-number is multiplied by a power of two that follows from the largest number of the batch, such that the sum of all
-look-ups fits into an integer of 64 bits. With 300,000 look-ups a number counts down to 2⁻⁴³ of the largest.
+Many look-ups of a batch name the same row, and threads that add to it in turn would do so in any order. So the look-ups
+are sorted by row, and the gradients of a row are added up in the order of the batch: in tiles of the sorted look-ups
+first, and then over the tiles that a row spans. No sum depends on timing, so a step that is repeated has the same bits.
 
-One look-up of each row is its owner: whichever was the last to write its number into the row's slot. The others add
-their gradients to the owner's sums, and the owner updates the row. No call waits for the device, so that a step can be
-captured in a CUDA graph.
+Sorting needs no gradient. It runs on a stream of its own, beside the forward and the backward pass. No call waits for
+the device, so that a step can be captured in a CUDA graph.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, MutableMapping
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -22,11 +21,16 @@ import triton.language as tl
 from torch import Tensor
 
 from tpsl.kernels.rows import Kind
+from tpsl.kernels.side_stream import early_stream
 
 _GATHERED_AT_ONCE = 256
 """Look-ups in one program of `_gather`."""
-_TILE_NUMBERS, _TILE_COLUMNS = 1024, 128
-"""Numbers in one program of an update: some look-ups, times the columns of the table or a part of them."""
+_TILE_NUMBERS = 1024
+"""Numbers that a program adds up: a tile of look-ups, times the columns of the table or a part of them."""
+_TILE_COLUMNS = 128
+_NUMBERS_OF_A_WARP = 512
+_SPAN = 16
+"""Tiles whose sums are added up at once."""
 SGD, ADAGRAD, ADAM = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 _KINDS = {"sgd": SGD, "adagrad": ADAGRAD, "adam": ADAM}
 _STATE = {"sgd": (), "adagrad": ("sum",), "adam": ("exp_avg", "exp_avg_sq")}
@@ -48,7 +52,7 @@ def _gather(
 
 
 @triton.jit
-def _begin_step(step, rate, largest, lr, decay, log_beta_1, log_beta_2, KIND: tl.constexpr):
+def _count_step(step, rate, lr, decay, log_beta_1, log_beta_2, KIND: tl.constexpr):
     """Count a step t; `rate` is that of the step: η, or η / (1 + (t-1)·decay), or η·√(1-β₂ᵗ) / (1-β₁ᵗ)."""
     found = tl.full((), lr, tl.float32)
     if KIND != SGD:
@@ -60,97 +64,101 @@ def _begin_step(step, rate, largest, lr, decay, log_beta_1, log_beta_2, KIND: tl
         else:
             found = (found * tl.sqrt(1 - tl.exp2(t * log_beta_2)) / (1 - tl.exp2(t * log_beta_1))).to(tl.float32)
     tl.store(rate, found)
-    tl.store(largest, 0)
 
 
 @triton.jit
-def _tile(rows, lookups, width, FIELDS: tl.constexpr, D: tl.constexpr, COLUMNS: tl.constexpr, N: tl.constexpr):
-    """Return a program's look-ups with their rows, its columns, where their gradients are, and which of all exist."""
-    lookup = tl.program_id(0) * N + tl.arange(0, N)
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = lookup < lookups
-    row = tl.load(rows + lookup, mask=inside, other=0).to(tl.int64)
-    start = (lookup // FIELDS).to(tl.int64) * width + lookup % FIELDS * D
-    return lookup, row, inside, column, start[:, None] + column[None, :], inside[:, None] & (column < D)[None, :]
-
-
-@triton.jit
-def _power_of_two(exponent):
-    """`2^exponent` as a float64."""
-    return ((exponent + 1023).to(tl.int64) << 52).to(tl.float64, bitcast=True)
-
-
-@triton.jit
-def _scale(largest, room):
-    """The exponent of what numbers are multiplied by before they become integers: the largest one is below `2^room`."""
-    return room + 126 - (tl.load(largest) >> 23)
-
-
-@triton.jit(do_not_specialize=["lookups"])
-def _claim(
-    rows, gradient, slots, largest, is_shared, lookups, width,
-    FIELDS: tl.constexpr, D: tl.constexpr, COLUMNS: tl.constexpr, N: tl.constexpr,
-):  # fmt: skip
-    """Write each look-up into the slot of its row, and find the bits of the largest absolute number."""
-    lookup, row, inside, _, place, mask = _tile(rows, lookups, width, FIELDS, D, COLUMNS, N)
-    tl.store(slots + row, lookup, mask=inside)
-    tl.store(is_shared + lookup, 0, mask=inside)
-    values = tl.load(gradient + place, mask=mask, other=0.0).to(tl.float32)
-    # As integers, the bits of positive numbers are in the order of the numbers; infinity and NaN come last.
-    bits = tl.abs(values).to(tl.int32, bitcast=True)
-    tl.atomic_max(largest, tl.max(tl.max(bits, axis=1), axis=0), sem="relaxed")
-
-
-@triton.jit(do_not_specialize=["lookups", "room"])
-def _add(
-    rows, gradient, slots, largest, is_shared, lookups, width, sums, room,
-    FIELDS: tl.constexpr, D: tl.constexpr, COLUMNS: tl.constexpr, N: tl.constexpr,
-):  # fmt: skip
-    """Add the gradients of look-ups that do not own their rows to the sums of those that do."""
-    lookup, row, inside, column, place, mask = _tile(rows, lookups, width, FIELDS, D, COLUMNS, N)
-    owner = tl.load(slots + row, mask=inside, other=-1)
-    adds = inside & (owner != lookup)
-    tl.store(is_shared + owner, 1, mask=adds)
-    mask = mask & adds[:, None]
-    values = tl.load(gradient + place, mask=mask, other=0.0).to(tl.float32)
-    number = (values.to(tl.float64) * _power_of_two(_scale(largest, room))).to(tl.int64)
-    tl.atomic_add(sums + owner.to(tl.int64)[:, None] * D + column[None, :], number, mask=mask, sem="relaxed")
-
-
-@triton.jit(do_not_specialize=["lookups", "room"])
-def _update(
-    rows, gradient, slots, largest, is_shared, lookups, width, sums, room,
-    table, first, second, rate, eps, decay_1, decay_2, KIND: tl.constexpr,
-    FIELDS: tl.constexpr, D: tl.constexpr, COLUMNS: tl.constexpr, N: tl.constexpr,
-):  # fmt: skip
-    """Update each row, by the look-up that owns it; its sums are zeros again afterwards."""
-    lookup, row, inside, column, place, mask = _tile(rows, lookups, width, FIELDS, D, COLUMNS, N)
-    owns = tl.load(slots + row, mask=inside, other=-1) == lookup
-    mask = mask & owns[:, None]
-    values = tl.load(gradient + place, mask=mask, other=0.0).to(tl.float32)
-    exponent = _scale(largest, room)
-    number = (values.to(tl.float64) * _power_of_two(exponent)).to(tl.int64)
-    has_sums = mask & (tl.load(is_shared + lookup, mask=owns, other=0) != 0)[:, None]
-    kept = sums + lookup.to(tl.int64)[:, None] * D + column[None, :]
-    number += tl.load(kept, mask=has_sums, other=0)
-    tl.store(kept, tl.zeros_like(number), mask=has_sums)
-    step = (number.to(tl.float64) * _power_of_two(-exponent)).to(tl.float32)
-    step = tl.where(tl.load(largest) < 0x7F800000, step, float("nan"))
-    place = row[:, None] * D + column[None, :]
+def _update(table, first, second, place, gradient, rate, eps, decay_1, decay_2, mask, KIND: tl.constexpr):
+    """Update the numbers of the table at `place` by the whole gradient of their rows."""
+    step = gradient
     if KIND == ADAGRAD:
-        total = tl.load(first + place, mask=mask, other=0.0) + step * step
+        total = tl.load(first + place, mask=mask, other=0.0) + gradient * gradient
         tl.store(first + place, total, mask=mask)
-        step = step / (tl.sqrt_rn(total) + eps)
+        step = gradient / (tl.sqrt_rn(total) + eps)
     if KIND == ADAM:
         mean = tl.load(first + place, mask=mask, other=0.0)
-        mean += (step - mean) * decay_1
+        mean += (gradient - mean) * decay_1
         tl.store(first + place, mean, mask=mask)
         square = tl.load(second + place, mask=mask, other=0.0)
-        square += (step * step - square) * decay_2
+        square += (gradient * gradient - square) * decay_2
         tl.store(second + place, square, mask=mask)
         step = mean / (tl.sqrt_rn(square) + eps)
     value = tl.load(table + place, mask=mask, other=0.0)
     tl.store(table + place, value - tl.load(rate) * step, mask=mask)
+
+
+@triton.jit
+def _joined(begins_left, left, begins_right, right):
+    """Join the sums of two neighbours: a sum goes on unless another row begins."""
+    return begins_left | begins_right, tl.where(begins_right != 0, right, left + right)
+
+
+@triton.jit(do_not_specialize=["lookups"])
+def _tiles(
+    table, first, second, rate, eps, decay_1, decay_2,
+    keys, order, gradient, width, lookups, heads, tails, begins,
+    KIND: tl.constexpr, D: tl.constexpr, COLUMNS: tl.constexpr, N: tl.constexpr, FIELDS: tl.constexpr,
+):  # fmt: skip
+    """Add up the gradients of each row within a tile of N sorted look-ups, and update the rows that lie in one tile.
+
+    Of a row that began in an earlier tile and ends here, the sum is kept in `heads`; of the row at the end of the tile
+    in `tails`, and in `begins` whether that row begins in this tile.
+    """
+    tile = tl.program_id(0)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    at = tile * N + tl.arange(0, N)
+    inside, real = at < lookups, column < D
+    mask = inside[:, None] & real[None, :]
+    key = tl.load(keys + at, mask=inside, other=-1)
+    begins_here = key != tl.load(keys + at - 1, mask=inside & (at > 0), other=-1)
+    # The row that goes on from the tile before, if any: of all others the first look-up is in this tile.
+    began = (key != tl.load(keys + tile * N - 1, mask=tile > 0, other=-1))[:, None]
+    ends_here = inside & (key != tl.load(keys + at + 1, mask=at + 1 < lookups, other=-1))
+    lookup = tl.load(order + at, mask=inside, other=0).to(tl.int32)
+    start = (lookup // FIELDS).to(tl.int64) * width + lookup % FIELDS * D
+    # Few numbers of a row for each thread, else too few threads share the scan: bfloat16 would take twice the time.
+    narrow = tl.max_contiguous(column, 4)[None, :]
+    values = tl.load(gradient + start[:, None] + narrow, mask=mask, other=0.0).to(tl.float32)
+    flags = tl.broadcast_to(begins_here.to(tl.int32)[:, None], (N, COLUMNS))
+    _, sums = tl.associative_scan((flags, values), 0, _joined)
+    place = key.to(tl.int64)[:, None] * D + column[None, :]
+    ends = mask & ends_here[:, None]
+    _update(table, first, second, place, sums, rate, eps, decay_1, decay_2, ends & began, KIND)
+    kept = tl.zeros((N, 1), tl.int64) + tile.to(tl.int64) * D + column[None, :]
+    tl.store(heads + kept, sums, mask=ends & ~began)
+    last = mask & (at == tl.minimum(tile * N + N, lookups) - 1)[:, None]
+    tl.store(tails + kept, sums, mask=last)
+    tl.store(
+        begins + tl.zeros((N, COLUMNS), tl.int32) + tile, tl.broadcast_to(began, (N, COLUMNS)).to(tl.int32), mask=last
+    )
+
+
+@triton.jit(do_not_specialize=["lookups"])
+def _spans(
+    table, first, second, rate, eps, decay_1, decay_2, keys, lookups, heads, tails, begins,
+    KIND: tl.constexpr, D: tl.constexpr, COLUMNS: tl.constexpr, N: tl.constexpr, SPAN: tl.constexpr,
+):  # fmt: skip
+    """Update the row that began in an earlier tile and ends in this one: its sum is that of all tiles it spans."""
+    tile = tl.program_id(0)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    start, stop = tile * N, tl.minimum(tile * N + N, lookups)
+    key = tl.load(keys + start)
+    goes_on = tl.load(keys + start - 1, mask=start > 0, other=-1) == key
+    ends = (tl.load(keys + stop - 1) != key) | (tl.load(keys + stop, mask=stop < lookups, other=-1) != key)
+    if goes_on & ends:
+        mask = column < D
+        total = tl.load(heads + tile.to(tl.int64) * D + column, mask=mask, other=0.0)
+        began = 0
+        while began == 0:  # through several earlier tiles at once, up to the one in which the row begins
+            earlier = tile - 1 - tl.arange(0, SPAN)
+            begin = tl.load(begins + earlier, mask=earlier >= 0, other=1)
+            counts = tl.cumsum(begin, axis=0) - begin == 0
+            span = (counts & (earlier >= 0))[:, None] & mask[None, :]
+            found = tl.load(tails + earlier.to(tl.int64)[:, None] * D + column[None, :], mask=span, other=0.0)
+            total += tl.sum(found, axis=0)
+            began = tl.max(begin, axis=0)
+            tile -= SPAN
+        place = key.to(tl.int64) * D + column
+        _update(table, first, second, place, total, rate, eps, decay_1, decay_2, mask, KIND)
 
 
 def gather(weight: Tensor, categorical: Tensor, out: Tensor) -> None:
@@ -162,6 +170,21 @@ def gather(weight: Tensor, categorical: Tensor, out: Tensor) -> None:
     )  # fmt: skip
 
 
+class Sorted(NamedTuple):
+    """Look-ups sorted by row, those of one row in the order of the batch, and where in the batch each was."""
+
+    keys: Tensor
+    order: Tensor
+
+
+def begin(categorical: Tensor) -> Sorted:
+    """Begin to sort the look-ups of a batch whose gradient will come, beside whatever comes before that."""
+    early = early_stream(categorical.device)
+    early.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(early):
+        return _sorted(categorical)
+
+
 class RowUpdate:
     """The row update of `tpsl.kernels.rows`; on a CUDA device the state's `step` is a tensor there."""
 
@@ -170,38 +193,41 @@ class RowUpdate:
     ) -> None:
         self._kind, self._weight, self._settings, self._state = kind, weight, settings, state
         self._rate = torch.empty(1, device=weight.device)
-        self._largest = torch.empty(1, dtype=torch.int32, device=weight.device)
-        self._slots = torch.empty(len(weight), dtype=torch.int32, device=weight.device)
-        self._kept: dict[int, tuple[Tensor, Tensor]] = {}
-        """Whether there are sums, and sums: by the number of look-ups, since a captured graph goes on using them."""
         if "step" in state:
             state["step"] = torch.as_tensor(state["step"], dtype=torch.float32, device=weight.device)
 
     @torch.no_grad()
-    def apply(self, categorical: Tensor, gradient: Tensor) -> None:
+    def apply(self, categorical: Tensor, gradient: Tensor, begun: Sorted | None = None) -> None:
         """Update the rows `categorical` by the gradient of what was looked up, and count the step."""
         settings, state, weight = self._settings, self._state, self._weight.detach()
         kind, betas, decay = _KINDS[self._kind], settings.get("betas", (0.5, 0.5)), settings.get("lr_decay", 0.0)
         step = state.get("step", self._rate)
-        _begin_step[(1,)](step, self._rate, self._largest, settings["lr"], decay, *map(_log2, betas), kind)
-        if not (lookups := categorical.numel()):
+        with nullcontext() if begun is None else torch.cuda.stream(early_stream(weight.device)):
+            _count_step[(1,)](step, self._rate, settings["lr"], decay, *map(_log2, betas), kind)
+        if begun is not None:
+            torch.cuda.current_stream().wait_stream(early_stream(weight.device))
+        if not categorical.numel():
             return
-        (fields, dim), gradient = (categorical.shape[1], weight.shape[1]), gradient.contiguous()
-        if lookups not in self._kept:
-            sums = torch.zeros(lookups, dim, dtype=torch.int64, device=weight.device)
-            self._kept[lookups] = torch.empty(lookups, dtype=torch.int8, device=weight.device), sums
-        is_shared, sums = self._kept[lookups]
+        keys, order = begun or _sorted(categorical)
+        lookups, dim = len(keys), weight.shape[1]
         columns = min(triton.next_power_of_2(dim), _TILE_COLUMNS)
-        tile = _TILE_NUMBERS // columns
-        grid = triton.cdiv(lookups, tile), triton.cdiv(dim, columns)
-        rows, sizes = categorical.contiguous(), (fields, dim, columns, tile)
-        given = rows, gradient, self._slots, self._largest, is_shared, lookups, gradient.shape[1]
-        room = 62 - (lookups - 1).bit_length()
+        tile = min(128, max(16, _TILE_NUMBERS // columns))
+        warps = max(1, tile * columns // _NUMBERS_OF_A_WARP)
+        tiles = triton.cdiv(lookups, tile)
+        heads, tails = weight.new_empty(2, tiles, dim)
+        begins = weight.new_empty(tiles, dtype=torch.int32)
         first, second = ([state[name] for name in _STATE[self._kind]] + [weight, weight])[:2]
-        numbers = self._rate, settings.get("eps", 0.0), 1 - betas[0], 1 - betas[1]
-        _claim[grid](*given, *sizes)
-        _add[grid](*given, sums, room, *sizes)
-        _update[grid](*given, sums, room, weight, first, second, *numbers, kind, *sizes)
+        shared = weight, first, second, self._rate, settings.get("eps", 0.0), 1 - betas[0], 1 - betas[1], keys
+        of_tiles = lookups, heads, tails, begins, kind, dim, columns, tile
+        grid = tiles, triton.cdiv(dim, columns)
+        gradient = gradient.contiguous()
+        fields = categorical.shape[1]
+        _tiles[grid](*shared, order, gradient, gradient.shape[1], *of_tiles, fields, num_warps=warps)
+        _spans[grid](*shared, *of_tiles, _SPAN, num_warps=1)
+
+
+def _sorted(categorical: Tensor) -> Sorted:
+    return Sorted(*torch.sort(categorical.reshape(-1), stable=True))
 
 
 def _log2(beta: float) -> float:

@@ -6,20 +6,21 @@ the cut. These are the halves of one network, and what a party has that brings n
 whatever a party has.
 
 With a wide part (Wide & Deep, Cheng et al. 2016) each party's last number is a score that it has fitted on noisy labels
-(`tpsl.heads.cross_fitting`). The bottom half reads it and also passes it on beside its output; the top half adds the
-scores of all parties to its logit, and starts from nothing else.
+(`tpsl.heads.wide`). The bottom half reads it and also passes it on beside its output; the top half adds the scores of
+all parties to its logit, and starts from nothing else.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tpsl.kernels.dense import layers
 from tpsl.models.model_config import ModelConfig
 from tpsl.models.table import Table
 
@@ -46,10 +47,12 @@ class ReluLayers(nn.Sequential):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return what the last layer says."""
-        if _learns_on_gpu(self, inputs):
-            return layers(inputs, *self.parameters())
-        outputs: Tensor = super().forward(inputs)  # type: ignore[no-untyped-call]
-        return outputs
+        if len(self) == 0 or not _has_kernels(inputs):
+            outputs: Tensor = super().forward(inputs)  # type: ignore[no-untyped-call]
+            return outputs
+        from tpsl.kernels.layers_triton import relu_layers
+
+        return relu_layers(inputs, *self.parameters())
 
 
 class Output(nn.Linear):
@@ -62,16 +65,24 @@ class Output(nn.Linear):
         with torch.autocast(inputs.device.type, enabled=False):
             return super().forward(inputs.float())
 
-    def after(self, hidden: ReluLayers, inputs: Tensor) -> Tensor:
+    def after(self, layers: ReluLayers, inputs: Tensor) -> Tensor:
         """Return the logits that this layer says behind others."""
-        if _learns_on_gpu(hidden, inputs):
-            return layers(inputs, *hidden.parameters(), self.weight, self.bias, has_output=True)
-        logits: Tensor = self(hidden(inputs))
-        return logits
+        if self.out_features != 1 or len(layers) == 0 or not _has_kernels(inputs):
+            logits: Tensor = self(layers(inputs))
+            return logits
+        from tpsl.kernels.layers_triton import score
+
+        return score(inputs, *layers.parameters(), self.weight, self.bias)
 
 
-def _learns_on_gpu(hidden: ReluLayers, inputs: Tensor) -> bool:
-    return len(hidden) > 0 and inputs.is_cuda and torch.is_grad_enabled()
+def _has_kernels(inputs: Tensor) -> bool:
+    return inputs.is_cuda and torch.is_grad_enabled() and _has_triton()
+
+
+@cache
+def _has_triton() -> bool:
+    """Triton comes with PyTorch's builds for CUDA."""
+    return find_spec("triton") is not None
 
 
 class Bottom(nn.Module):

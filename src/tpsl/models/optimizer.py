@@ -24,7 +24,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Optimizer, lr_scheduler
 
-from tpsl.kernels.dense import side_stream
+from tpsl.kernels.pieces import PlainSGD, pieces
+from tpsl.kernels.side_stream import side_stream
 from tpsl.models.averaging import WeightAverage
 from tpsl.models.model_config import OptimizerConfig, ScheduleConfig
 from tpsl.models.table import RowOptimizer, Table, lazy_optimizer
@@ -43,7 +44,6 @@ for _name, _part in (*vars(torch.optim).items(), *vars(lr_scheduler).items()):
     elif issubclass(_part, lr_scheduler.LRScheduler):
         SCHEDULES.register(_name.lower(), _part)
 _AVERAGE = "average/"
-_AT_ONCE: dict[Callable[..., Optimizer], dict[str, bool]] = {SGD: {"foreach": True}, torch.optim.Adam: {"fused": True}}
 
 
 class HalfOptimizer:
@@ -100,9 +100,9 @@ class HalfOptimizer:
         beside.join()
 
     def obstacle_to_capture(self) -> str | None:
-        """Return why a CUDA graph cannot hold the steps, None if it can: to replay one does what the steps do.
+        """Return why a CUDA graph cannot hold the steps, None if it can.
 
-        Only Adagrad's number of steps, which it keeps on the host, stays behind; without a decay it decides nothing.
+        To replay one changes weights and states as a step does, apart from what `count` has to put right.
         """
         if self._workers.are_several:
             return "the workers of a party add up their gradients in every step"
@@ -115,6 +115,11 @@ class HalfOptimizer:
             if not can_be_captured(part):
                 return f"a CUDA graph cannot hold a step of the optimizer {name}"
         return None
+
+    def count(self, steps: int) -> None:
+        """Count steps that were replayed from a CUDA graph; less than 0: that were only captured."""
+        for part in self._parts:
+            count_on_host(part, steps)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Within this context the half has its averaged weights, to predict with or to save; a step is an error.
@@ -153,25 +158,17 @@ class HalfOptimizer:
         for schedule, state in zip(self._schedules, packed_state["schedules"], strict=True):
             schedule.load_state_dict(unpacked(state, tensors))
 
-    @torch.no_grad()
     def _take_from_all(self) -> None:
         """Have the sums of all workers' gradients in `.grad`, and the buffers of worker 0."""
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._dense]
-        found = torch.tensor([float(p.grad is not None) for p in self._dense], device=self._device)
-        if self._dense:
-            self._workers.all_reduce([found, *gradients])
-        for parameter, gradient, is_found in zip(self._dense, gradients, found.tolist(), strict=True):
-            parameter.grad = gradient if is_found else None  # None where no worker has a gradient
-        for parameter in self._sparse:
-            parameter.grad = _sparse_of_all(parameter, self._workers)
+        sum_dense(self._dense, self._workers)
+        sum_sparse(self._sparse, self._workers)
         for buffer in self._buffers:
             buffer.copy_(self._workers.broadcast_tensor(buffer))
 
     def _step_by_gradient(self, gradients: Sequence[Tensor], records: int) -> None:
         """Step all parts that read `.grad`, and average what they have made."""
         if records != 1:
-            if dense := [gradient for gradient in gradients if not gradient.is_sparse]:
-                torch._foreach_div_(dense, records)
+            torch._foreach_div_(pieces([gradient for gradient in gradients if not gradient.is_sparse]), records)
             for gradient in gradients:
                 if gradient.is_sparse:
                     gradient /= records
@@ -214,9 +211,11 @@ def _optimizer(
     if sparse and make is torch.optim.Adam:
         make = torch.optim.SparseAdam
     decay = {"weight_decay": weight_decay} if weight_decay or _takes(make, "weight_decay") else {}
-    # In one pass over the weights and what is kept of them, where PyTorch's default has up to eight.
-    at_once = {} if sparse or config.arguments else _AT_ONCE.get(make, {})
-    arguments = {"lr": config.learning_rate, **decay, **at_once, **config.arguments}
+    if make is torch.optim.SGD and not (sparse or weight_decay or config.arguments):
+        make = PlainSGD
+    # In one pass over the weights and their moments, where PyTorch has eight.
+    fused = {"fused": True} if make is torch.optim.Adam and not config.arguments else {}
+    arguments = {"lr": config.learning_rate, **decay, **fused, **config.arguments}
     made: Optimizer = _made(f"the optimizer {config.name}", make, parameters, **arguments)
     return made
 
@@ -252,8 +251,26 @@ def _made(what: str, make: Callable[..., Any], *given: Any, **arguments: Any) ->
     return called(what, make, *given, **arguments)
 
 
-def _sparse_of_all(parameter: nn.Parameter, workers: Workers) -> Tensor | None:
-    """Return the sparse gradients of all workers, in the order of their numbers; None if no worker has one."""
+@torch.no_grad()
+def sum_dense(parameters: Sequence[nn.Parameter], workers: Workers) -> None:
+    """Have in each `.grad` the sum over all workers: the same bits everywhere; None where nobody has a gradient."""
+    if not parameters:
+        return
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    found = torch.tensor([float(p.grad is not None) for p in parameters], device=parameters[0].device)
+    workers.all_reduce([found, *gradients])
+    for parameter, gradient, is_found in zip(parameters, gradients, found.tolist(), strict=True):
+        parameter.grad = gradient if is_found else None
+
+
+@torch.no_grad()
+def sum_sparse(parameters: Sequence[nn.Parameter], workers: Workers) -> None:
+    """Have in each `.grad` the sparse gradients of all workers, in order of their numbers, likewise."""
+    for parameter in parameters:
+        parameter.grad = _gathered(parameter, workers)
+
+
+def _gathered(parameter: nn.Parameter, workers: Workers) -> Tensor | None:
     rows, values = parameter.new_empty(0, dtype=torch.int64), parameter.detach()[:0]
     if parameter.grad is not None:
         own = parameter.grad.coalesce()
@@ -284,6 +301,13 @@ def can_be_captured(optimizer: Optimizer) -> bool:
     if isinstance(optimizer, Adagrad) and not isinstance(optimizer, RowOptimizer):
         return not any(group["lr_decay"] for group in groups)
     return isinstance(optimizer, RowOptimizer | SGD) or all(group.get("capturable") for group in groups)
+
+
+def count_on_host(optimizer: Optimizer, steps: int) -> None:
+    """Count steps that were replayed at an optimiser that counts on the host; less than 0: that were only captured."""
+    if isinstance(optimizer, Adagrad) and not isinstance(optimizer, RowOptimizer):
+        for state in optimizer.state.values():
+            state["step"] += steps
 
 
 def packed(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:

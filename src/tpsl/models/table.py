@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.optim import SGD, Adagrad, Optimizer, SparseAdam
 
-from tpsl.kernels.rows import Kind, RowUpdate, gather, has_loops, loops
+from tpsl.kernels.rows import Kind, RowUpdate, gather, has_loops, loops, summed
 from tpsl.models.computing import product_type
 from tpsl.workers import Workers
 
@@ -37,6 +37,7 @@ class Touched(NamedTuple):
 
     rows: Tensor
     gradient: Tensor
+    begun: Any = None
 
 
 class Table(nn.Embedding):
@@ -67,6 +68,18 @@ class Table(nn.Embedding):
         embeddings = self(categorical).flatten(start_dim=1)
         return torch.cat([embeddings, numeric], dim=1) if numeric.shape[1] else embeddings
 
+    def touched_anywhere(self, touched: list[Touched], workers: Workers) -> Touched:
+        """Return what the backward passes of all workers have found, in order of their numbers, as one batch.
+
+        All workers call this together, each with what it has found itself.
+        """
+        rows, gradient = self.weight.new_empty(0, dtype=torch.int32), self.weight.detach()[:0]
+        if touched:
+            batch = _joined(touched, self.embedding_dim)
+            rows, places = torch.unique(batch.rows, return_inverse=True)
+            gradient = summed(places.int(), batch.gradient, len(rows), self.embedding_dim)
+        return Touched(workers.all_gather_rows(rows.int())[:, None], workers.all_gather_rows(gradient))
+
     def _kept_look_up(self, rows: Tensor, numeric: Tensor | None) -> Tensor:
         """Return rows side by side and numbers behind them, and have the backward pass keep what it finds."""
         found: Tensor = LookUp.apply(self.weight, self.touched, rows, numeric)  # type: ignore[no-untyped-call]
@@ -90,6 +103,7 @@ class LookUp(torch.autograd.Function):
         if numeric is not None:
             joined[:, width:] = numeric
         ctx.touched, ctx.width = touched, width
+        ctx.begun = loops(weight.device.type).begin(rows)
         ctx.save_for_backward(rows)
         return joined
 
@@ -98,7 +112,7 @@ class LookUp(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Keep the gradient of the rows; that of the numbers goes on to where they come from."""
         (rows,) = ctx.saved_tensors
-        ctx.touched.append(Touched(rows, gradient))
+        ctx.touched.append(Touched(rows, gradient, ctx.begun))
         return None, None, None, gradient[:, ctx.width :].clone() if ctx.needs_input_grad[3] else None
 
 
@@ -118,12 +132,9 @@ class RowOptimizer(Optimizer):
         table.touched = self._touched
 
     def take_from_all(self, workers: Workers) -> None:
-        """Have what the tables of all workers have touched, in their order; all call this together, in each step."""
-        if not workers.are_several:
-            return
-        dim, nothing = self._table.embedding_dim, self._table.weight.detach()[:0]
-        rows, gradient = _single(self._touched, dim) if self._touched else Touched(nothing[:, :1].int(), nothing)
-        self._touched[:] = [Touched(workers.all_gather_rows(rows), workers.all_gather_rows(gradient.float()))]
+        """Have what the tables of all workers have touched; all call this together, in each step."""
+        if workers.are_several:
+            self._touched[:] = [self._table.touched_anywhere(self._touched, workers)]
 
     def divide(self, records: int) -> None:
         """Divide the kept gradients by a number of records."""
@@ -139,8 +150,8 @@ class RowOptimizer(Optimizer):
             weight = self._table.weight
             make = loops(weight.device.type).RowUpdate
             self._update = make(self.kind, weight, self.param_groups[0], self._row_state())
-        several = len(self._touched) > 1
-        self._update.apply(*(_single(self._touched, self._table.embedding_dim) if several else self._touched[0]))
+        batch = _joined(self._touched, self._table.embedding_dim)
+        self._update.apply(batch.rows, batch.gradient, batch.begun)
         self._touched.clear()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -197,8 +208,10 @@ def lazy_optimizer(name: str, table: Table, learning_rate: float) -> Optimizer:
     return by_sparse_gradient([table.weight], lr=learning_rate)  # type: ignore[call-arg]
 
 
-def _single(touched: list[Touched], dim: int) -> Touched:
-    """Return all passes as one batch of single look-ups, in their order: rows `[L, 1]`, gradients `[L, d]`."""
+def _joined(touched: list[Touched], dim: int) -> Touched:
+    """Return several passes as one batch of single look-ups, in their order; one pass as it is."""
+    if len(touched) == 1:
+        return touched[0]
     rows = [each.rows.reshape(-1, 1) for each in touched]
     gradients = [each.gradient[:, : each.rows.shape[1] * dim].reshape(-1, dim) for each in touched]
     return Touched(torch.cat(rows), torch.cat(gradients))

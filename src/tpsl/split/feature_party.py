@@ -44,7 +44,7 @@ class FeatureParty:
         """Whether all inputs are in the memory of the device that computes."""
         return self._batches.are_resident
 
-    def expect(self, rows: Rows) -> None:
+    def expect(self, rows: Rows | Tensor) -> None:
         """Begin to read the inputs of these rows, whose forward pass will be the next one."""
         self._batches.expect(rows)
 

@@ -14,27 +14,24 @@ import gc
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from itertools import chain
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from tpsl.data.order import BatchPlan, Rows, position_mask
-from tpsl.kernels.dense import side_stream
+from tpsl.kernels.side_stream import early_stream, side_stream
 from tpsl.net.checks import NOT_FINITE_NUMBERS
 from tpsl.net.failures import NOT_FINITE, BadMessage
 from tpsl.net.rounding import rounded
+from tpsl.training.device_order import EpochOrders, Records
 from tpsl.training.role import FeatureRole, LabelRole
 
 STEPS_AT_ONCE = 16
 """Steps in the largest graph; from one graph to the next the device idles for some microseconds."""
 _AHEAD = 4
 """Graphs that may wait for the device; with more of them, progress would be shown long before there is any."""
-_TOP_BIT = -(1 << 63)
 
 
 class DeviceSteps:
@@ -44,6 +41,7 @@ class DeviceSteps:
         self._label, self._features, self._schedule = label, features, label.schedule
         self._stream = torch.cuda.Stream(label.party.device)  # type: ignore[no-untyped-call]
         self._orders = EpochOrders(label, features)
+        self._optimizers = [optimizer for role in (label, *features) for _, optimizer in role.halves.values()]
         self._graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Records]] = {}
         """By the number of steps and that of records."""
         self._sizes: set[int] = set()
@@ -82,9 +80,8 @@ class DeviceSteps:
         for role in (self._label, *self._features):
             role.speed.records -= self._untimed
         if not all(bool(p.isfinite().all()) for p in self._label.party.optimizer.parameters):
-            raise BadMessage(
-                f"after step {stretch.stop:,}: the weights of the label party {NOT_FINITE_NUMBERS}", NOT_FINITE
-            )
+            sentence = f"after step {stretch.stop:,}: the weights of the label party {NOT_FINITE_NUMBERS}"
+            raise BadMessage(sentence, NOT_FINITE)
         return time.perf_counter() - begun - self._prepared
 
     def _portions(self, stretch: range) -> Iterator[range]:
@@ -121,6 +118,8 @@ class DeviceSteps:
         graph, memory = self._graphs[kind]
         memory.copy_from(given)
         graph.replay()
+        for optimizer in self._optimizers:
+            optimizer.count(len(steps))
 
     def _try_out(self, given: Records) -> None:
         """Take a step without a graph, and find out whether any half waits for the device in it."""
@@ -150,28 +149,38 @@ class DeviceSteps:
                 self._compute([memory[start : start + size] for start in range(0, len(memory), size)])
         finally:
             gc.enable()
+        for optimizer in self._optimizers:
+            optimizer.count(-steps)
         return graph, memory
 
     def _compute(self, batches: Sequence[Records]) -> None:
         """Take a step for each batch, as `tpsl.training.stages.steps` has it: part by part, then all updates."""
-        at_once, beside = self._schedule.part_rows, side_stream(self._label.party.device)
-        for batch in batches:
-            parts = [batch[start : start + at_once] for start in range(0, len(batch), at_once)]
+        at_once, device = self._schedule.part_rows, self._label.party.device
+        by_step = [[batch[start : start + at_once] for start in range(0, len(batch), at_once)] for batch in batches]
+        following = iter([*chain.from_iterable(by_step), None][1:])
+        beside, early = side_stream(device), early_stream(device)
+        early.wait_stream(torch.cuda.current_stream())
+        for batch, parts in zip(batches, by_step, strict=True):
             # Gradients of several parts are added up, and not beside.
             with beside.open() if len(parts) == 1 else nullcontext():
                 for part in parts:
-                    self._learn(part, len(batch), is_last=part is parts[-1])
+                    self._learn(part, next(following), len(batch), is_last=part is parts[-1])
                 for role in self._features:
                     role.party.update()
+        torch.cuda.current_stream().wait_stream(early)
 
-    def _learn(self, part: Records, count: int, *, is_last: bool) -> None:
-        """Take all parties forwards and backwards on a part of a batch of n records."""
+    def _learn(self, part: Records, following: Records | None, count: int, *, is_last: bool) -> None:
+        """Take all parties forwards and backwards on a part of a batch of n records; gather what the next one needs."""
         label, parties = self._label.party, [role.party for role in self._features]
         at_label, *at_features = part.rows
         cuts = [party.forward(rows) for party, rows in zip(parties, at_features, strict=True)]
         gradients = label.backward_from(part.evidence, at_label, [self._crossed(cut) for cut in cuts], count)
         if is_last:
             label.update()
+        if following is not None:
+            for party, rows in zip([label.own, *parties], following.rows, strict=True):
+                if party is not None:
+                    party.expect(rows)
         for party, gradient in zip(parties, gradients, strict=True):
             party.backward(self._crossed(gradient), count)
 
@@ -186,91 +195,3 @@ class DeviceSteps:
         begun = time.perf_counter()
         yield
         self._prepared += time.perf_counter() - begun
-
-
-@dataclass(frozen=True)
-class Records:
-    """Some records in order: the `evidence` of their noisy labels, of each draw, and their `rows` in the table of each
-    party."""
-
-    evidence: tuple[Tensor, ...]
-    rows: tuple[Tensor, ...]
-
-    def __getitem__(self, part: slice) -> Records:
-        return self._each(lambda values: values[part])
-
-    def __len__(self) -> int:
-        return len(self.rows[0])
-
-    def empty(self) -> Records:
-        """Return memory for as many records."""
-        return self._each(torch.empty_like)
-
-    def copy_from(self, other: Records) -> None:
-        """Take over other records, as many."""
-        for target, source in zip((*self.evidence, *self.rows), (*other.evidence, *other.rows), strict=True):
-            target.copy_(source)
-
-    def ordered(self, order: Tensor) -> Records:
-        """Return copies of the records at these positions."""
-        return self._each(lambda values: values.index_select(0, order))
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Records:
-        return Records(tuple(map(change, self.evidence)), tuple(map(change, self.rows)))
-
-
-class EpochOrders:
-    """The records of each epoch in the order of its steps; those of the next are sorted while one is trained."""
-
-    def __init__(self, label: LabelRole, features: Sequence[FeatureRole]) -> None:
-        schedule = label.schedule
-        self._plan, self._device = schedule.plan, label.party.device
-        self._epochs = schedule.total_steps // self._plan.batches_per_epoch
-        labelled = self._on_device(schedule.among_labelled(schedule.trained))
-        rows = (self._on_device(role.schedule.train[schedule.trained]) for role in (label, *features))
-        self._records = Records(label.party.evidence(labelled), tuple(rows))
-        torch.cuda.current_stream().synchronize()
-        self._thread = ThreadPoolExecutor(1, "order of the next epoch")
-        self._sorted: dict[int, Future[Records]] = {}
-
-    def of_epoch(self, epoch: int) -> Records:
-        """Return the records of an epoch, from 1; the device need not be waited for."""
-        wanted = range(epoch, min(epoch + 1, self._epochs) + 1)
-        self._sorted = {e: self._sorted.get(e) or self._thread.submit(self._ordered, e) for e in wanted}
-        return self._sorted[epoch].result()
-
-    def close(self) -> None:
-        """Sort no further epoch; one that is being sorted is waited for."""
-        self._thread.shutdown(cancel_futures=True)
-
-    def wait(self) -> None:
-        """Wait until nothing is being sorted."""
-        for order in self._sorted.values():
-            order.result()
-
-    def _ordered(self, epoch: int) -> Records:
-        with torch.cuda.stream(torch.cuda.Stream(self._device)):  # type: ignore[no-untyped-call]
-            order = epoch_order(self._plan, epoch - 1, self._device)
-            if order is None:
-                return self._records
-            found = self._records.ordered(order)
-            torch.cuda.current_stream().synchronize()
-        return found
-
-    def _on_device(self, numbers: Rows) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(numbers)).to(self._device)
-
-
-def epoch_order(plan: BatchPlan, epoch: int, device: torch.device) -> Tensor | None:
-    """Return the positions of an epoch (from 0) in the order of its steps, sorted on the device; None: as they are.
-
-    They are those of `plan.batch`, which sorts on the host, as windows of a blockwise order always are.
-    """
-    if plan.order == "blockwise":
-        return torch.from_numpy(plan.epoch(epoch).copy()).to(device)
-    words = plan.epoch_words(epoch)
-    if words is None:
-        return None
-    # The words are unsigned, and PyTorch sorts signed ones: without their top bit's meaning the order is the same.
-    signed = torch.from_numpy(words.view(np.int64)).to(device) ^ _TOP_BIT
-    return torch.sort(signed).values & position_mask(plan.rows)

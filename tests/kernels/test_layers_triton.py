@@ -1,4 +1,4 @@
-"""Layers whose gradients are computed beside each other say what PyTorch's own say, forwards and backwards."""
+"""Layers on a CUDA device say what PyTorch's own say, forwards and backwards."""
 
 from __future__ import annotations
 
@@ -8,34 +8,26 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tpsl.kernels.dense import layers
-
-GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device")
-DEVICES = ["cpu", pytest.param("cuda", marks=GPU)]
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device")
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("padding", [0, 3])
 @pytest.mark.parametrize("records, widths", [(100, (7, 5, 130)), (64, (20, 128, 64)), (1, (3, 4)), (8192, (40, 128))])
-def test_outputs_and_gradients_are_those_of_pytorch(
-    records: int, widths: tuple[int, ...], padding: int, device: str
-) -> None:
+def test_outputs_and_gradients_are_those_of_pytorch(records: int, widths: tuple[int, ...], padding: int) -> None:
+    from tpsl.kernels.layers_triton import relu_layers, score
+
     torch.manual_seed(0)
     shapes = [shape for below, above in pairwise(widths) for shape in ((above, below), (above,))]
-    parameters = [torch.randn(shape, device=device, requires_grad=True) for shape in shapes]
-    last = [torch.randn(shape, device=device, requires_grad=True) for shape in ((2, widths[-1]), (2,))]
-    inputs = torch.randn(records, widths[0], device=device, requires_grad=True)
+    parameters = [torch.randn(shape, device="cuda", requires_grad=True) for shape in shapes]
+    last = [torch.randn(shape, device="cuda", requires_grad=True) for shape in ((1, widths[-1]), (1,))]
+    inputs = torch.randn(records, widths[0], device="cuda", requires_grad=True)
     hidden = inputs
     for weight, bias in zip(parameters[::2], parameters[1::2], strict=True):
         hidden = torch.relu(functional.linear(hidden, weight, bias))
     padded = functional.pad(inputs, (0, padding))
     for ours, theirs, leaves in (
-        (layers(padded, *parameters), hidden, [inputs, *parameters]),
-        (
-            layers(padded, *parameters, *last, has_output=True),
-            functional.linear(hidden, *last),
-            [inputs, *parameters, *last],
-        ),
+        (relu_layers(padded, *parameters), hidden, [inputs, *parameters]),
+        (score(padded, *parameters, *last), functional.linear(hidden, *last), [inputs, *parameters, *last]),
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)
         given = torch.randn_like(theirs)
@@ -44,18 +36,19 @@ def test_outputs_and_gradients_are_those_of_pytorch(
             assert (one - other).norm() <= 1e-5 * other.norm()
 
 
-@GPU
 def test_under_autocast_outputs_and_gradients_are_float32_and_near_those_of_float32() -> None:
+    from tpsl.kernels.layers_triton import relu_layers, score
+
     generator = torch.Generator("cuda").manual_seed(0)
     shapes = [(128, 40), (128,), (64, 128), (64,), (1, 64), (1,)]
     parameters = [torch.randn(shape, device="cuda", generator=generator) / shape[-1] ** 0.5 for shape in shapes]
     inputs = torch.randn(1000, 40, device="cuda", generator=generator)
-    for has_output in (False, True):
+    for layers, given in ((relu_layers, parameters[:4]), (score, parameters)):
         found = []
         for enabled in (False, True, True):
-            leaves = [tensor.detach().requires_grad_() for tensor in (inputs, *parameters[: 6 if has_output else 4])]
+            leaves = [tensor.detach().requires_grad_() for tensor in (inputs, *given)]
             with torch.autocast("cuda", torch.bfloat16, enabled=enabled):
-                output = layers(*leaves, has_output=has_output)
+                output = layers(*leaves)
             output.backward(torch.ones_like(output))
             found.append([output.detach(), *(leaf.grad for leaf in leaves)])
         for exact, rounded, repeated in zip(*found, strict=True):

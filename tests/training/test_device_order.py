@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tpsl.data.order import BatchPlan, Order
-from tpsl.training.device_steps import Records, epoch_order
+from tpsl.training.device_order import Records, epoch_order
 
 CPU = torch.device("cpu")
 
