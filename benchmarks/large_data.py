@@ -128,7 +128,7 @@ class Watched:
     def __init__(self, folder: Path, job: Path, role: str, cap: float, where: str, *options: str) -> None:
         party = role.split()[0]
         self.run = folder / f"run-{party}-{where.replace(' ', '-')}"
-        common = ["--certs", folder / f"certs-{party}", "--out", self.run, "--log", "none"]
+        common = ["--certs", folder / f"certs-{party}", "--out", self.run, "--set", "local.log=none"]
         command = [__file__, PARTY, cap, where, *role.split(), job, *common, *options]
         environment = os.environ | {
             "TPSL_CACHE": str(folder / "cache"),

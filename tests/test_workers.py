@@ -17,10 +17,10 @@ from tpsl.workers import ALONE, PartyInterrupted, WorkerLost, Workers
 
 
 def test_rows_are_divided_evenly_and_without_a_gap() -> None:
-    assert [Workers(number, 3).slice(10) for number in range(3)] == [slice(0, 3), slice(3, 6), slice(6, 10)]
-    assert ALONE.slice(5) == slice(0, 5)
+    assert [Workers(number, 3).own_rows(10) for number in range(3)] == [slice(0, 3), slice(3, 6), slice(6, 10)]
+    assert ALONE.own_rows(5) == slice(0, 5)
     for rows, count in ((0, 2), (1, 4), (100_003, 7)):
-        shares = [Workers(number, count).slice(rows) for number in range(count)]
+        shares = [Workers(number, count).own_rows(rows) for number in range(count)]
         assert [row for share in shares for row in range(rows)[share]] == list(range(rows))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tpsl.data.dataset import load
+from tpsl.data.dataset import feature_party_names, load
 from tpsl.net.agreement import Agreement
 from tpsl.net.asking import Answers
 from tpsl.net.client import LabelClient
@@ -86,7 +86,7 @@ def over_loopback(role: LabelRole, ask: Callable[[LabelClient], Any], calls: int
     if calls is not None:
         accepted = replace(accepted, calls=calls)
     terms = Terms(accepted, role.job.wire_type, Patience(silence=2, wait=20))
-    (party,) = role.feature_parties
+    (party,) = feature_party_names(role.job.data)
     desk = Desk((party,), agreed, terms)
 
     def attend() -> None:

@@ -43,7 +43,7 @@ from tpsl_research.defences import Defence, DefenceName, defended
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device to train on")
 
 DEVICE = torch.device("cuda")
-PRETRAIN = {"method": "masked", "epochs": 1, "batch_size": 64}
+PRETRAIN = {"method": "masked", "epochs": 1}
 ROWS = 600
 
 

@@ -163,7 +163,7 @@ def test_other_spaces_are_refused(certificates: Path, tmp_path: Path) -> None:
     office, job = Office(tmp_path, certificates), make()
     label, feature = office.label(job, SPACE[:1]), office.feature(job, SPACE[1:])
     with pytest.raises(
-        Refused, match=r"space of the search differs: .*; give all sides the same job and the same --space"
+        Refused, match=r"space of the search differs: .*; give all sides the same job and the same --tune"
     ):
         feature.result(60)
     again = office.feature(job, SPACE[:1])
