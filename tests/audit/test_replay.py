@@ -63,7 +63,7 @@ def test_noisy_labels_that_are_handed_over_are_replayed(
     def sends_true_labels(role: LabelRole) -> Script:
         vault: Any = role.vault
         labels = reveal(vault.side.labels)[role.records.train].astype(np.uint8)
-        question = yield Due(hand_over.NOISY_LABELS, 0, 0)
+        question = yield Due(hand_over.NOISY_LABELS)
         question.answer_all(Message(tensor=torch.from_numpy(np.packbits(labels)[None])))
 
     monkeypatch.setattr(hand_over, "label", sends_true_labels)

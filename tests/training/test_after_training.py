@@ -22,12 +22,12 @@ import pytest
 from tpsl import metrics
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import TrueLabels
-from tpsl.heads import local_head
-from tpsl.net.asking import Answers
+from tpsl.heads import local_training
 from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.credentials import Certificates
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing
+from tpsl.net.messages import Message
 from tpsl.prediction.half_loading import PredictionError
 from tpsl.prediction.local_head import load_predictor
 from tpsl.training.after_training import evaluate_run
@@ -82,7 +82,7 @@ class LabelParty:
 
     def __init__(self, job: Job, folder: Path, certificates: Path) -> None:
         self.job, self.run = job, folder / "label"
-        self.local = Local(certificates=certificates / "label", listen="127.0.0.1:0", silence=2.0, wait=6.0)
+        self.local = Local(certificates=certificates / "label", listen="127.0.0.1:0", silence=2.0, wait=1.0)
         self.port: int | None = None
         self.sights: list[Sight] = []
         self.crashes = False
@@ -147,7 +147,7 @@ def label(job: Job, tmp_path: Path, certificates: Path, monkeypatch: pytest.Monk
     for what, place, name in (
         ("labels stored", Vault, "create"),
         ("evaluation", metrics, "log_loss"),
-        ("local head", local_head, "_train_part"),
+        ("local head", local_training, "_train_part"),
     ):
         monkeypatch.setattr(place, name, looking(party, what, getattr(place, name)))
     opened = TrueLabels._open
@@ -180,7 +180,7 @@ def feature_party(label: LabelParty, folder: Path, certificates: Path) -> Iterat
             f"127.0.0.1:{label.listening()}",
             "feature",
             agreement(job, side.ids, role.schedule),
-            Terms(limits(job, role.schedule), job.wire_type, Patience(2.0, 1.0)),
+            Terms(limits(job, role.schedule), job.training.wire, Patience(2.0, 1.0)),
             certificates=Certificates.load(certificates / "feature"),
         ) as client:
             yield role, client
@@ -219,7 +219,7 @@ def saw_nothing(label: LabelParty, result: TrainResult) -> None:
 def same_as_one_process(label: LabelParty, folder: Path) -> None:
     """Evaluated, the numbers are those of `train` with the same vault."""
     result, seen = label.evaluated(), list(label.sights)
-    one = train(label.job, folder / "one", vault=Path((RunFolder(label.run).noted_ledger() or {})["vault"]))
+    one = train(label.job, folder / "one", vault=RunFolder(label.run).vault())
     label.sights = seen
     measured = {"run": "", "seconds": 0.0, "samples_per_second": 0.0}
     assert replace(result, **measured) == replace(one, **measured)
@@ -327,12 +327,12 @@ def test_an_error_ends_the_job_before_any_look_at_labels(
 ) -> None:
     serving = label.starts(threads)
     with feature_party(label, tmp_path, certificates) as (role, client):
-        ask = client.ask_ahead
+        ask = client.ask
 
-        def out_of_turn(method: str, step: int, part: int, said: Answers, **how: Any) -> Any:
-            return ask("Finish" if (method, step) == ("Step", 5) else method, step, part, said, **how)
+        def out_of_turn(method: str, step: int, part: int, said: Any) -> Any:
+            return ask("Finish" if (method, step) == ("Step", 5) else method, step, part, said)
 
-        monkeypatch.setattr(client, "ask_ahead", out_of_turn)
+        monkeypatch.setattr(client, "ask", out_of_turn)
         with pytest.raises(JobStopped):
             attend_as_features(FeatureRun([role], client))
     with pytest.raises(BadMessage):
@@ -356,8 +356,7 @@ def test_nobody_can_keep_the_label_party_from_the_metrics_of_a_finished_run(
 
         def answer_with_rubbish(result: Any) -> None:
             finish_party(result)
-            ask = client.ask
-            client.ask = lambda method, step, part, said: ask("Step", 0, 0, said)  # type: ignore[method-assign]
+            client.ask("Step", 7, 7, {"feature": Message()})
 
         role.run.finish_party = answer_with_rubbish  # type: ignore[method-assign]
         with pytest.raises((PeerMissing, JobStopped)):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from tpsl.data.dataset import load
 from tpsl.data.features import Features
 from tpsl.models.computing import Computing, compute
 from tpsl.models.model_config import Precision
+from tpsl.net.asking import AtHome
 from tpsl.prediction.together import predict
 from tpsl.registry import ExtensionError
 from tpsl.training.job import Job, make_job
@@ -197,12 +197,8 @@ def precision(request: pytest.FixtureRequest) -> Iterator[Precision]:
 IN_BF16 = ["wide", "all of it", "sgd, lazy", "adagrad", "parts, lazy", "eight bits, in order of arrival"]
 
 
-@contextmanager
-def question_by_question() -> Iterator[None]:
-    """Have every step asked and answered, as over a network."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tpsl.training.joint_steps.obstacle", lambda *_: "it is not to")
-        yield
+class InMessages(AtHome):
+    """Brings every question to the label party, so that no step is taken without one."""
 
 
 @pytest.mark.parametrize(
@@ -224,12 +220,16 @@ def test_steps_of_all_parties_at_once_have_the_bits_of_messages(
         if done >= 10 and note.startswith("epoch"):
             raise Stop
 
-    def trained_in(run: str, watching: Watching = UNWATCHED) -> dict[str, bytes]:
-        train_together(RunSetup(agreed, RunFolder(tmp_path / run), device=DEVICE, watching=watching), choice, data)
+    def trained_in(run: str, watching: Watching = UNWATCHED, ask_label: type[AtHome] = AtHome) -> dict[str, bytes]:
+        train_together(
+            RunSetup(agreed, RunFolder(tmp_path / run), device=DEVICE, watching=watching),
+            choice,
+            data,
+            ask_label=ask_label,
+        )
         return trained(tmp_path / run)
 
-    with question_by_question():
-        expected = trained_in("messages")
+    expected = trained_in("messages", ask_label=InMessages)
     assert trained_in("at once", Watching(notice=notices.append)) == expected
     assert not [notice for notice in notices if "GPU" in notice]
     with pytest.raises(Stop):
@@ -252,10 +252,9 @@ def test_a_half_that_no_graph_can_hold_takes_its_steps_one_by_one(tmp_path: Path
     agreed, notices = job(**SGD), list[str]()
     data, choice = load(agreed.data), VaultChoice(tmp_path / "vault")
     own = {"feature": OwnParts(bottom=lambda width, inputs: Curious(inputs.numeric.shape[1], width))}
-    for run, way in (("messages", question_by_question()), ("at once", nullcontext())):
-        watching = Watching() if run == "messages" else Watching(notice=notices.append)
-        with way:
-            train_together(RunSetup(agreed, RunFolder(tmp_path / run), own, DEVICE, watching=watching), choice, data)
+    for run, ask_label in (("messages", InMessages), ("at once", AtHome)):
+        setup = RunSetup(agreed, RunFolder(tmp_path / run), own, DEVICE, watching=Watching(notice=notices.append))
+        train_together(setup, choice, data, ask_label=ask_label)
     assert trained(tmp_path / "messages") == trained(tmp_path / "at once")
     (said,) = [notice for notice in notices if "GPU" in notice]
     assert said.endswith("a half of a party's own waits for the device in its forward or backward pass")

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tpsl.training.validation import noisy_validation
 
 from tpsl.audit import replay
 from tpsl.data.dataset import load
 from tpsl.training.checkpoint import save_checkpoint
 from tpsl.training.job import Job, JobError, make_job
+from tpsl.training.noisy_metrics import noisy_validation
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
@@ -129,9 +129,7 @@ def test_an_interrupted_run_stops_at_the_same_epoch_with_the_same_weights(
 
 def test_replay_passes_with_everything_switched_on(tmp_path: Path) -> None:
     """Local head, pre-training, members, averaging, hold-out and early stopping: no byte depends on true labels."""
-    agreed = job(
-        head="local", averaging=0.9, epochs=3, patience=1, pretrain={"method": "masked", "epochs": 1, "batch_size": 64}
-    )
+    agreed = job(head="local", averaging=0.9, epochs=3, patience=1, pretrain={"method": "masked", "epochs": 1})
     found = replay(agreed, tmp_path / "replay", seed=1)
     assert found.passed, found.differences
     assert found.flipped > 400
@@ -139,7 +137,7 @@ def test_replay_passes_with_everything_switched_on(tmp_path: Path) -> None:
 
 
 def test_gradients_none_releases_nothing_and_sends_nothing_back(tmp_path: Path) -> None:
-    agreed = job({"gradients": "none"}, head="local", pretrain={"method": "masked", "epochs": 3, "batch_size": 64})
+    agreed = job({"gradients": "none"}, head="local", pretrain={"method": "masked", "epochs": 3})
     result = train(agreed, tmp_path / "run", record_steps=1000)
     assert (result.epsilon, result.total_epsilon, result.private, result.steps) == (0.0, 0.0, True, 0)
     assert math.isnan(result.test_auc)

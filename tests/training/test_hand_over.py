@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +14,29 @@ import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.training.parties import Scripted, feature_against, logging
-from tpsl.training.handed_labels import HAND_OVER
 
+from tpsl.data.dataset import load_feature_party
 from tpsl.mechanisms import MECHANISMS, build_mechanism, randomized_response
+from tpsl.net.asking import Answers, AtHome
+from tpsl.net.codec import tensor_bytes
 from tpsl.net.failures import BadMessage, PeerRestarted
-from tpsl.net.frame_log import SentFrame
 from tpsl.net.messages import Message
 from tpsl.training.alone import require_alone
 from tpsl.training.job import Job, JobError, make_job
 from tpsl.training.job_agreement import agreement
 from tpsl.training.join import join
+from tpsl.training.label_source import HAND_OVER
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, NullObserver, Watching
 from tpsl.training.one_process import train, train_together
+from tpsl.training.role import FeatureRole, FeatureRun
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
 from tpsl.training.shared_evaluation import EvaluationTerms, evaluate_test_records
-from tpsl.training.stages.hand_over import FILE, NOISY_LABELS, handed_over, packed, packed_bytes, unpacked
+from tpsl.training.stages import attend_as_features
+from tpsl.training.stages.hand_over import FILE, handed_over, packed, packed_bytes, unpacked
 from tpsl.training.vaults import VaultChoice
 from tpsl.training.warm_start import StartingPoint
 from tpsl.vault import ReleasePolicy, Vault
@@ -103,16 +108,22 @@ def test_it_equals_split_training(tmp_path: Path, settings: dict[str, Any]) -> N
 
 
 def crossed(job: Job, run: Path) -> int:
-    """Return how many bytes cross the border in a run in one process."""
-    frames: list[SentFrame] = []
-    train_together(RunSetup(job, RunFolder(run)), VaultChoice(run.parent / "vault"), ask_label=logging(frames))
-    return sum(frame.size for frame in frames)
+    """Return how many bytes of tensors cross the border in a run in one process."""
+    sizes: list[int] = []
+
+    class Weighed(AtHome):
+        def _arrived(self, method: str, party: str, message: Message, **side: bool) -> Message:
+            sizes.append(tensor_bytes(message, self._dtype))
+            return super()._arrived(method, party, message, **side)
+
+    train_together(RunSetup(job, RunFolder(run)), VaultChoice(run.parent / "vault"), ask_label=Weighed)
+    return sum(sizes)
 
 
 def test_it_needs_a_small_part_of_the_bytes(tmp_path: Path) -> None:
     split, alone = (crossed(job(exchange), tmp_path / exchange) for exchange in ("gradients", "labels"))
-    assert 0 <= alone - 1200 // 8 < 200  # a bit for each training record, and a few small messages
-    assert split > 500 * alone
+    assert alone == 1200 // 8  # a bit for each training record
+    assert split > 1000 * alone
 
 
 class Heard(NullObserver):
@@ -275,34 +286,45 @@ def test_nobody_trains_alone_what_needs_split_training(tmp_path: Path) -> None:
 
 
 HONEST = torch.full((1, 60), 0b01000001, dtype=torch.uint8)  # 240 records of three classes, two bits each
-HOSTILE: dict[str, tuple[list[Message], str]] = {
-    "too few bytes": ([Message(tensor=HONEST[:, 1:])], r"have shape \(1, 59\), not \(1, 60\)"),
-    "two draws": ([Message(tensor=HONEST.repeat(2, 1))], r"have shape \(2, 60\), not \(1, 60\)"),
-    "nothing": ([Message()], "noisy labels are missing"),
+HOSTILE = {
+    "too few bytes": ([HONEST[:, 1:]], r"have shape \(1, 59\), not \(1, 60\)"),
+    "two draws": ([HONEST.repeat(2, 1)], r"have shape \(2, 60\), not \(1, 60\)"),
+    "nothing": ([None], "are missing"),
     "an outcome that there is not": (
-        [Message(tensor=HONEST | 3)],
+        [HONEST | 3],
         r"a noisy label that discrete \(ε = 1, 3 classes\) does not have",
     ),
-    "other labels after a restart": (
-        [Message(tensor=HONEST), Message(tensor=HONEST ^ 1)],
-        "sent other noisy labels than before",
-    ),
+    "other labels after a restart": ([HONEST, HONEST ^ 1], "sent other noisy labels than before"),
 }
+
+
+class HostileLabel:
+    """A label party that hands these bytes over, and restarts after each but the last."""
+
+    def __init__(self, handed: list[Any]) -> None:
+        self.handed = list(handed)
+
+    def agree(self, said: Answers) -> Answers:
+        return {"feature": Message()}
+
+    def ask(self, method: str, step: int, part: int, said: Answers) -> Answers:
+        if method == "Finish":
+            raise PeerRestarted("label")
+        return {"feature": Message(tensor=self.handed.pop(0))}
+
+    def ask_ahead(self, method: str, step: int, part: int, said: Answers) -> Callable[[], Answers]:
+        return partial(self.ask, method, step, part, said)
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_a_label_party_that_sends_something_else_stops_the_job(tmp_path: Path, hostile: str) -> None:
-    messages, sentence = HOSTILE[hostile]
-    left = list(messages)
-
-    def answer(method: str, step: int, part: int, message: Message) -> Message:
-        if method == NOISY_LABELS:
-            return left.pop(0)
-        raise PeerRestarted("label")
-
+    handed, sentence = HOSTILE[hostile]
     agreed = job(data={"classes": 3, "rows": 300}, privacy={"mechanism": "discrete", "epsilon": 1.0})
-    with pytest.raises(BadMessage, match=f"the label party.*{sentence}"):
-        feature_against(Scripted(answer, 0, 0), agreed, tmp_path)
+    run = RunFolder(tmp_path / "run")
+    with run.started(agreed, ["feature"]):
+        role = FeatureRole(RunSetup(agreed, run), load_feature_party(agreed.data))
+        with pytest.raises(BadMessage, match=sentence):
+            attend_as_features(FeatureRun([role], HostileLabel(handed)))
 
 
 def test_bits_after_the_last_outcome_are_refused() -> None:

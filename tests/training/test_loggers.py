@@ -12,19 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.training.parties import over_loopback
-from tpsl.training.sink import LoggedRun, LoggerError
-from tpsl.training.tensorboard_sink import TensorBoard
 
 from tpsl.data.dataset import load
 from tpsl.training.after_training import AfterTraining
+from tpsl.training.curves import LoggedRun, LoggerError, TensorBoard
 from tpsl.training.job import Job, make_job
-from tpsl.training.loggers import LOGGERS, OBSERVERS, RunLogger, run_logger
-from tpsl.training.observer import Fact, NullObserver, Watching
-from tpsl.training.role import FeatureRole, FeatureRun, LabelRole
+from tpsl.training.loggers import LOGGERS, OBSERVERS, Curves, run_logger
+from tpsl.training.observer import Fact, Observer, Watching
+from tpsl.training.one_process import attend_together
+from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages import attend_as_features
 from tpsl.training.vaults import RunVault
 
 SMALL: dict[str, Any] = {
@@ -65,7 +63,11 @@ class Remembering:
         return {name for _, values in self.points for name in values}
 
 
-def train_watched(job: Job, path: Path, at_label: RunLogger, at_feature: RunLogger) -> None:
+def logged(folder: Path) -> LoggedRun:
+    return LoggedRun("run", "label", folder, {})
+
+
+def train_watched(job: Job, path: Path, at_label: Curves, at_feature: Curves) -> None:
     """Train with both real roles, each with its own logger, as two processes would."""
     data, run = load(job.data), RunFolder(path)
     with run.started(job, ["feature", "label"]):
@@ -74,7 +76,7 @@ def train_watched(job: Job, path: Path, at_label: RunLogger, at_feature: RunLogg
         vault = RunVault(setup, side, run.label / "vault", scratch=True)
         label = LabelRole(setup, side.records, vault)
         feature = FeatureRole(setup.watched_by(at_feature), data.feature_sides["feature"])
-        over_loopback(label, lambda client: attend_as_features(FeatureRun([feature], client)))
+        attend_together(label, [feature])
         AfterTraining(setup, side, vault).complete()
 
 
@@ -89,8 +91,8 @@ def watched(job: Job, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, R
     path = tmp_path_factory.mktemp("runs") / "run"
     at_label, at_feature = Remembering(), Remembering()
     told: list[str] = []
-    label = RunLogger("label", [at_label, TensorBoard(path / "label" / "tensorboard")], told.append, every=0.0)
-    feature = RunLogger("feature", [at_feature], told.append, every=0.0)
+    label = Curves("label", [at_label, TensorBoard(logged(path / "label"))], told.append, every=0.0)
+    feature = Curves("feature", [at_feature], told.append, every=0.0)
     train_watched(job, path, label, feature)
     label.close()
     feature.close()
@@ -137,7 +139,7 @@ def test_a_feature_party_writes_nothing_but_steps_and_speed(watched: tuple[Path,
     assert at_feature.names == {"samples_per_second"}
     # Not even if its role told it more than it should.
     sink = Remembering()
-    logger = RunLogger("feature", [sink], pytest.fail)
+    logger = Curves("feature", [sink], pytest.fail)
     logger.event("epoch", epoch=1, test_auc=0.75)
     logger.event("local head", test_auc=0.75)
     logger.close()
@@ -146,7 +148,7 @@ def test_a_feature_party_writes_nothing_but_steps_and_speed(watched: tuple[Path,
 
 def test_what_an_interrupted_run_wrote_beyond_its_checkpoint_is_void(tmp_path: Path) -> None:
     def attempt(steps: range, metric: float) -> None:
-        logger = RunLogger("label", [TensorBoard(tmp_path)], pytest.fail, every=3600.0)
+        logger = Curves("label", [TensorBoard(logged(tmp_path), str(tmp_path))], pytest.fail, every=3600.0)
         for step in steps:
             logger.at_step(step, 9, 10 * step)
             logger.event("epoch", epoch=step, test_auc=metric)
@@ -161,7 +163,7 @@ def test_what_an_interrupted_run_wrote_beyond_its_checkpoint_is_void(tmp_path: P
 
 def test_a_rewind_in_one_process_is_a_new_beginning() -> None:
     sink = Remembering()
-    logger = RunLogger("label", [sink], pytest.fail)
+    logger = Curves("label", [sink], pytest.fail)
     for step in (1, 2, 3, 2, 3, 4):
         logger.at_step(step, 4, step)
     logger.event("epoch", epoch=1, test_auc=float("nan"), validation_auc=0.5)
@@ -178,7 +180,7 @@ def test_a_sink_that_fails_is_given_up_and_the_others_go_on() -> None:
 
     told: list[str] = []
     good = Remembering()
-    logger = RunLogger("label", [Failing(), good], told.append)
+    logger = Curves("label", [Failing(), good], told.append)
     for epoch in (1, 2):
         logger.event("epoch", epoch=epoch)
     logger.close()
@@ -195,7 +197,7 @@ def test_training_does_not_wait_for_a_slow_sink(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("tpsl.training.loggers._PATIENCE", 0.05)
     told: list[str] = []
-    logger = RunLogger("label", [Slow()], told.append)
+    logger = Curves("label", [Slow()], told.append)
     for epoch in range(100):
         logger.event("epoch", epoch=epoch)
     logger.close()
@@ -365,7 +367,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.delitem(OBSERVERS._parts, "stopwatch", raising=False)  # this process may have planned, too
     seen: list[Any] = []
 
-    class Hearing(NullObserver):
+    class Hearing(Observer):
         def at_step(self, done: int, total: int, records: int) -> None:
             if done == 3:
                 raise KeyError("three")
@@ -411,6 +413,32 @@ def test_an_observer_at_a_feature_party_hears_nothing_that_could_depend_on_label
         logger.event("checkpoint", step=3)
     assert registered == [("epoch", {"epoch": 1}), ("checkpoint", {"step": 2})]
     assert told == ["the observer hearing is given up: 'three'"]
+
+
+def test_the_display_hears_what_the_loggers_hear(job: Job, tmp_path: Path) -> None:
+    heard: list[Any] = []
+
+    class Display(Observer):
+        def gathered(self, channels: Mapping[str, Any]) -> None:
+            heard.append(dict(channels))
+
+        def at_step(self, done: int, total: int, records: int) -> None:
+            heard.append((done, total, records))
+
+        def waiting_for(self, peer: str | None) -> None:
+            heard.append(peer)
+
+        def event(self, name: str, **facts: Fact) -> None:
+            heard.append((name, facts))
+
+    for party in ("label", "airport"):
+        with run_logger(job, tmp_path, party, pytest.fail, ["none"], {"display": Display()}) as observer:
+            observer.gathered({})
+            observer.at_step(1, 2, 50)
+            observer.waiting_for("bank")
+            observer.event("epoch", epoch=1, test_auc=0.75)
+    steps = [{}, (1, 2, 50), "bank"]
+    assert heard == [*steps, ("epoch", {"epoch": 1, "test_auc": 0.75}), *steps, ("epoch", {"epoch": 1})]
 
 
 @pytest.mark.usefixtures("registered")

@@ -1,6 +1,8 @@
 """The stage `statistic`: one release, the same head after every interruption, and harmless against hostile vectors."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,20 +10,23 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.training.parties import label_role, over_loopback
 
 from tpsl.audit import replay
 from tpsl.data.dataset import load
 from tpsl.mechanisms import randomized_response
-from tpsl.net.failures import BadMessage, JobStopped
+from tpsl.net.asking import Answers, AtHome
+from tpsl.net.failures import BadMessage
 from tpsl.net.messages import Message
 from tpsl.report.ledgers import result_now
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
 from tpsl.training.one_process import train, train_together
+from tpsl.training.role import LabelRole
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
+from tpsl.training.stages import begin
+from tpsl.training.stages.farewell import FINISH
 from tpsl.training.stages.statistic import STATISTIC, STATISTIC_HEAD
 from tpsl.training.vaults import RunVault, VaultChoice
 from tpsl.training.warm_start import StartingPoint
@@ -30,7 +35,7 @@ from tpsl.vault import NO_LIMITS, ReleasePolicy, Vault, VaultError
 WIDTH = 8
 FIELDS = 6
 DATA = {"source": "synthetic", "rows": 1500, "numeric_fields": 3, "categorical_fields": 3, "signal": 3.0}
-PRETRAIN = {"method": "masked", "epochs": 1, "batch_size": 256}
+PRETRAIN = {"method": "masked", "epochs": 1}
 
 
 def job(share: float = 1.0, codes: bool = True, epsilon: float = 2.0, **changes: Any) -> Job:
@@ -136,7 +141,7 @@ def test_an_interrupted_run_ends_with_the_same_head_and_draws_nothing_twice(tmp_
         train(agreed, tmp_path / "broken", watching=interrupting(at))
     train(agreed, tmp_path / "broken")
     assert weights(tmp_path / "whole") == weights(tmp_path / "broken")
-    metrics = [RunFolder(tmp_path / run).metrics() for run in ("whole", "broken")]
+    metrics = [(tmp_path / run / "label" / "metrics.jsonl").read_bytes() for run in ("whole", "broken")]
     assert metrics[0] == metrics[1]
     with Vault.open(tmp_path / "broken" / "label" / "vault") as vault:
         assert sum(entry.kind == "statistic" for entry in vault.ledger().entries) == 1
@@ -161,6 +166,27 @@ def test_flipped_labels_behind_the_same_statistic_change_no_byte(tmp_path: Path)
     assert STATISTIC_HEAD in compared
 
 
+class Strict(AtHome):
+    """Checks shapes as where questions come over a network."""
+
+    def ask(self, method: str, step: int, part: int, said: Answers) -> Answers:
+        assert self._due is not None
+        for name, message in said.items():
+            self._due.require(message, name)
+        return super().ask(method, step, part, said)
+
+
+def label_in(agreed: Job, tmp_path: Path) -> tuple[AtHome, RunFolder]:
+    """Return a label party that can be asked anything, after a feature party without checkpoints has agreed."""
+    side, run = load(agreed.data).label_side, RunFolder(tmp_path / "run")
+    with run.started(agreed, ["label"]):
+        setup = RunSetup(agreed, run)
+        role = LabelRole(setup, side.records, RunVault(setup, side, run.label / "vault", NO_LIMITS))
+    label = Strict(partial(begin, role), "float32")
+    label.agree({"feature": Message()})
+    return label, run
+
+
 def hostile_parts() -> dict[str, list[torch.Tensor]]:
     """What no honest feature party sends of 1080 statistic's records, and what the label party says of it."""
     cut, width = torch.zeros(1080, WIDTH), FIELDS + WIDTH
@@ -170,7 +196,7 @@ def hostile_parts() -> dict[str, list[torch.Tensor]]:
         "are no codes ": [torch.cat([torch.full((1080, FIELDS), 1.5), cut], dim=1)],
         "are no codes  ": [torch.cat([torch.full((1080, FIELDS), 2.0**24), cut], dim=1)],
         "have shape \\(1080, 7\\), not \\(1080, 8 to 1032\\)": [torch.zeros(1080, 7)],
-        "1080 rows of 1033 numbers, more than 1500 rows of 1032": [torch.zeros(1080, 1033)],
+        "have shape \\(1080, 1033\\), not \\(1080, 8 to 1032\\)": [torch.zeros(1080, 1033)],
         "have shape \\(7, 14\\), not \\(1080, 8 to 1032\\)": [torch.zeros(7, width)],
         "have shape \\(420, 13\\), not \\(420, 14\\)": [torch.zeros(1080, width), torch.zeros(420, width - 1)],
     }
@@ -178,39 +204,23 @@ def hostile_parts() -> dict[str, list[torch.Tensor]]:
 
 @pytest.mark.parametrize("reason", hostile_parts())
 def test_hostile_shares_are_refused(tmp_path: Path, reason: str) -> None:
-    def feature(client: Any) -> None:
-        client.agree({"feature": Message()})
-        with pytest.raises(JobStopped):
-            for part, share in enumerate(hostile_parts()[reason]):
-                client.ask(STATISTIC, 0, part, {"feature": Message(tensor=share)})
-
-    with label_role(job(), tmp_path / "run", NO_LIMITS) as role, pytest.raises(BadMessage, match=reason.strip()):
-        over_loopback(role, feature)
+    label, _ = label_in(job(), tmp_path)
+    with pytest.raises(BadMessage, match=reason.strip()):
+        for part, share in enumerate(hostile_parts()[reason]):
+            label.ask(STATISTIC, 0, part, {"feature": Message(tensor=share)})
     assert not Vault.exists(tmp_path / "run" / "label" / "vault")
 
 
 def test_vectors_aimed_at_one_record_are_bounded_and_nothing_comes_back(tmp_path: Path) -> None:
     """The strongest attack: all records but the target look alike, so that the statistic speaks of the target alone."""
     agreed = job(codes=False, epsilon=0.5)
-    answers: list[Message] = []
-
-    def feature(client: Any) -> None:
-        client.agree({"feature": Message()})
-        share = torch.zeros(1080, WIDTH)
-        share[17] = 3e38
-        shares = [
-            (STATISTIC, 0, share),
-            (STATISTIC, 1, torch.zeros(420, WIDTH)),
-            ("Finish", 0, None),
-            ("Finish", 1, None),
-        ]
-        for method, part, tensor in shares:
-            answers.append(client.ask(method, 0, part, {"feature": Message(tensor=tensor)})["feature"])
-
-    with label_role(agreed, tmp_path / "run", NO_LIMITS) as role:
-        over_loopback(role, feature)
-    assert answers == [Message(part=part) for part in (0, 1, 0, 1)]
-    run = RunFolder(tmp_path / "run")
+    label, run = label_in(agreed, tmp_path)
+    share = torch.zeros(1080, WIDTH)
+    share[17] = 3e38
+    questions = [(STATISTIC, 0, share), (STATISTIC, 1, torch.zeros(420, WIDTH)), (FINISH, 0, None), (FINISH, 1, None)]
+    for method, part, tensor in questions:
+        (answer,) = label.ask(method, 0, part, {"feature": Message(tensor=tensor)}).values()
+        assert replace(answer, part=0) == Message()
     with Vault.open(run.label / "vault") as vault:
         (entry,) = [entry for entry in vault.ledger().entries if entry.kind == "statistic"]
     assert entry.epsilon <= 0.5 and entry.details["records"] == 1080
