@@ -49,7 +49,6 @@ from tpsl.training.join import join
 from tpsl.training.observer import NullObserver, Watching
 from tpsl.training.serve import serve
 from tpsl import files
-from tpsl.training import tensor_file
 
 full, opened = run.parent / f"disk of {party} is full", files.open_durably
 
@@ -60,7 +59,7 @@ def opening(path, mode):
     with opened(path, mode) as file:
         yield file
 
-files.open_durably = tensor_file.open_durably = opening
+files.open_durably = opening
 
 def say(*words):
     # In one piece, because all workers write to this log.
