@@ -244,7 +244,8 @@ def test_a_running_run_shows_its_curve_its_speed_and_the_time_left(
     metrics = run / "label" / "metrics.jsonl"
     lines = metrics.read_text().splitlines(keepends=True)
     metrics.write_text("".join(lines[:2]))
-    monkeypatch.setattr("tpsl.training.progress_file.time", SimpleNamespace(monotonic=lambda: now[0]))
+    for module in ("tpsl.training.progress_file", "tpsl.progress"):
+        monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: now[0]))
     file = ProgressFile(run / "label")
     file.at_step(10, 30, 100)
     service = serve(run.parent)

@@ -47,7 +47,7 @@ def test_the_page_says_all_that_was_signed(document: dict[str, Any], browser: An
         assert release["table_digest"] in text
     assert all(sentence in text for sentence in MEANING)
     assert document["signature"] in text.replace(" ", "")
-    assert "check-statement statement.json" in text
+    assert "statement --check statement.json" in text
     assert browser.console() == []
     assert browser.requests() == [(tmp_path / "page.html").as_uri()]
     browser.open(tmp_path / "page.html", width=380)
