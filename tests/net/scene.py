@@ -42,10 +42,13 @@ def share(value: float, rows: int = ROWS, width: int = WIDTH) -> Message:
 
 
 def doubling(parties: tuple[str, ...], steps: int, rows: int = ROWS, width: int = WIDTH) -> Script:
-    """A label party that answers each party with twice the sum of all."""
+    """A label party that answers each party with twice the sum of all: two steps in a thread of the network, then one
+    in the thread that trains."""
     for step in range(steps):
-        question = yield Due("Step", step, 0, rows=rows, widths=dict.fromkeys(parties, width))
+        widths = dict.fromkeys(parties, width)
+        question = yield Due("Step", step, 0, rows=rows, widths=widths, is_quick=step % 3 > 0)
         question.answer(dict.fromkeys(parties, Message(tensor=2 * sum(question.tensors()))))
+        yield None
 
 
 class Unchecked:
@@ -156,6 +159,8 @@ class Scene:
         self.folder, self.parties, self.certified = folder, parties, certified
         self.seen: list[tuple[str, str]] = []
         self.restarts = 0
+        self.computed: list[int] = []
+        """The steps whose questions the label party has got."""
         self.patience = Patience(**{"silence": 2, "wait": 20, **patience})
         self.terms = Terms(limits, "float32", self.patience)
         self.open = contextlib.ExitStack()
@@ -192,13 +197,21 @@ class Scene:
     def label(self, steps: int = 3, without: Collection[str] = (), **shape: int) -> "Future[None]":
         """Be the label party through restarts, as `serve` is, and tell all parties why it ends."""
 
+        def noted(script: Script) -> Script:
+            question = None
+            with contextlib.suppress(StopIteration):
+                while True:
+                    due = script.send(question)  # type: ignore[arg-type]
+                    question = yield due
+                    self.computed += [] if due is None else [due.step]
+
         def serve() -> None:
             try:
                 while True:
                     said = self.desk.gather(without)
                     self.desk.start(dict.fromkeys(said, Message(step=7)))
                     try:
-                        return self.desk.answer_all(doubling(tuple(said), steps, **shape))
+                        return self.desk.answer_all(noted(doubling(tuple(said), steps, **shape)))
                     except PeerRestarted:
                         self.restarts += 1
             except NetError as error:

@@ -34,6 +34,8 @@ class Due:
     """How many rows the tensor in the question has; None: there is none."""
     widths: Mapping[str, int | range] = field(default_factory=dict)
     """How many numbers each row has, by party."""
+    is_quick: bool = False
+    """Whether the answer may be computed in a thread of the network: it takes a moment and waits for nothing."""
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -89,8 +91,19 @@ class Question:
         self.answer(dict.fromkeys(self.asked, answer))
 
 
-Script = Generator[Due, Question, None]
-"""The label party's side of a job."""
+Script = Generator[Due | None, Question, None]
+"""The label party's side of a job. It yields None where what it has answered may leave before it goes on."""
+
+
+def next_due(script: Script, question: Question | None = None) -> Due | None:
+    """Have a script go on; return what is due next, or None at its end."""
+    try:
+        due = script.send(question)  # type: ignore[arg-type]  # None starts a generator
+        while due is None:
+            due = next(script)
+    except StopIteration:
+        return None
+    return due
 
 
 class Label(Protocol):
@@ -121,7 +134,7 @@ class AtHome:
     def agree(self, said: Answers) -> Answers:
         """Begin the script."""
         answers, self._script = self._begin(self._crossed("Agree", said, to_label=True))
-        self._due = next(self._script, None)
+        self._due = next_due(self._script)
         return self._crossed("Agree", answers, to_label=False)
 
     def ask(self, method: str, step: int, part: int, said: Answers) -> Answers:
@@ -131,10 +144,7 @@ class AtHome:
             raise RuntimeError(f"{method} of step {step}, part {part} was asked, and due is {due}")
         said = {name: replace(message, step=step, part=part) for name, message in said.items()}
         question = Question(due, self._crossed(method, said, to_label=True), self._give)
-        try:
-            self._due = script.send(question)
-        except StopIteration:
-            self._due = None
+        self._due = next_due(script, question)
         return self._crossed(method, self._given, to_label=False)
 
     def ask_ahead(self, method: str, step: int, part: int, said: Answers) -> Callable[[], Answers]:
@@ -145,10 +155,7 @@ class AtHome:
     def pass_over(self, steps: PassedOver) -> None:
         """Have the script go on behind steps that were taken with the parties' own methods."""
         assert self._script is not None and self._due is not None
-        try:
-            self._due = self._script.send(Question(self._due, {}, self._give, steps))
-        except StopIteration:
-            self._due = None
+        self._due = next_due(self._script, Question(self._due, {}, self._give, steps))
 
     def _give(self, answers: Answers) -> None:
         self._given = answers

@@ -6,11 +6,12 @@ The rules of the protocol, without a socket (`docs/state-machines.md` draws them
   that nobody can guess. A party that agrees anew ends the session of all.
 * In a session a party numbers its questions from 0. It may have a few of them under way, and the label party takes them
   in the order of their numbers.
-* The label party knows which question is due next. It waits until every feature party has asked it, answers all of them
-  together, and keeps the answers to the last few. The same question again gets the same bytes; another question under a
-  number that was used, or a question that is not due, is a BadMessage and ends the job.
+* The label party knows which question is due next. When every feature party has asked it, all get their answers, and
+  the last few answers are kept. The same question again gets the same bytes; another question under a number that was
+  used, or a question that is not due, is a BadMessage and ends the job.
 
-Threads of the network call `hello`, `agree`, `ask`, `left` and `stopped_by`; the thread that trains calls the rest.
+Threads of the network call `hello`, `agree`, `ask`, `left` and `stopped_by`; the thread that trains calls the rest. A
+question that is quick to answer is answered by the thread that brings its last share: nothing is handed over.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NoReturn
 
 from tpsl.net.agreement import Agreement, Introduction
@@ -40,8 +42,13 @@ _REMEMBERED = 64
 """Of what parties leave behind, such as sessions that have ended: the newest are told apart from what never was."""
 _INTRODUCTIONS = 4
 """Handshakes of a party that are under way at once: a call that was late in the network does not undo the next one."""
+_QUICK = 0.25
+"""Seconds for which a thread of the network may compute an answer; it brings nothing else meanwhile."""
 _ENDING = "the label party is ending the job"
 _CODE = re.compile(r"[a-z-]{1,32}")
+
+Later = Callable[[Callable[[], None]], object]
+"""Runs something when what was answered has left."""
 
 
 @dataclass
@@ -110,6 +117,25 @@ class _Caller:
         return self.tickets.get(self.next)
 
 
+class _Going:
+    """A script, and where it stands. One thread at a time, the one that made it busy, has it go on."""
+
+    def __init__(self, script: Script) -> None:
+        self.script, self.due, self.error = script, Due(""), None
+        self.due: Due | None
+        """What is due next; None at the end."""
+        self.error: BaseException | None
+        self.is_busy = True
+        self.was_quick: dict[str, bool] = {}
+        """Of each method: whether the last answer was. Nobody knows how long a first one takes."""
+
+    @property
+    def is_for_network(self) -> bool:
+        """Whether a thread of the network may answer what is due."""
+        due = self.due
+        return not self.is_busy and due is not None and due.is_quick and self.was_quick.get(due.method, False)
+
+
 class Desk:
     """Where the feature parties of a job ask, and the label party finds what is due."""
 
@@ -125,6 +151,7 @@ class Desk:
         self._strangers: set[str] = set()
         self._told: set[str] = set()
         """Parties that know why the job has ended."""
+        self._going: _Going | None = None
         self.is_ending = False
         self.waiting_for: Callable[[str | None], None] = lambda party: None
         """Told whose question is awaited; None: that of nobody."""
@@ -168,8 +195,8 @@ class Desk:
         except NetError as error:
             raise self.refusal(who, error) from None
 
-    def ask(self, certified: str | None, method: str, data: bytes) -> Ticket:
-        """Take a question of a session. The same one again gets the same answer."""
+    def ask(self, certified: str | None, method: str, data: bytes, later: Later = lambda act: act()) -> Ticket:
+        """Take a question of a session. The same one again gets the same answer, which may be there on return."""
         terms, sender = self.terms, described(certified) if certified else "a feature party"
         try:
             message = decode(data, terms.limits, terms.dtype, sender=sender, device=terms.device)
@@ -190,7 +217,9 @@ class Desk:
                 raise Refused(f"another process of {described(party)} has taken its place", "taken-over")
             if message.session not in self._current:
                 raise PeerRestarted(LABEL_PARTY)
-            return self._ticket(caller, method, message, data)
+            ticket = self._ticket(caller, method, message, data)
+        self._answer_here(later)
+        return ticket
 
     def _ticket(self, caller: _Caller, method: str, message: Message, data: bytes) -> Ticket:
         found, number = caller.tickets.get(message.number), message.number
@@ -202,7 +231,8 @@ class Desk:
             found = caller.tickets[number] = Ticket(caller.name, method, message, hash(data))
             caller.peer.traffic.messages_received += 1
             caller.peer.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
-            self._changed.notify_all()
+            if self._going is None or not self._going.is_for_network:
+                self._changed.notify_all()
         elif found.method != method or (found.content != hash(data) and not message.pending):
             what = f"{described(caller.name)} asked another question under the number {number}"
             self._blame(caller, BadMessage(what))
@@ -225,7 +255,8 @@ class Desk:
             ticket.is_delivered = True
             if self._failure is not None and not ticket.is_given:
                 self._told.add(ticket.party)
-            self._changed.notify_all()
+            if self.is_ending:
+                self._changed.notify_all()
 
     def left(self, certified: str | None) -> None:
         """Note that a call has ended before it was answered: the connection is lost."""
@@ -297,33 +328,68 @@ class Desk:
     def take(self, due: Due) -> Question:
         """Wait until every feature party has asked what is due, or one of those that may; return the question."""
         with self._changed:
-            asked = [self._callers[name] for name in (due.one_of or self._present)]
-            while True:
-                if self._failure is not None:
-                    raise self._failure
-                if self._restarted is not None:
-                    raise PeerRestarted(self._restarted)
-                missing = [caller for caller in asked if caller.due is None]
-                if due.one_of and len(missing) < len(asked):
-                    asked = [caller for caller in asked if caller.due is not None][:1]
-                    break
-                if not missing:
-                    break
-                self.waiting_for(missing[0].name)
-                self._wait_for(missing)
-            self.waiting_for(None)
-            tickets = {caller.name: self._taken(caller, due) for caller in asked}
-            said = {name: ticket.message for name, ticket in tickets.items()}
-            for ticket in tickets.values():
-                ticket.message = Message()  # only its answer is kept
-        return Question(due, said, self._giving(tickets))
+            while not self._is_asked(due):
+                self._wait_for(due)
+            return self._question(due)
 
     def answer_all(self, script: Script) -> None:
         """Answer what is due, question after question, until the script ends."""
-        with suppress(StopIteration):
-            due = next(script)
+        going = self._going = _Going(script)
+        self._go_on(going, None)
+        try:
             while True:
-                due = script.send(self.take(due))
+                with self._changed:
+                    while going.is_busy:
+                        self._changed.wait()
+                    if going.error is not None:
+                        raise going.error
+                    if going.due is None:
+                        return
+                    if not self._is_asked(going.due):
+                        self._wait_for(going.due)
+                        continue
+                    question, going.is_busy = self._question(going.due), True
+                self._go_on(going, question)
+        finally:
+            self._going = None
+
+    def _answer_here(self, later: Later) -> None:
+        """Answer what is due in this thread, if it is quick and asked."""
+        with self._changed:
+            going = self._going
+            if going is None or not going.is_for_network or going.due is None or not self._is_asked(going.due):
+                return
+            going.is_busy = True
+            try:
+                question = self._question(going.due)
+            except NetError as error:
+                going.error, going.is_busy = error, False
+                self._changed.notify_all()
+                return
+        self._go_on(going, question, later)
+
+    def _go_on(self, going: _Going, question: Question | None, later: Later | None = None) -> None:
+        """Have the script answer, and note what is due next; `later` is given in threads of the network."""
+        begun, method = time.monotonic(), going.due.method if going.due is not None else ""
+        due: Due | None = None
+        try:
+            due = going.script.send(question)  # type: ignore[arg-type]  # None has it go on
+            if due is None and later is not None:
+                later(partial(self._go_on, going, None, later))
+                return
+            while due is None:
+                due = next(going.script)
+        except StopIteration:
+            pass
+        except BaseException as error:
+            going.error = error
+        with self._changed:
+            going.was_quick[method] = time.monotonic() - begun < _QUICK
+            going.due, going.is_busy = due, False
+            if later is None or not going.is_for_network:
+                self._changed.notify_all()
+        if later is not None:
+            self._answer_here(later)
 
     def close(self, error: NetError | None = None, grace: float = 0.0) -> None:
         """End the job: wait up to `grace` seconds until all that was answered is delivered.
@@ -442,6 +508,29 @@ class Desk:
         self._restarted = because_of
         self._changed.notify_all()
 
+    def _asked_by(self, due: Due) -> list[_Caller]:
+        """Return the callers whose question this is: all that are present, or the one of several that has asked it."""
+        callers = [self._callers[name] for name in (due.one_of or self._present)]
+        return [caller for caller in callers if caller.due is not None][:1] if due.one_of else callers
+
+    def _is_asked(self, due: Due) -> bool:
+        """Whether what is due was asked; raise if it will not be."""
+        if self._failure is not None:
+            raise self._failure
+        if self._restarted is not None:
+            raise PeerRestarted(self._restarted)
+        callers = self._asked_by(due)
+        return bool(callers) and all(caller.due is not None for caller in callers)
+
+    def _question(self, due: Due) -> Question:
+        """Return the question that is due, which was asked."""
+        self.waiting_for(None)
+        tickets = {caller.name: self._taken(caller, due) for caller in self._asked_by(due)}
+        said = {name: ticket.message for name, ticket in tickets.items()}
+        for ticket in tickets.values():
+            ticket.message = Message()  # only its answer is kept
+        return Question(due, said, self._giving(tickets))
+
     def _taken(self, caller: _Caller, due: Due) -> Ticket:
         ticket = caller.due
         assert ticket is not None
@@ -469,9 +558,10 @@ class Desk:
 
         return give
 
-    def _wait_for(self, missing: Sequence[_Caller]) -> None:
-        """Wait a moment; raise if a party has been away for too long."""
+    def _wait_for(self, due: Due) -> None:
+        """Wait a moment for those that have not asked what is due; raise if one has been away for too long."""
         silence, wait, now = self.terms.patience.silence, self.terms.patience.wait, time.monotonic()
+        missing = [c for name in (due.one_of or self._present) if (c := self._callers[name]).due is None]
         for caller in missing:
             away = now - caller.heard_at
             if away >= silence:
@@ -481,6 +571,7 @@ class Desk:
                     f"{described(caller.name)} was lost ({caller.lost_because}) and did not come back within {wait:g} s"
                 )
                 raise self._fail(PeerMissing(why))
+        self.waiting_for(missing[0].name)
         at_most = min(silence / 2, 1.0)
         self._changed.wait(at_most)
         slept = time.monotonic() - now

@@ -110,52 +110,57 @@ class LabelServer:
 
     # What follows runs in the thread of the server.
 
-    async def _serve_call(self, method: str, context: Context) -> None:
-        """Answer one call, or end it with the status of an error."""
+    async def _serve_call(self, method: str, context: Context) -> bytes:
+        """Answer one call, or end it with the status of an error.
+
+        It is counted until the answer has left. The message, and then the answer, may take so long and no longer.
+        """
         try:
             party = self._certificate(context)
             if self._open[party] >= self._most_open:
                 raise Busy("this party has too many open calls")
             self._open[party] += 1
-            try:
-                await self._answer(party, method, context)
-            except asyncio.CancelledError:
-                self._desk.left(party)
-                raise
-            finally:
-                self._open[party] -= 1
+            call = _Call(asyncio.current_task())
+            context.add_done_callback(lambda _: self._end(party, call))
+            call.must_end_within(self._longest)
+            data = await context.read()
+            call.may_take_its_time()
+            answer = await self._answer(party, method, data, call, context)
+            call.must_end_within(self._longest)
+            return answer
         except (NetError, PeerRestarted) as error:
             code = error.code if isinstance(error, NetError) else "restarted"
-            await context.abort(status_of(error), as_details(str(error)), ((CODE, code),))
-        except TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the message did not come in time")
+            return await context.abort(status_of(error), as_details(str(error)), ((CODE, code),))
 
-    async def _answer(self, party: str | None, method: str, context: Context) -> None:
-        async with asyncio.timeout(self._longest):
-            data = await context.read()
+    def _end(self, party: str | None, call: _Call) -> None:
+        self._open[party] -= 1
+        call.may_take_its_time()
+        if call.ticket is not None:
+            self._desk.delivered(call.ticket)
+
+    async def _answer(self, party: str | None, method: str, data: object, call: _Call, context: Context) -> bytes:
         if not isinstance(data, bytes):
             raise BadMessage(f"{party or 'a client'} sent a call without a message")
         desk = self._desk
         if method == "Hello":
-            return await self._write(context, desk.hello(party, data))
+            return desk.hello(party, data)
         if method == "Stop":
             desk.stopped_by(party, data)
-            return await self._write(context, _NOTHING)
+            return _NOTHING
         if method != "Agree" and method not in self._questions:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {method} here")
-        ticket = desk.agree(party, data) if method == "Agree" else desk.ask(party, method, data)
+        soon = asyncio.get_running_loop().call_soon
+        ticket = desk.agree(party, data) if method == "Agree" else desk.ask(party, method, data, soon)
         try:
             answer = await self._waited(ticket)
-        except (NetError, PeerRestarted):
-            desk.delivered(ticket)  # as the status of this call
+        except asyncio.CancelledError:
+            desk.left(party)
             raise
-        await self._write(context, answer)
-        if answer is not _PENDING:
-            desk.delivered(ticket)
-
-    async def _write(self, context: Context, answer: bytes) -> None:
-        async with asyncio.timeout(self._longest):
-            await context.write(answer)
+        except (NetError, PeerRestarted):
+            call.ticket = ticket  # delivered as the status of this call
+            raise
+        call.ticket = ticket if answer is not _PENDING else None
+        return answer
 
     async def _waited(self, ticket: Ticket) -> bytes:
         """Return the answer, or after a while that there is none yet."""
@@ -179,10 +184,29 @@ class LabelServer:
         return name
 
 
+class _Call:
+    """A call, from the moment that it is counted: the task that serves it, and whose answer it carries."""
+
+    def __init__(self, task: asyncio.Task[Any] | None) -> None:
+        self._task, self._timer = task, None
+        self._timer: asyncio.TimerHandle | None
+        self.ticket: Ticket | None = None
+
+    def must_end_within(self, seconds: float) -> None:
+        """End the call if what it waits for takes longer."""
+        if self._task is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._task.cancel)
+
+    def may_take_its_time(self) -> None:
+        """Wait without a limit."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     """Gives every method of the service to one coroutine."""
 
-    def __init__(self, serve_call: Callable[[str, Context], Awaitable[None]]) -> None:
+    def __init__(self, serve_call: Callable[[str, Context], Awaitable[bytes]]) -> None:
         self._serve_call = serve_call
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
@@ -190,9 +214,9 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         if service != SERVICE:
             return None
 
-        async def serve(_: object, context: Context) -> None:
-            await self._serve_call(method, context)
+        async def serve(_: object, context: Context) -> bytes:
+            return await self._serve_call(method, context)
 
-        # To clients these are unary calls. Here the message is read, and the answer written, by the coroutine itself:
-        # so a call that is one too many ends before its message has come.
-        return grpc.stream_stream_rpc_method_handler(serve)
+        # To clients these are unary calls. Here the coroutine itself reads the message: so a call that is one too many
+        # ends before its message has come.
+        return grpc.stream_unary_rpc_method_handler(serve)

@@ -7,13 +7,12 @@ rows; what all compute it gathers and sends. So the other side sees one party, h
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
-from tpsl.net.asking import Answers, Due, Label, Question, Script
+from tpsl.net.asking import Answers, Due, Label, Question, Script, next_due
 from tpsl.net.desk import Desk
 from tpsl.net.failures import NetError, PeerRestarted
 from tpsl.net.messages import Message, Peer
@@ -103,10 +102,9 @@ class SharedDesk:
 
     def answer_all(self, script: Script) -> None:
         """Answer what is due, each worker its rows, until the script ends."""
-        with suppress(StopIteration):
-            due = next(script)
-            while True:
-                due = script.send(self._taken(due))
+        due = next_due(script)
+        while due is not None:
+            due = next_due(script, self._taken(due))
 
     def _taken(self, due: Due) -> Question:
         desk, workers = self._desk, self._workers

@@ -35,6 +35,7 @@ def label(role: LabelRole) -> Script:
         return
     early_stopping.apply_verdict(role)
     schedule, widths = role.schedule, role.widths(role.job.model.cut_width)
+    is_quick = not role.job.has_late_labels and role.party.device.type == "cpu"
     for stretch in schedule.stretches(role.done):
         if role.verdict is not None and role.verdict[1]:
             break
@@ -45,7 +46,7 @@ def label(role: LabelRole) -> Script:
                 role.recorder.record()
             records = len(schedule.batch(step))
             for part, positions in enumerate(schedule.parts(step)):
-                question = yield Due(STEP, step, part, rows=len(positions), widths=widths)
+                question = yield Due(STEP, step, part, rows=len(positions), widths=widths, is_quick=is_quick)
                 begun = begun if part or step > stretch.start else time.perf_counter()
                 if question.passed_over is not None:
                     break
@@ -53,6 +54,7 @@ def label(role: LabelRole) -> Script:
                 batch, rows = schedule.among_labelled(mine), schedule.train[mine]
                 question.answer(role.answers(role.party.backward(batch, rows, question.tensors(), records)))
             if question.passed_over is None:
+                yield None  # the gradients leave before the label party updates its half
                 role.party.update()
                 step += 1
                 role.count(step, records)
