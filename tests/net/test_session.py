@@ -195,7 +195,7 @@ def test_a_party_that_is_about_to_agree_is_told_too(make_scene: Make) -> None:
     label = scene.label(3)
     scene.pool.submit(scene.asking, "bank")
     airport = scene.client()
-    assert eventually(lambda: scene.desk._callers["bank"].arrival is not None)
+    assert eventually(lambda: scene.desk._callers["bank"].agreed is not None)
     airport.agree({"airport": Message()})
     again = scene.pool.submit(scene.asking, "bank")  # another process, which waits for airport
     assert eventually(lambda: scene.restarts == 1)

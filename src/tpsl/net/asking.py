@@ -8,7 +8,7 @@ one process and a network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -63,19 +63,16 @@ class PassedOver(NamedTuple):
     seconds: float
 
 
+@dataclass
 class Question:
     """What the feature parties have asked, by party in the job's order. It is answered once."""
 
-    def __init__(
-        self,
-        due: Due,
-        asked: Mapping[str, Message],
-        give: Callable[[Answers], None],
-        passed_over: PassedOver | None = None,
-    ) -> None:
-        self.due, self.asked, self._give = due, asked, give
-        self.passed_over = passed_over
-        """In one process: no question, but that steps were taken without any."""
+    due: Due
+    asked: Mapping[str, Message]
+    give: Callable[[Answers], None]
+    """Gives every party its answer."""
+    passed_over: PassedOver | None = None
+    """In one process: no question, but that steps were taken without any."""
 
     def tensors(self) -> list[Tensor]:
         """Return what the parties have sent, in the job's order."""
@@ -84,7 +81,7 @@ class Question:
     def answer(self, answers: Answers) -> None:
         """Give every party its answer."""
         step, part = self.due.step, self.due.part
-        self._give({name: replace(answer, step=step, part=part) for name, answer in answers.items()})
+        self.give({name: replace(answer, step=step, part=part) for name, answer in answers.items()})
 
     def answer_all(self, answer: Message = NOTHING) -> None:
         """Give every party the same answer."""
@@ -93,6 +90,12 @@ class Question:
 
 Script = Generator[Due | None, Question, None]
 """The label party's side of a job. It yields None where what it has answered may leave before it goes on."""
+
+
+def in_turn(scripts: Iterable[Script]) -> Script:
+    """Return the script that consists of these."""
+    for script in scripts:
+        yield from script
 
 
 def next_due(script: Script, question: Question | None = None) -> Due | None:

@@ -21,7 +21,7 @@ from tpsl.net.codec import as_sentence, decode, encode, tensor_bytes
 from tpsl.net.connection import Terms
 from tpsl.net.credentials import LABEL_SERVER_NAME, Certificates
 from tpsl.net.failures import BadMessage, JobStopped, NetError, PeerMissing, PeerRestarted, Refused
-from tpsl.net.messages import Limits, Message, Peer
+from tpsl.net.messages import Limits, Message, Peer, WireType
 from tpsl.net.network import CODE, SERVICE, SHORT_GRACE, SLOWEST, Options, frame_options, require_loopback
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.net.reaching import ClosedAfterTls, why_unreachable
@@ -41,7 +41,7 @@ class LabelClient:
         """Prepare to connect. Without certificates only a loopback address is accepted."""
         if certificates is None:
             require_loopback(address)
-        self._address, self._party, self._agreement, self._terms = address, party, agreement, terms
+        self._address, self.party, self._agreement, self.terms = address, party, agreement, terms
         self._certificates = certificates
         self._options: Options = [
             *frame_options(terms),
@@ -57,13 +57,13 @@ class LabelClient:
         self.label = Peer(LABEL_PARTY)
         self._process, self._attempt = secrets.token_bytes(_PROCESS_BYTES), 0
         self._session, self._number = b"", 0
-        self._under_way: deque[_Call] = deque()
+        self.under_way: deque[_Call] = deque()
         self._heard_at, self._is_lost, self._was_here = time.monotonic(), False, False
         self._waiting_because, self._closed_times = "connecting", 0
 
     def _connect(self) -> None:
         self._channel = grpc.secure_channel(self._address, self._credentials, options=self._options)
-        self._calls: dict[str, Any] = {}
+        self.stubs = _Stubs(self._channel)
 
     def __enter__(self) -> Self:
         return self
@@ -73,23 +73,23 @@ class LabelClient:
 
     def agree(self, said: Answers) -> Answers:
         """Say where this party stands, and return where all start, once all parties have agreed."""
-        while self._under_way:
-            self._under_way.popleft().forget()
+        while self.under_way:
+            self.under_way.popleft().forget()
         self._attempt += 1
         self._heard_at = time.monotonic()
         while True:
-            introduction = Introduction(self._party, self._party, self._agreement)
+            introduction = Introduction(self.party, self.party, self._agreement)
             try:
-                hello = self._waited("Hello", introduction.fields())
+                hello = _Call(self, "Hello", introduction.fields()).finish()
                 introduction.compare(hello)
                 message = replace(
-                    said[self._party],
+                    said[self.party],
                     secret=introduction.proof(),
                     session=self._process,
                     number=self._attempt,
-                    text=self._party,
+                    text=self.party,
                 )
-                answer = self._waited("Agree", message)
+                answer = _Call(self, "Agree", message).finish()
             except PeerRestarted:  # between the two calls
                 self._attempt += 1
                 time.sleep(_FIRST_PAUSE)
@@ -98,67 +98,48 @@ class LabelClient:
             self._session, self._number = answer.session, 0
             if not self._session:
                 raise BadMessage("the label party answered without a session")
-            return {self._party: answer}
+            return {self.party: answer}
 
     def ask(self, method: str, step: int, part: int, said: Answers) -> Answers:
         """Ask, and return the answer."""
-        return self.ask_ahead(method, step, part, said, alone=not self._under_way)()
+        return self.ask_ahead(method, step, part, said, alone=not self.under_way)()
 
     def ask_ahead(
         self, method: str, step: int, part: int, said: Answers, *, alone: bool = False
     ) -> Callable[[], Answers]:
         """Ask, and return what waits for the answer. No more questions are under way than the terms allow."""
-        message = replace(said[self._party], step=step, part=part, session=self._session, number=self._number)
+        message = replace(said[self.party], step=step, part=part, session=self._session, number=self._number)
         self._number += 1
-        while len(self._under_way) >= self._terms.limits.calls:
-            self._under_way[0].finish()
-        traffic = self.label.traffic
-        traffic.messages_sent += 1
-        traffic.bytes_sent += tensor_bytes(message, self._terms.dtype)
+        while len(self.under_way) >= self.terms.limits.calls:
+            self.under_way[0].finish()
+        self.label.traffic.messages_sent += 1
+        self.label.traffic.bytes_sent += tensor_bytes(message, self.terms.dtype)
         call = _Call(self, method, message, alone=alone)
-        self._under_way.append(call)
-
-        def answer() -> Answers:
-            # A question that was lost is asked again when it is waited for, and the label party needs all in order.
-            while call in self._under_way and self._under_way[0] is not call:
-                self._under_way[0].finish()
-            found = call.finish()
-            if (found.step, found.part) != (step, part):
-                raise BadMessage(f"the label party answered {method} of step {step}, part {part} with another one")
-            return {self._party: found}
-
-        return answer
+        self.under_way.append(call)
+        return call.answers
 
     def stop(self, error: NetError | str) -> None:
         """Tell the label party why this party ends the job."""
         code = error.code if isinstance(error, NetError) else "stopped"
-        message = Message(text=self._party, session=self._process, fields=((code, as_sentence(str(error))),))
+        message = Message(text=self.party, session=self._process, fields=((code, as_sentence(str(error))),))
         try:
-            self._method("Stop")(encode(message, "float32"), timeout=SHORT_GRACE)
+            self.stubs["Stop"](encode(message, "float32"), timeout=SHORT_GRACE)
         except grpc.RpcError:
             return  # it learns that this party is gone
 
-    def _waited(self, method: str, message: Message) -> Message:
-        return _Call(self, method, message, alone=True).finish()
-
-    def _method(self, name: str) -> Any:
-        if name not in self._calls:
-            self._calls[name] = self._channel.unary_unary(f"/{SERVICE}/{name}", None, None)
-        return self._calls[name]
-
-    def _heard(self) -> None:
+    def heard(self) -> None:
         """Note that the label party has answered."""
         self._heard_at, self._closed_times = time.monotonic(), 0
         if self._is_lost or not self._was_here:
-            self._terms.watch(LABEL_PARTY, "connected again" if self._was_here else "connected")
+            self.terms.watch(LABEL_PARTY, "connected again" if self._was_here else "connected")
         self._is_lost, self._was_here = False, True
 
-    def _failed(self, method: str, error: grpc.RpcError, since: float) -> None:
+    def failed(self, method: str, error: grpc.RpcError, since: float) -> None:
         """Raise what a status code means; return where the call may be made again, which was first made at `since`."""
         status, details = error.code(), as_sentence(error.details() or "")
         code = next((str(each.value) for each in error.trailing_metadata() or () if each.key == CODE), "")
         if status == grpc.StatusCode.ABORTED:
-            self._heard()
+            self.heard()
             raise PeerRestarted(LABEL_PARTY)
         is_bad = status == grpc.StatusCode.INVALID_ARGUMENT
         if status == grpc.StatusCode.PERMISSION_DENIED or (is_bad and method in ("Hello", "Agree")):
@@ -175,12 +156,12 @@ class LabelClient:
         self._lost(details if code else self._reason(status), since)
 
     def _refused(self, sentence: str, code: str) -> Refused:
-        self._terms.watch(LABEL_PARTY, f"refused: {sentence}")
+        self.terms.watch(LABEL_PARTY, f"refused: {sentence}")
         return Refused(sentence, code)
 
     def _reason(self, status: grpc.StatusCode) -> str:
         if status == grpc.StatusCode.DEADLINE_EXCEEDED:
-            return f"not heard for {self._terms.patience.silence:g} s"
+            return f"not heard for {self.terms.patience.silence:g} s"
         try:
             return why_unreachable(self._address, self._certificates)
         except ClosedAfterTls:
@@ -197,32 +178,43 @@ class LabelClient:
 
     def _lost(self, why: str, since: float) -> None:
         """Note why there is no answer; raise if that has lasted too long."""
-        wait = self._terms.patience.wait
+        wait = self.terms.patience.wait
         if time.monotonic() - max(self._heard_at, since) >= wait:
             if not self._was_here:
                 raise PeerMissing(f"the label party at {self._address} could not be reached within {wait:g} s: {why}")
             raise PeerMissing(f"the label party was lost ({why}) and did not come back within {wait:g} s")
         if self._was_here and not self._is_lost:
-            self._terms.watch(LABEL_PARTY, f"lost: {why}; waiting up to {wait:g} s for its return")
+            self.terms.watch(LABEL_PARTY, f"lost: {why}; waiting up to {wait:g} s for its return")
         elif not self._was_here and why != self._waiting_because:
-            self._terms.watch(LABEL_PARTY, f"waiting: {why}")
+            self.terms.watch(LABEL_PARTY, f"waiting: {why}")
         self._is_lost, self._waiting_because = self._was_here, why
 
 
 class _Call:
     """One question, from the first call to the answer."""
 
-    def __init__(self, client: LabelClient, method: str, message: Message, *, alone: bool) -> None:
+    def __init__(self, client: LabelClient, method: str, message: Message, *, alone: bool = True) -> None:
         self._client, self._method, self._message = client, method, message
-        terms = client._terms
         self._is_question = method not in ("Hello", "Agree")
-        self._dtype, self._limits = (terms.dtype, terms.limits) if self._is_question else ("float32", Limits())
+        self._dtype: WireType = client.terms.dtype if self._is_question else "float32"
         self._data = encode(message, self._dtype)
+        self._timeout = client.terms.patience.silence + len(self._data) / SLOWEST
         self._answer: Message | None = None
         self._error: Exception | None = None
         # A call that is waited for at once needs no thread of gRPC.
-        timeout = self._deadline(self._data)
-        self._future = None if alone else client._method(method).future(self._data, timeout=timeout)
+        self._future = None if alone else client.stubs[method].future(self._data, timeout=self._timeout)
+
+    def answers(self) -> Answers:
+        """Return the answer, by party; wait for it if it has not come yet."""
+        client = self._client
+        # A question that was lost is asked again when it is waited for, and the label party needs all in order.
+        while self in client.under_way and client.under_way[0] is not self:
+            client.under_way[0].finish()
+        found, asked = self.finish(), self._message
+        if (found.step, found.part) != (asked.step, asked.part):
+            what = f"{self._method} of step {asked.step}, part {asked.part}"
+            raise BadMessage(f"the label party answered {what} with another one")
+        return {client.party: found}
 
     def finish(self) -> Message:
         """Return the answer; wait for it if it has not come yet."""
@@ -235,8 +227,8 @@ class _Call:
                 self._error = error
                 raise
             finally:
-                if self in self._client._under_way:
-                    self._client._under_way.remove(self)
+                if self in self._client.under_way:
+                    self._client.under_way.remove(self)
         return self._answer
 
     def forget(self) -> None:
@@ -245,20 +237,21 @@ class _Call:
             self._future.cancel()
 
     def _waited(self) -> Message:
-        client, terms, pause, data = self._client, self._client._terms, _FIRST_PAUSE, self._data
+        client, terms, pause, data = self._client, self._client.terms, _FIRST_PAUSE, self._data
+        limits = terms.limits if self._is_question else Limits()
         since = time.monotonic()  # before, nobody has missed the answer
         while True:
             try:
                 future, self._future = self._future, None
-                ask = client._method(self._method)  # another one after a new connection
-                received = future.result() if future else ask(data, timeout=self._deadline(data))
+                stub = client.stubs[self._method]  # another one after a new connection
+                received = future.result() if future else stub(data, timeout=self._timeout)
             except grpc.RpcError as error:
-                client._failed(self._method, error, since)
+                client.failed(self._method, error, since)
                 time.sleep(pause)
                 pause, data = min(2 * pause, _LONGEST_PAUSE), self._data
                 continue
-            client._heard()
-            answer = decode(received, self._limits, self._dtype, sender="the label party", device=terms.device)
+            client.heard()
+            answer = decode(received, limits, self._dtype, sender="the label party", device=terms.device)
             if not answer.pending:
                 client.label.traffic.messages_received += self._is_question
                 client.label.traffic.bytes_received += tensor_bytes(answer, self._dtype)
@@ -267,5 +260,13 @@ class _Call:
             pause, data = _FIRST_PAUSE, encode(asked, self._dtype)
             time.sleep(pause)  # a label party that answers so at once is not asked without end
 
-    def _deadline(self, data: bytes) -> float:
-        return self._client._terms.patience.silence + len(data) / SLOWEST
+
+class _Stubs(dict[str, Any]):
+    """The methods of the label party's service on one channel."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._channel = channel
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = self._channel.unary_unary(f"/{SERVICE}/{name}", None, None)
+        return self[name]

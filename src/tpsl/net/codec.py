@@ -6,11 +6,8 @@ and the memory it takes is bounded by the frame and the limits.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-
 import numpy as np
 import torch
-from google.protobuf.message import Message as Protobuf
 from torch import Tensor
 
 from tpsl.net import wire_pb2
@@ -69,7 +66,7 @@ def encode(message: Message, dtype: WireType) -> bytes:
         numbers=message.numbers,
         secret=message.secret,
         fields=[wire_pb2.Field(name=name, value=value) for name, value in message.fields],
-        text=as_sentence(message.text),
+        text=as_sentence(message.text) if message.text else "",
     )
     if message.tensor is None:
         return _beginning(header, None)
@@ -150,27 +147,15 @@ def _parsed_header(data: bytes, sender: str) -> wire_pb2.Header:
     return header
 
 
-def _check_sizes(message: Protobuf, sender: str) -> None:
-    for field, value in message.ListFields():
-        for part in _parts(value, f"{sender} sent a message whose {field.name}"):
-            _check_sizes(part, sender)
-
-
-def _parts(value: object, origin: str) -> Iterable[Protobuf]:
-    """Check one field and return the messages inside it."""
-    if isinstance(value, Protobuf):
-        return (value,)
-    if isinstance(value, str):
-        if len(value) > TEXT_CHARACTERS or not value.isprintable():
-            raise BadMessage(f"{origin} is not a printable text of at most {TEXT_CHARACTERS} characters")
-    elif isinstance(value, bytes):
-        if len(value) > SECRET_BYTES:
-            raise BadMessage(f"{origin} has {len(value)} bytes, more than {SECRET_BYTES}")
-    elif isinstance(value, Collection):
-        if len(value) > LIST_ENTRIES:
-            raise BadMessage(f"{origin} has {len(value)} entries, more than {LIST_ENTRIES}")
-        return [entry for entry in value if isinstance(entry, Protobuf)]
-    return ()
+def _check_sizes(header: wire_pb2.Header, sender: str) -> None:
+    """Raise BadMessage unless texts are printable, and texts, secrets and lists as short as honest ones are."""
+    texts = [header.text, *(text for field in header.fields for text in (field.name, field.value))]
+    if not all(len(text) <= TEXT_CHARACTERS and text.isprintable() for text in texts):
+        raise BadMessage(f"{sender} sent a text that is not printable, or longer than {TEXT_CHARACTERS} characters")
+    if max(len(header.secret), len(header.session)) > SECRET_BYTES:
+        raise BadMessage(f"{sender} sent a secret of more than {SECRET_BYTES} bytes")
+    if max(len(header.numbers), len(header.fields)) > LIST_ENTRIES:
+        raise BadMessage(f"{sender} sent a list of more than {LIST_ENTRIES} entries")
 
 
 def _payload_bytes(tensor: wire_pb2.Tensor, limits: Limits, dtype: WireType, sender: str) -> int:

@@ -10,8 +10,8 @@ The rules of the protocol, without a socket (`docs/state-machines.md` draws them
   the last few answers are kept. The same question again gets the same bytes; another question under a number that was
   used, or a question that is not due, is a BadMessage and ends the job.
 
-Threads of the network call `hello`, `agree`, `ask`, `left` and `stopped_by`; the thread that trains calls the rest. A
-question that is quick to answer is answered by the thread that brings its last share: nothing is handed over.
+Threads of the network call `hello`, `agree`, `ask`, `left`, `delivered` and `stopped_by`; the thread that trains calls
+the rest. The thread that brings the last share of a quick question answers it, so nothing is handed over.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from tpsl.net.agreement import Agreement, Introduction
 from tpsl.net.asking import Due, Question, Script
@@ -47,6 +47,7 @@ _QUICK = 0.25
 _ENDING = "the label party is ending the job"
 _CODE = re.compile(r"[a-z-]{1,32}")
 
+T = TypeVar("T")
 Later = Callable[[Callable[[], None]], object]
 """Runs something when what was answered has left."""
 
@@ -70,25 +71,10 @@ class Ticket:
         """Whether there is an answer, and no error."""
         return self.answer.done() and self.answer.exception() is None
 
-    def give(self, answer: bytes) -> None:
-        """Answer it."""
-        with suppress(InvalidStateError):  # the session has ended meanwhile
-            self.answer.set_result(answer)
-
     def fail(self, error: Exception) -> None:
-        """Answer it with an error."""
+        """Answer it with an error, unless it is answered."""
         with suppress(InvalidStateError):
             self.answer.set_exception(error)
-
-
-@dataclass
-class _Arrival:
-    """A party that has agreed: which process of it, for which time, what it said, and the proof that it gets."""
-
-    process: bytes
-    attempt: int
-    ticket: Ticket
-    proof: bytes
 
 
 class _Caller:
@@ -97,12 +83,13 @@ class _Caller:
     def __init__(self, name: str) -> None:
         self.name, self.peer = name, Peer(name)
         self.introductions: deque[Introduction] = deque(maxlen=_INTRODUCTIONS)
-        self.arrival: _Arrival | None = None
-        self.process, self.attempt = b"", 0
+        self.agreed: Ticket | None = None
+        """Its `Agree`, until another party agrees anew; `proof` is what it gets for it."""
+        self.process, self.attempt, self.proof = b"", 0, b""
         """Who has agreed last, and for which time."""
         self.retired: deque[bytes] = deque(maxlen=_REMEMBERED)
         """Processes in whose place another one is."""
-        self.heard_at, self.is_lost, self.was_here = time.monotonic(), False, False
+        self.heard_at, self.is_lost = time.monotonic(), False
         self.absent_because, self.lost_because, self.refused_because = "not connected yet", "", ""
         self.begin()
 
@@ -113,21 +100,32 @@ class _Caller:
         """The number of the question that the label party takes next."""
 
     @property
+    def was_here(self) -> bool:
+        """Whether the party has ever agreed."""
+        return bool(self.process)
+
+    @property
     def due(self) -> Ticket | None:
+        """The question that the label party takes next, if it was asked."""
         return self.tickets.get(self.next)
 
+    def open_tickets(self) -> list[Ticket]:
+        """Return what the party has asked and has no answer to."""
+        asked = [*self.tickets.values(), *([self.agreed] if self.agreed is not None else [])]
+        return [ticket for ticket in asked if not ticket.answer.done()]
 
+
+@dataclass
 class _Going:
     """A script, and where it stands. One thread at a time, the one that made it busy, has it go on."""
 
-    def __init__(self, script: Script) -> None:
-        self.script, self.due, self.error = script, Due(""), None
-        self.due: Due | None
-        """What is due next; None at the end."""
-        self.error: BaseException | None
-        self.is_busy = True
-        self.was_quick: dict[str, bool] = {}
-        """Of each method: whether the last answer was. Nobody knows how long a first one takes."""
+    script: Script
+    due: Due | None = None
+    """What is due next; None at the end."""
+    error: BaseException | None = None
+    is_busy: bool = True
+    was_quick: dict[str, bool] = field(default_factory=dict)
+    """Of each method: whether the last answer was. Nobody knows how long a first one takes."""
 
     @property
     def is_for_network(self) -> bool:
@@ -161,39 +159,31 @@ class Desk:
 
     def hello(self, certified: str | None, data: bytes) -> bytes:
         """Compare what a feature party holds with the agreement; return the label party's fields and nonce."""
-        who = certified or "a client"
-        try:
-            message = decode(data, Limits(), "float32", sender=described(who) if certified else who)
-            who = certified or message.text
-            with self._changed:
-                caller = self._caller(certified, message.text)
-                introduction = Introduction(LABEL_PARTY, caller.name, self._agreement.with_party(caller.name))
-                introduction.compare(message)  # first: a party of the next job does not hear why this one has ended
-                self._newcomer(certified, message.text)
-                caller.introductions.append(introduction)
-                return encode(introduction.fields(), "float32")
-        except NetError as error:
-            raise self.refusal(who, error) from None
+
+        def compared(caller: _Caller, message: Message) -> bytes:
+            introduction = Introduction(LABEL_PARTY, caller.name, self._agreement.with_party(caller.name))
+            introduction.compare(message)  # first: a party of the next job does not hear why this one has ended
+            self._require_open(caller)
+            caller.introductions.append(introduction)
+            return encode(introduction.fields(), "float32")
+
+        return self._met(certified, data, compared)
 
     def agree(self, certified: str | None, data: bytes) -> Ticket:
         """Note that a feature party is ready to begin anew; the answer comes when all are."""
-        who = certified or "a client"
-        try:
-            message = decode(data, Limits(), "float32", sender=described(who) if certified else who)
-            who = certified or message.text
-            with self._changed:
-                caller = self._newcomer(certified, message.text)
-                if message.session in caller.retired:
-                    raise Refused(f"another process of {described(caller.name)} has taken its place", "taken-over")
-                known = caller.arrival
-                if known is not None and (known.process, known.attempt) == (message.session, message.number):
-                    return known.ticket
-                is_late = message.session == caller.process and message.number <= caller.attempt
-                if not caller.introductions or is_late or message.pending or not message.session:
-                    raise PeerRestarted(LABEL_PARTY)
-                return self._arrived(caller, message)
-        except NetError as error:
-            raise self.refusal(who, error) from None
+
+        def agreed(caller: _Caller, message: Message) -> Ticket:
+            self._require_open(caller)
+            self._require_in_place(caller, message.session)
+            is_last = message.session == caller.process and message.number == caller.attempt
+            if is_last and caller.agreed is not None:
+                return caller.agreed
+            is_late = message.session == caller.process and message.number <= caller.attempt
+            if not caller.introductions or is_late or message.pending or not message.session:
+                raise PeerRestarted(LABEL_PARTY)
+            return self._arrived(caller, message)
+
+        return self._met(certified, data, agreed)
 
     def ask(self, certified: str | None, method: str, data: bytes, later: Later = lambda act: act()) -> Ticket:
         """Take a question of a session. The same one again gets the same answer, which may be there on return."""
@@ -213,30 +203,12 @@ class Desk:
                 raise PeerRestarted(LABEL_PARTY)
             caller = self._callers[party]
             self._require_going_on(caller)
-            if process in caller.retired:
-                raise Refused(f"another process of {described(party)} has taken its place", "taken-over")
+            self._require_in_place(caller, process)
             if message.session not in self._current:
                 raise PeerRestarted(LABEL_PARTY)
             ticket = self._ticket(caller, method, message, data)
         self._answer_here(later)
         return ticket
-
-    def _ticket(self, caller: _Caller, method: str, message: Message, data: bytes) -> Ticket:
-        found, number = caller.tickets.get(message.number), message.number
-        if found is None and number < caller.next:
-            raise PeerRestarted(LABEL_PARTY)  # a call that has lain in the network: nobody waits for its answer
-        if found is None:
-            if message.pending or number >= caller.next + self.terms.limits.calls:
-                self._blame(caller, BadMessage(f"{described(caller.name)} asked question {number} out of turn"))
-            found = caller.tickets[number] = Ticket(caller.name, method, message, hash(data))
-            caller.peer.traffic.messages_received += 1
-            caller.peer.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
-            if self._going is None or not self._going.is_for_network:
-                self._changed.notify_all()
-        elif found.method != method or (found.content != hash(data) and not message.pending):
-            what = f"{described(caller.name)} asked another question under the number {number}"
-            self._blame(caller, BadMessage(what))
-        return found
 
     def stopped_by(self, certified: str | None, data: bytes) -> None:
         """End the job because a feature party says so."""
@@ -293,7 +265,7 @@ class Desk:
             while True:
                 if self._failure is not None:
                     raise self._failure
-                missing = [c for name, c in self._callers.items() if c.arrival is None and name not in without]
+                missing = [c for name, c in self._callers.items() if c.agreed is None and name not in without]
                 if not missing:
                     break
                 for caller in missing:
@@ -306,21 +278,20 @@ class Desk:
                     raise PeerMissing(f"{names} did not come within {self.terms.patience.wait:g} s ({why})")
                 self._changed.wait(left)
             self._restarted = None
-            self._gathered = {name: c.arrival for name, c in self._callers.items() if c.arrival is not None}
-            return {name: arrival.ticket.message for name, arrival in self._gathered.items()}
+            self._gathered = {c.name: (c.agreed, c.process, c.proof) for c in self._callers.values() if c.agreed}
+            return {name: agreed.message for name, (agreed, _, _) in self._gathered.items()}
 
     def start(self, answers: Mapping[str, Message]) -> dict[str, Peer]:
         """Begin a session with all that were gathered, each of which gets its answer; return them."""
         with self._changed:
             if self._restarted is None:
                 self._present = tuple(self._gathered)
-                for name, arrival in self._gathered.items():
-                    caller, session = self._callers[name], secrets.token_bytes(_SESSION_BYTES)
-                    self._sessions[session] = name, arrival.process
+                for name, (agreed, process, proof) in self._gathered.items():
+                    session = secrets.token_bytes(_SESSION_BYTES)
+                    self._sessions[session] = name, process
                     self._current.add(session)
-                    caller.begin()
-                    answer = replace(answers[name], session=session, secret=arrival.proof)
-                    arrival.ticket.give(encode(answer, "float32"))
+                    self._callers[name].begin()
+                    agreed.answer.set_result(encode(replace(answers[name], session=session, secret=proof), "float32"))
                 while len(self._sessions) > len(self._current) + _REMEMBERED:
                     del self._sessions[next(iter(self._sessions))]
             return {name: self._callers[name].peer for name in self._gathered}
@@ -353,17 +324,37 @@ class Desk:
         finally:
             self._going = None
 
+    def close(self, error: NetError | None = None, grace: float = 0.0) -> None:
+        """End the job: wait up to `grace` seconds until all that was answered is delivered.
+
+        If there is a reason every party is told. One that is not lost, but busy with itself, may take as long as one
+        that is silent before it is lost.
+        """
+        with self._changed:
+            self.is_ending = True
+            if error is not None:
+                self._fail(error)
+                grace = max(grace, self.terms.patience.silence)
+            until = time.monotonic() + grace
+            while self._waits_for_some(error) and (left := until - time.monotonic()) > 0:
+                self._changed.wait(left)
+            self._failure = self._failure or NotYet(_ENDING)
+            self._changed.notify_all()
+            self._give_up(self._failure)
+
+    # Either thread.
+
     def _answer_here(self, later: Later) -> None:
         """Answer what is due in this thread, if it is quick and asked."""
         with self._changed:
             going = self._going
-            if going is None or not going.is_for_network or going.due is None or not self._is_asked(going.due):
+            if going is None or not going.is_for_network or going.due is None:
                 return
-            going.is_busy = True
             try:
-                question = self._question(going.due)
-            except NetError as error:
-                going.error, going.is_busy = error, False
+                if not self._is_asked(going.due):
+                    return
+                question, going.is_busy = self._question(going.due), True
+            except (NetError, PeerRestarted):  # the thread that trains finds it, too
                 self._changed.notify_all()
                 return
         self._go_on(going, question, later)
@@ -391,26 +382,18 @@ class Desk:
         if later is not None:
             self._answer_here(later)
 
-    def close(self, error: NetError | None = None, grace: float = 0.0) -> None:
-        """End the job: wait up to `grace` seconds until all that was answered is delivered.
-
-        If there is a reason every party is told. One that is not lost, but busy with itself, may take as long as one
-        that is silent before it is lost.
-        """
-        with self._changed:
-            self.is_ending = True
-            if error is not None:
-                self._fail(error)
-                grace = max(grace, self.terms.patience.silence)
-            until = time.monotonic() + grace
-            while self._waits_for_some(error) and (left := until - time.monotonic()) > 0:
-                self._changed.wait(left)
-            self._failure = self._failure or NotYet(_ENDING)
-            self._changed.notify_all()
-            for caller in self._callers.values():
-                self._give_up(caller, self._failure)
-
     # With the lock held.
+
+    def _met(self, certified: str | None, data: bytes, act: Callable[[_Caller, Message], T]) -> T:
+        """Return what comes of a message before there is a session; it takes the lock itself."""
+        who = certified or "a client"
+        try:
+            message = decode(data, Limits(), "float32", sender=described(who) if certified else who)
+            who = certified or message.text
+            with self._changed:
+                return act(self._caller(certified, message.text), message)
+        except NetError as error:
+            raise self.refusal(who, error) from None
 
     def _caller(self, certified: str | None, said: str) -> _Caller:
         if certified is not None and said != certified:
@@ -419,82 +402,41 @@ class Desk:
             raise Refused(f"{said!r} is not a feature party of this job; they are {', '.join(self._callers)}")
         return self._callers[said]
 
-    def _newcomer(self, certified: str | None, said: str) -> _Caller:
-        caller = self._caller(certified, said)
+    def _require_open(self, caller: _Caller) -> None:
         self._require_going_on(caller)
         if self.is_ending:
             raise NotYet(_ENDING)
-        return caller
+
+    def _require_in_place(self, caller: _Caller, process: bytes) -> None:
+        if process in caller.retired:
+            raise Refused(f"another process of {described(caller.name)} has taken its place", "taken-over")
+
+    def _require_going_on(self, caller: _Caller) -> None:
+        """Note that a party was heard; raise if the job has ended."""
+        caller.heard_at = time.monotonic()
+        if caller.is_lost:
+            caller.is_lost = False
+            self.terms.watch(caller.name, "connected again")
+        if self._failure is not None:
+            self._told.add(caller.name)
+            self._changed.notify_all()
+            raise self._as_told(self._failure)
 
     def _arrived(self, caller: _Caller, message: Message) -> Ticket:
         """Take the place of what this party was, if it has the right records; all begin anew."""
         mine = (each for each in caller.introductions if each.is_proven_by(message.secret))
         introduction = next(mine, caller.introductions[-1])
         introduction.require_proof(message.secret)
+        news = "connected again" if caller.was_here else "connected"
         if caller.process not in (b"", message.session):
             caller.retired.append(caller.process)
         caller.process, caller.attempt, caller.refused_because = message.session, message.number, ""
         caller.introductions.clear()
-        ticket = Ticket(caller.name, "Agree", message)
-        caller.arrival = _Arrival(message.session, message.number, ticket, introduction.proof())
         self._end_session(caller.name)
-        self._watch(caller, "connected again" if caller.was_here else "connected")
-        caller.was_here = True
-        return ticket
-
-    def _waits_for_some(self, error: NetError | None) -> bool:
-        """Whether a party that is present has not been told why the job ends, or has not got an answer."""
-        present = [self._callers[name] for name in self._present]
-        if error is not None:
-            return any(caller.name not in self._told and not caller.is_lost for caller in present)
-        return any(ticket.is_given and not ticket.is_delivered for c in present for ticket in c.tickets.values())
-
-    def _hear(self, caller: _Caller) -> None:
-        caller.heard_at = time.monotonic()
-        if caller.is_lost:
-            caller.is_lost = False
-            self.terms.watch(caller.name, "connected again")
-
-    def _require_going_on(self, caller: _Caller) -> None:
-        self._hear(caller)
-        if self._failure is not None:
-            self._told.add(caller.name)
-            self._changed.notify_all()
-            raise self._as_told(self._failure)
-
-    def _as_told(self, error: NetError) -> NetError:
-        """Return what the feature parties are told of an error."""
-        return error if isinstance(error, NotYet) else JobStopped(str(error), error.code)
-
-    def _watch(self, caller: _Caller, sentence: str) -> None:
+        caller.agreed, caller.proof = Ticket(caller.name, "Agree", message), introduction.proof()
         caller.is_lost = False
-        self.terms.watch(caller.name, sentence)
-
-    def _lose(self, caller: _Caller, why: str) -> None:
-        if not caller.is_lost and caller.was_here:
-            caller.is_lost, caller.lost_because = True, why
-            self.terms.watch(caller.name, f"lost: {why}; waiting up to {self.terms.patience.wait:g} s for its return")
-
-    def _fail(self, error: NetError) -> NetError:
-        """End the job for all parties; return the error."""
-        if self._failure is None:
-            self._failure = error
-            for caller in self._callers.values():
-                self._give_up(caller, self._as_told(error))
-        self._changed.notify_all()
-        return error
-
-    def _blame(self, caller: _Caller, error: BadMessage) -> NoReturn:
-        """End the job because of a call of this party, which is told so by the answer."""
-        self._told.add(caller.name)
-        raise self._fail(error)
-
-    def _give_up(self, caller: _Caller, error: Exception) -> None:
-        """Answer all that a party has asked with an error."""
-        open_ = [ticket for ticket in caller.tickets.values() if not ticket.answer.done()]
-        open_ += [caller.arrival.ticket] if caller.arrival and not caller.arrival.ticket.answer.done() else []
-        for ticket in open_:
-            ticket.fail(error)
+        self.terms.watch(caller.name, news)
+        return caller.agreed
 
     def _end_session(self, because_of: str) -> None:
         """End the session, because a party has agreed anew: the others have to do so, too."""
@@ -503,10 +445,26 @@ class Desk:
             for caller in self._callers.values():
                 for ticket in caller.tickets.values():
                     ticket.fail(PeerRestarted(because_of))
-                if caller.name != because_of:
-                    caller.arrival = None
+                caller.agreed = None
         self._restarted = because_of
         self._changed.notify_all()
+
+    def _ticket(self, caller: _Caller, method: str, message: Message, data: bytes) -> Ticket:
+        found, number = caller.tickets.get(message.number), message.number
+        if found is None and number < caller.next:
+            raise PeerRestarted(LABEL_PARTY)  # a call that has lain in the network: nobody waits for its answer
+        if found is None:
+            if message.pending or number >= caller.next + self.terms.limits.calls:
+                self._blame(caller, BadMessage(f"{described(caller.name)} asked question {number} out of turn"))
+            found = caller.tickets[number] = Ticket(caller.name, method, message, hash(data))
+            caller.peer.traffic.messages_received += 1
+            caller.peer.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
+            if self._going is None or not self._going.is_for_network:
+                self._changed.notify_all()
+        elif found.method != method or (found.content != hash(data) and not message.pending):
+            what = f"{described(caller.name)} asked another question under the number {number}"
+            self._blame(caller, BadMessage(what))
+        return found
 
     def _asked_by(self, due: Due) -> list[_Caller]:
         """Return the callers whose question this is: all that are present, or the one of several that has asked it."""
@@ -529,34 +487,31 @@ class Desk:
         said = {name: ticket.message for name, ticket in tickets.items()}
         for ticket in tickets.values():
             ticket.message = Message()  # only its answer is kept
-        return Question(due, said, self._giving(tickets))
+
+        def give(answers: Mapping[str, Message]) -> None:
+            for name, ticket in tickets.items():
+                answer, traffic = answers[name], self._callers[name].peer.traffic
+                traffic.messages_sent += 1
+                traffic.bytes_sent += tensor_bytes(answer, self.terms.dtype)
+                with suppress(InvalidStateError):  # the session has ended meanwhile
+                    ticket.answer.set_result(encode(answer, self.terms.dtype))
+
+        return Question(due, said, give)
 
     def _taken(self, caller: _Caller, due: Due) -> Ticket:
         ticket = caller.due
         assert ticket is not None
         asked = (ticket.method, ticket.message.step, ticket.message.part)
-        if asked != due.key:
-            what = "{} of step {}, part {}"
-            raise self._fail(
-                BadMessage(f"{described(caller.name)} sent {what.format(*asked)}; expected was {what.format(*due.key)}")
-            )
         try:
+            if asked != due.key:
+                sent, expected = ("{} of step {}, part {}".format(*each) for each in (asked, due.key))
+                raise BadMessage(f"{described(caller.name)} sent {sent}; expected was {expected}")
             due.require(ticket.message, caller.name)
         except BadMessage as error:
             raise self._fail(error) from None
         caller.next += 1
         caller.tickets.pop(caller.next - 1 - self.terms.limits.calls, None)
         return ticket
-
-    def _giving(self, tickets: Mapping[str, Ticket]) -> Callable[[Mapping[str, Message]], None]:
-        def give(answers: Mapping[str, Message]) -> None:
-            for name, ticket in tickets.items():
-                answer, traffic = answers[name], self._callers[name].peer.traffic
-                traffic.messages_sent += 1
-                traffic.bytes_sent += tensor_bytes(answer, self.terms.dtype)
-                ticket.give(encode(answer, self.terms.dtype))
-
-        return give
 
     def _wait_for(self, due: Due) -> None:
         """Wait a moment for those that have not asked what is due; raise if one has been away for too long."""
@@ -567,10 +522,8 @@ class Desk:
             if away >= silence:
                 self._lose(caller, f"not heard for {silence:g} s")
             if away >= max(wait, silence):
-                why = (
-                    f"{described(caller.name)} was lost ({caller.lost_because}) and did not come back within {wait:g} s"
-                )
-                raise self._fail(PeerMissing(why))
+                lost = f"{described(caller.name)} was lost ({caller.lost_because})"
+                raise self._fail(PeerMissing(f"{lost} and did not come back within {wait:g} s"))
         self.waiting_for(missing[0].name)
         at_most = min(silence / 2, 1.0)
         self._changed.wait(at_most)
@@ -578,3 +531,38 @@ class Desk:
         if slept > at_most + silence / 2:  # this very process was stopped, and could hear nobody
             for caller in missing:
                 caller.heard_at += slept
+
+    def _lose(self, caller: _Caller, why: str) -> None:
+        if not caller.is_lost and caller.was_here:
+            caller.is_lost, caller.lost_because = True, why
+            self.terms.watch(caller.name, f"lost: {why}; waiting up to {self.terms.patience.wait:g} s for its return")
+
+    def _as_told(self, error: NetError) -> NetError:
+        """Return what the feature parties are told of an error."""
+        return error if isinstance(error, NotYet) else JobStopped(str(error), error.code)
+
+    def _fail(self, error: NetError) -> NetError:
+        """End the job for all parties; return the error."""
+        if self._failure is None:
+            self._failure = error
+            self._give_up(self._as_told(error))
+        self._changed.notify_all()
+        return error
+
+    def _blame(self, caller: _Caller, error: BadMessage) -> NoReturn:
+        """End the job because of a call of this party, which is told so by the answer."""
+        self._told.add(caller.name)
+        raise self._fail(error)
+
+    def _give_up(self, error: Exception) -> None:
+        """Answer all that the parties have asked with an error."""
+        for caller in self._callers.values():
+            for ticket in caller.open_tickets():
+                ticket.fail(error)
+
+    def _waits_for_some(self, error: NetError | None) -> bool:
+        """Whether a party that is present has not been told why the job ends, or has not got an answer."""
+        present = [self._callers[name] for name in self._present]
+        if error is not None:
+            return any(caller.name not in self._told and not caller.is_lost for caller in present)
+        return any(ticket.is_given and not ticket.is_delivered for c in present for ticket in c.tickets.values())

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Self
 
 import grpc
@@ -54,15 +55,14 @@ class LabelServer:
         split_address(address)
         if certificates is None:
             require_loopback(address)
-        self._desk, self._certified = desk, certificates is not None
-        credentials = certificates.server() if certificates is not None else None
-        self._open: Counter[str | None] = Counter()
-        self._most_open = desk.terms.limits.calls + _SPARE_CALLS
         terms = desk.terms
+        self._desk, self._questions, self._certified = desk, frozenset(methods), certificates is not None
+        self._open: Counter[str | None] = Counter()
+        self._most_open = terms.limits.calls + _SPARE_CALLS
         self._poll = min(_LONGEST_POLL, terms.patience.silence / 3)
         self._longest = terms.patience.silence + largest_frame(terms.limits, terms.dtype) / SLOWEST
         """Seconds that a message, or an answer, may be under way."""
-        self._questions = frozenset(methods)
+        credentials = certificates.server() if certificates is not None else None
         started: Future[int] = Future()
         self._thread = threading.Thread(
             target=self._serve, args=(address, credentials, started), name="tpsl server", daemon=True
@@ -111,65 +111,49 @@ class LabelServer:
     # What follows runs in the thread of the server.
 
     async def _serve_call(self, method: str, context: Context) -> bytes:
-        """Answer one call, or end it with the status of an error.
-
-        It is counted until the answer has left. The message, and then the answer, may take so long and no longer.
-        """
+        """Answer one call, or end it with the status of an error; it counts as open until the answer has left."""
         try:
             party = self._certificate(context)
             if self._open[party] >= self._most_open:
                 raise Busy("this party has too many open calls")
-            self._open[party] += 1
-            call = _Call(asyncio.current_task())
-            context.add_done_callback(lambda _: self._end(party, call))
+            call = _Call(self._desk, self._loop, party, self._open)
+            context.add_done_callback(call.end)
             call.must_end_within(self._longest)
             data = await context.read()
-            call.may_take_its_time()
-            answer = await self._answer(party, method, data, call, context)
+            call.timer.cancel()
+            if not isinstance(data, bytes):
+                raise BadMessage(f"{party or 'a client'} sent a call without a message")
+            if method not in self._questions and method not in ("Hello", "Agree", "Stop"):
+                await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {method} here")
+            answer = await self._answer(call, method, data)
             call.must_end_within(self._longest)
             return answer
         except (NetError, PeerRestarted) as error:
             code = error.code if isinstance(error, NetError) else "restarted"
             return await context.abort(status_of(error), as_details(str(error)), ((CODE, code),))
 
-    def _end(self, party: str | None, call: _Call) -> None:
-        self._open[party] -= 1
-        call.may_take_its_time()
-        if call.ticket is not None:
-            self._desk.delivered(call.ticket)
-
-    async def _answer(self, party: str | None, method: str, data: object, call: _Call, context: Context) -> bytes:
-        if not isinstance(data, bytes):
-            raise BadMessage(f"{party or 'a client'} sent a call without a message")
-        desk = self._desk
+    async def _answer(self, call: _Call, method: str, data: bytes) -> bytes:
+        """Return the answer, or after a while that there is none yet."""
+        desk, party = self._desk, call.party
         if method == "Hello":
             return desk.hello(party, data)
         if method == "Stop":
             desk.stopped_by(party, data)
             return _NOTHING
-        if method != "Agree" and method not in self._questions:
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {method} here")
-        soon = asyncio.get_running_loop().call_soon
-        ticket = desk.agree(party, data) if method == "Agree" else desk.ask(party, method, data, soon)
-        try:
-            answer = await self._waited(ticket)
-        except asyncio.CancelledError:
-            desk.left(party)
-            raise
-        except (NetError, PeerRestarted):
-            call.ticket = ticket  # delivered as the status of this call
-            raise
-        call.ticket = ticket if answer is not _PENDING else None
-        return answer
-
-    async def _waited(self, ticket: Ticket) -> bytes:
-        """Return the answer, or after a while that there is none yet."""
+        ticket = desk.agree(party, data) if method == "Agree" else desk.ask(party, method, data, self._loop.call_soon)
         if not ticket.answer.done():
             if ticket.waited is None:  # one for all calls that wait for it, so nothing grows with their number
                 ticket.waited = asyncio.wrap_future(ticket.answer)
                 ticket.waited.add_done_callback(lambda waited: waited.cancelled() or waited.exception())
-            await asyncio.wait((ticket.waited,), timeout=self._poll)
-        return ticket.answer.result() if ticket.answer.done() else _PENDING
+            try:
+                await asyncio.wait((ticket.waited,), timeout=self._poll)
+            except asyncio.CancelledError:
+                desk.left(party)
+                raise
+            if not ticket.answer.done():
+                return _PENDING
+        call.delivers = ticket
+        return ticket.answer.result()
 
     def _certificate(self, context: Context) -> str | None:
         """Return the name in the certificate of a caller."""
@@ -184,23 +168,33 @@ class LabelServer:
         return name
 
 
+@dataclass
 class _Call:
-    """A call, from the moment that it is counted: the task that serves it, and whose answer it carries."""
+    """An open call."""
 
-    def __init__(self, task: asyncio.Task[Any] | None) -> None:
-        self._task, self._timer = task, None
-        self._timer: asyncio.TimerHandle | None
-        self.ticket: Ticket | None = None
+    desk: Desk
+    loop: asyncio.AbstractEventLoop
+    party: str | None
+    open: Counter[str | None]
+    """How many calls each party has open."""
+    delivers: Ticket | None = None
+    """The question whose answer, or error, this call carries."""
+
+    def __post_init__(self) -> None:
+        self.open[self.party] += 1
+        self._task = asyncio.current_task(self.loop)
 
     def must_end_within(self, seconds: float) -> None:
-        """End the call if what it waits for takes longer."""
-        if self._task is not None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._task.cancel)
+        """End the call if what it waits for takes longer, until `timer` is cancelled."""
+        assert self._task is not None
+        self.timer = self.loop.call_later(seconds, self._task.cancel)
 
-    def may_take_its_time(self) -> None:
-        """Wait without a limit."""
-        if self._timer is not None:
-            self._timer.cancel()
+    def end(self, _: object) -> None:
+        """Note that the call has ended, and with it what it delivered."""
+        self.open[self.party] -= 1
+        self.timer.cancel()
+        if self.delivers is not None:
+            self.desk.delivered(self.delivers)
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]

@@ -12,9 +12,9 @@ for bit.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice, pairwise
 
 from torch import Tensor
 
@@ -36,12 +36,13 @@ class Step:
     parts: tuple[tuple[Rows, ...], ...]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Exchanged:
-    """One part of a step: the embeddings that were sent, and what waits for the gradients."""
+    """One part of a step: the embeddings that were sent, what waits for the gradients, and these."""
 
     embeddings: list[Tensor]
-    gradients: Gradients
+    waiting: Gradients
+    gradients: list[Tensor] = field(default_factory=list)
 
 
 Watch = Callable[[Step, Sequence[Exchanged]], None]
@@ -57,27 +58,27 @@ def take_steps(
     halves. A label party that finds nothing wrong has updated its half when it has answered the last part.
     """
     under_way: deque[tuple[Step, list[Exchanged]]] = deque()
-    coming = _with_following(steps)
+    coming = pairwise(chain(steps, (None,)))
     while True:
-        for step, following in islice(coming, staleness + 1 - len(under_way)):
-            under_way.append((step, _forward(features, step, following, ask)))
+        for step, after in islice(coming, staleness + 1 - len(under_way)):
+            assert step is not None
+            under_way.append((step, _forward(features, step, after, ask)))
         if not under_way:
             return
         step, exchanged = under_way.popleft()
         for part in exchanged:
-            for party, gradients in zip(features, part.gradients(), strict=True):
+            part.gradients = part.waiting()
+            for party, gradients in zip(features, part.gradients, strict=True):
                 party.backward(gradients, step.records)
         for party in features:
             party.update()
         watch(step, exchanged)
 
 
-def _forward(
-    features: Sequence[FeatureParty], step: Step, following: tuple[Rows, ...] | None, ask: Ask
-) -> list[Exchanged]:
+def _forward(features: Sequence[FeatureParty], step: Step, after: Step | None, ask: Ask) -> list[Exchanged]:
     """Send the embeddings of a step, part by part; the inputs of the next part are read meanwhile."""
-    exchanged = []
-    for part, (rows, next_rows) in enumerate(zip(step.parts, (*step.parts[1:], following), strict=True)):
+    exchanged, following = [], (*step.parts[1:], *(after.parts[:1] if after is not None else ()), None)
+    for part, (rows, next_rows) in enumerate(zip(step.parts, following, strict=False)):
         embeddings = []
         for place, party in enumerate(features):
             embeddings.append(party.forward(rows[place]))
@@ -85,13 +86,3 @@ def _forward(
                 party.expect(next_rows[place])
         exchanged.append(Exchanged(embeddings, ask(step.number, part, embeddings)))
     return exchanged
-
-
-def _with_following(steps: Iterable[Step]) -> Iterator[tuple[Step, tuple[Rows, ...] | None]]:
-    """Yield each step with the first part of the next one, whose inputs may be read ahead."""
-    remaining = iter(steps)
-    step = next(remaining, None)
-    while step is not None:
-        after = next(remaining, None)
-        yield step, after.parts[0] if after is not None and after.parts else None
-        step = after

@@ -68,14 +68,16 @@ class DeviceSteps:
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             with nullcontext() if self._sizes else self._preparing():
-                records = self._orders.of_epoch(self._schedule.epoch_of(stretch.start))
+                epoch = self._orders.of_epoch(self._schedule.epoch_of(stretch.start))
             for steps in self._portions(stretch):
-                self._launch(steps, records)
+                self._launch(steps, epoch)
                 under_way.append(self._stream.record_event())
                 if len(under_way) > _AHEAD:
                     under_way.popleft().synchronize()
                 for role in (self._label, *self._features):
-                    role.count(steps.stop, self._schedule.records(steps.stop) - self._schedule.records(steps.start))
+                    role.speed.count(
+                        steps.stop, self._schedule.records(steps.stop) - self._schedule.records(steps.start)
+                    )
             self._stream.synchronize()
         for role in (self._label, *self._features):
             role.speed.records -= self._untimed

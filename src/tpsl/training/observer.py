@@ -56,6 +56,26 @@ NullObserver = Observer
 """Hears everything and does nothing."""
 
 
+@dataclass
+class Speed:
+    """How many records one side trains on in this process, and how long that takes; its observer hears of each step."""
+
+    observer: Observer
+    total_steps: int
+    records: int = 0
+    seconds: float = 0.0
+
+    def count(self, done: int, records: int) -> None:
+        """Note that so many steps are done; the latest of them, which were not counted yet, had so many records."""
+        self.records += records
+        self.observer.at_step(done, self.total_steps, self.records)
+
+    @property
+    def per_second(self) -> float:
+        """Records in a second; 0 if there were none."""
+        return self.records / self.seconds if self.seconds else 0.0
+
+
 class Observers(Observer):
     """Tells several observers, each known by a name.
 

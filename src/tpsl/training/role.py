@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -26,25 +25,13 @@ from tpsl.split.label_party import LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.checkpoint import BEST, Halves, forget_after, load_checkpoint, save_checkpoint, write_weights
 from tpsl.training.label_source import LabelSource
+from tpsl.training.observer import Speed
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
 from tpsl.training.worker_labels import given_by_first
 from tpsl.vault import NoisyLabels
-
-
-@dataclass
-class Speed:
-    """How many records were trained on in this process, and how long that took."""
-
-    records: int = 0
-    seconds: float = 0.0
-
-    @property
-    def per_second(self) -> float:
-        """Records in a second; 0 if there were none."""
-        return self.records / self.seconds if self.seconds else 0.0
 
 
 class Role(ABC):
@@ -60,7 +47,7 @@ class Role(ABC):
         self.done = 0
         self.verdict: tuple[bool, bool] | None = None
         """After an epoch that was judged: whether its weights are the best so far, and whether training ends."""
-        self.begun, self.speed = time.perf_counter(), Speed()
+        self.begun, self.speed = time.perf_counter(), Speed(self.observer, self.schedule.total_steps)
 
     @property
     @abstractmethod
@@ -106,11 +93,6 @@ class Role(ABC):
     def mine(self, rows: Rows) -> Rows:
         """Return those of some records that are this worker's."""
         return rows[self.workers.own_rows(len(rows))] if self.workers.are_several else rows
-
-    def count(self, done: int, records: int) -> None:
-        """Note that so many steps are done; the latest of them, which were not counted yet, had so many records."""
-        self.speed.records += records
-        self.observer.at_step(done, self.schedule.total_steps, self.speed.records)
 
     def is_recorded(self, step: int) -> bool:
         """Whether a step goes into the recording."""
@@ -227,7 +209,3 @@ class LabelRole(Role):
     def widths(self, width: Callable[[str], int]) -> dict[str, int]:
         """Return how wide the rows of each feature party are, as `width` says of a party."""
         return {name: width(name) for name in self.present}
-
-    def answers(self, tensors: Sequence[Tensor]) -> Mapping[str, Message]:
-        """Return a tensor for each party, in the job's order, as answers."""
-        return {name: Message(tensor=tensor) for name, tensor in zip(self.present, tensors, strict=True)}

@@ -54,11 +54,14 @@ class Schedule:
         self.labelled = others(len(train), self.statistic) if len(self.statistic) else everything
         # Without a network there is no step, and no party asks the plan for one.
         self.plan = BatchPlan(len(self.trained) or len(train), settings.batch_size, settings.seed, settings.order)
+        self.epoch_steps = self.plan.batches_per_epoch
         self.total_steps = self.plan.steps(settings.epochs) if job.trains else 0
         self.patience = settings.patience
         self.checkpoint_every = settings.checkpoint_every
         self.part_rows = -(-min(self.plan.batch_size, self.plan.rows) // settings.micro_batches)
         """The rows of one part of a batch; the last may have fewer."""
+        self._order = -1, everything[:0]
+        """An epoch, and the positions of its records in the order of its steps."""
         self._latest = -1, everything[:0]
         """The step whose batch was asked for last, and the batch."""
         self.train, self.test = train, test
@@ -66,9 +69,18 @@ class Schedule:
     def batch(self, step: int) -> Rows:
         """Return the positions among the training records of a step's batch."""
         if step != self._latest[0]:
-            positions = self.plan.batch(step)
-            self._latest = step, positions if len(self.trained) == len(self.train) else self.trained[positions]
+            self._latest = step, self._positions(step)
         return self._latest[1]
+
+    def _positions(self, step: int) -> Rows:
+        epoch, number = divmod(step, self.epoch_steps)
+        if self.plan.order == "blockwise":  # whose epoch may be longer than memory
+            positions = self.plan.batch(step)
+        else:
+            if epoch != self._order[0]:
+                self._order = epoch, self.plan.epoch(epoch)
+            positions = self._order[1][number * self.plan.batch_size : (number + 1) * self.plan.batch_size]
+        return positions if len(self.trained) == len(self.train) else self.trained[positions]
 
     def parts(self, step: int) -> list[Rows]:
         """Return the positions among the training records of each part of a step's batch."""
@@ -102,7 +114,7 @@ class Schedule:
 
     def epoch_ends(self, done: int) -> bool:
         """Whether an epoch is complete, so that the label party evaluates."""
-        return done % self.plan.batches_per_epoch == 0
+        return done % self.epoch_steps == 0
 
     def has_verdict(self, done: int) -> bool:
         """Whether the label party says after `done` steps if the weights are the best so far, and if training ends."""
@@ -115,18 +127,18 @@ class Schedule:
         state of a party and a resumed run computes what an unbroken one does.
         """
         while start < self.total_steps:
-            epoch_end = (start // self.plan.batches_per_epoch + 1) * self.plan.batches_per_epoch
+            epoch_end = (start // self.epoch_steps + 1) * self.epoch_steps
             end = min(epoch_end, (start // self.checkpoint_every + 1) * self.checkpoint_every)
             yield range(start, end)
             start = end
 
     def epoch_of(self, step: int) -> int:
         """Return the epoch of a step, from 1."""
-        return step // self.plan.batches_per_epoch + 1
+        return step // self.epoch_steps + 1
 
     def records(self, done: int) -> int:
         """Return how many records the first `done` steps used, each as often as it was used."""
-        epochs, batches = divmod(done, self.plan.batches_per_epoch)
+        epochs, batches = divmod(done, self.epoch_steps)
         return epochs * self.plan.rows + batches * self.plan.batch_size
 
 

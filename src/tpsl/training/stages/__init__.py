@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from tpsl.net.asking import Answers, Script
+from tpsl.net.asking import Answers, Script, in_turn
 from tpsl.net.failures import PeerRestarted
 from tpsl.net.messages import Message, Peer
 from tpsl.training.job import Job
@@ -70,12 +70,7 @@ def begin(role: LabelRole, said: Mapping[str, Message]) -> tuple[Answers, Script
     role.result = role.run.result()
     role.present = tuple(said)
     answers = agree.label(role, said)
-    return answers, _script(role)
-
-
-def _script(role: LabelRole) -> Script:
-    for stage in stages_of(role.job):
-        yield from stage.label(role)
+    return answers, in_turn(stage.label(role) for stage in stages_of(role.job))
 
 
 def attend_as_label(role: LabelRole, desk: Desk) -> TrainResult:

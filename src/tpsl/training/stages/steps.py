@@ -9,15 +9,16 @@ what all of them have found.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from functools import cache, partial
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tpsl.net.asking import Due, Script
+from tpsl.net.asking import Answers, Due, Script
 from tpsl.net.checks import checked_tensor
+from tpsl.net.codec import CPU
 from tpsl.net.messages import Message
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.net.rounding import rounded
@@ -34,14 +35,14 @@ def label(role: LabelRole) -> Script:
     if role.result is not None:
         return
     early_stopping.apply_verdict(role)
-    schedule, widths = role.schedule, role.widths(role.job.model.cut_width)
-    is_quick = not role.job.has_late_labels and role.party.device.type == "cpu"
+    schedule, widths, is_late = role.schedule, role.widths(role.job.model.cut_width), role.job.has_late_labels
+    is_quick = not is_late and (role.setup.device or CPU).type == "cpu"
     for stretch in schedule.stretches(role.done):
         if role.verdict is not None and role.verdict[1]:
             break
         begun, step = 0.0, stretch.start  # the time begins with the first question
         while step < stretch.stop:
-            begun += _admit(role, step) if role.job.has_late_labels else 0.0
+            begun += _admit(role, step) if is_late else 0.0
             if role.recorder and role.is_recorded(step):
                 role.recorder.record()
             records = len(schedule.batch(step))
@@ -50,14 +51,15 @@ def label(role: LabelRole) -> Script:
                 begun = begun if part or step > stretch.start else time.perf_counter()
                 if question.passed_over is not None:
                     break
-                mine = role.mine(positions)
+                mine = role.mine(positions) if role.workers.count > 1 else positions
                 batch, rows = schedule.among_labelled(mine), schedule.train[mine]
-                question.answer(role.answers(role.party.backward(batch, rows, question.tensors(), records)))
+                gradients = role.party.backward(batch, rows, question.tensors(), records)
+                question.answer({name: Message(tensor=g) for name, g in zip(role.present, gradients, strict=True)})
             if question.passed_over is None:
                 yield None  # the gradients leave before the label party updates its half
                 role.party.update()
                 step += 1
-                role.count(step, records)
+                role.speed.count(step, records)
             else:
                 step = question.passed_over.step
                 begun = time.perf_counter() - question.passed_over.seconds
@@ -110,52 +112,50 @@ class _Crossing:
         self._roles, self._label, self._waits = run.roles, run.label, run.waits
         settings = run.job.training
         self._asks_ahead = settings.staleness > 0 or settings.micro_batches > 1
-        self._records_any = any(role.recorder for role in run.roles)
+        self._wire, self._observer = settings.wire, run.roles[0].observer
+        self._recorded = max(role.setup.record_steps if role.recorder else 0 for role in run.roles)
         self._sent: dict[tuple[int, int], list[Tensor]] = {}
         """Of recorded steps: the embeddings as they crossed, by step and part."""
 
     def step(self, number: int) -> Step:
         """Return a step: this worker's rows of every part."""
         first, roles = self._roles[0], self._roles
-        mine = [first.mine(positions) for positions in first.schedule.parts(number)]
-        parts = tuple([tuple([role.schedule.train[positions] for role in roles]) for positions in mine])
-        return Step(number, len(first.schedule.batch(number)), parts)
+        parts = first.schedule.parts(number)
+        if first.workers.count > 1:
+            parts = [first.mine(positions) for positions in parts]
+        rows = tuple([tuple([role.schedule.train[positions] for role in roles]) for positions in parts])
+        return Step(number, len(first.schedule.batch(number)), rows)
 
     def ask(self, step: int, part: int, embeddings: list[Tensor]) -> Gradients:
         """Send embeddings; return what waits for the gradients."""
-        roles = self._roles
-        said = {role.name: Message(tensor=sent) for role, sent in zip(roles, embeddings, strict=True)}
+        said = {role.name: Message(tensor=sent) for role, sent in zip(self._roles, embeddings, strict=True)}
+        if step < self._recorded:
+            self._sent[step, part] = [rounded(each, self._wire) for each in embeddings]
         if self._asks_ahead:
             answers = self._label.ask_ahead(STEP, step, part, said)
         else:
             answers = partial(self._label.ask, STEP, step, part, said)
-        if self._records_any and any(role.is_recorded(step) for role in roles):
-            self._sent[step, part] = [rounded(each, roles[0].job.training.wire) for each in embeddings]
+        return partial(self._gradients, answers, embeddings)
 
-        @cache
-        def gradients() -> list[Tensor]:
-            if self._waits:
-                roles[0].observer.waiting_for(LABEL_PARTY)
-            found = answers()
-            if self._waits:
-                roles[0].observer.waiting_for(None)
-            return [
-                checked_tensor(found[role.name], _WHAT, len(sent), sent.shape[1])
-                for role, sent in zip(roles, embeddings, strict=True)
-            ]
-
-        return gradients
+    def _gradients(self, answers: Callable[[], Answers], embeddings: list[Tensor]) -> list[Tensor]:
+        if self._waits:
+            self._observer.waiting_for(LABEL_PARTY)
+        found = answers()
+        if self._waits:
+            self._observer.waiting_for(None)
+        what = "the gradients from the label party"
+        return [
+            checked_tensor(found[role.name], what, len(sent), sent.shape[1])
+            for role, sent in zip(self._roles, embeddings, strict=True)
+        ]
 
     def taken(self, step: Step, exchanged: Sequence[Exchanged]) -> None:
         """Count a step, and record what crossed."""
         for place, role in enumerate(self._roles):
-            if role.recorder and role.is_recorded(step.number):
+            if step.number < self._recorded and role.recorder and role.is_recorded(step.number):
                 rows = np.concatenate([part[place] for part in step.parts])
                 sent = torch.cat([self._sent[step.number, part][place] for part in range(len(step.parts))])
-                role.recorder.record(rows, sent, torch.cat([part.gradients()[place] for part in exchanged]))
-            role.count(step.number + 1, step.records)
+                role.recorder.record(rows, sent, torch.cat([part.gradients[place] for part in exchanged]))
+            role.speed.count(step.number + 1, step.records)
         for part in range(len(step.parts)) if self._sent else ():
             self._sent.pop((step.number, part), None)
-
-
-_WHAT = "the gradients from the label party"
