@@ -37,11 +37,6 @@ class Due:
     is_quick: bool = False
     """Whether the answer may be computed in a thread of the network: it takes a moment and waits for nothing."""
 
-    @property
-    def key(self) -> tuple[str, int, int]:
-        """What was asked: method, step and part."""
-        return self.method, self.step, self.part
-
     def require(self, message: Message, sender: str) -> None:
         """Raise BadMessage unless the tensor in a question has the shape that is due, or is missing where none is."""
         if self.rows is not None:
@@ -143,7 +138,7 @@ class AtHome:
     def ask(self, method: str, step: int, part: int, said: Answers) -> Answers:
         """Have the script answer; it goes on to what is due next."""
         due, script = self._due, self._script
-        if script is None or due is None or (method, step, part) != due.key:
+        if script is None or due is None or (method, step, part) != (due.method, due.step, due.part):
             raise RuntimeError(f"{method} of step {step}, part {part} was asked, and due is {due}")
         said = {name: replace(message, step=step, part=part) for name, message in said.items()}
         question = Question(due, self._crossed(method, said, to_label=True), self._give)

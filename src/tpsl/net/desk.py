@@ -173,8 +173,7 @@ class Desk:
         """Note that a feature party is ready to begin anew; the answer comes when all are."""
 
         def agreed(caller: _Caller, message: Message) -> Ticket:
-            self._require_open(caller)
-            self._require_in_place(caller, message.session)
+            self._require_open(caller, message.session)
             is_last = message.session == caller.process and message.number == caller.attempt
             if is_last and caller.agreed is not None:
                 return caller.agreed
@@ -202,8 +201,7 @@ class Desk:
             if not party or (certified is not None and certified != party):
                 raise PeerRestarted(LABEL_PARTY)
             caller = self._callers[party]
-            self._require_going_on(caller)
-            self._require_in_place(caller, process)
+            self._require_going_on(caller, process)
             if message.session not in self._current:
                 raise PeerRestarted(LABEL_PARTY)
             ticket = self._ticket(caller, method, message, data)
@@ -299,9 +297,9 @@ class Desk:
     def take(self, due: Due) -> Question:
         """Wait until every feature party has asked what is due, or one of those that may; return the question."""
         with self._changed:
-            while not self._is_asked(due):
+            while not (askers := self._askers(due)):
                 self._wait_for(due)
-            return self._question(due)
+            return self._question(due, askers)
 
     def answer_all(self, script: Script) -> None:
         """Answer what is due, question after question, until the script ends."""
@@ -316,10 +314,10 @@ class Desk:
                         raise going.error
                     if going.due is None:
                         return
-                    if not self._is_asked(going.due):
+                    if not (askers := self._askers(going.due)):
                         self._wait_for(going.due)
                         continue
-                    question, going.is_busy = self._question(going.due), True
+                    question, going.is_busy = self._question(going.due, askers), True
                 self._go_on(going, question)
         finally:
             self._going = None
@@ -351,9 +349,9 @@ class Desk:
             if going is None or not going.is_for_network or going.due is None:
                 return
             try:
-                if not self._is_asked(going.due):
+                if not (askers := self._askers(going.due)):
                     return
-                question, going.is_busy = self._question(going.due), True
+                question, going.is_busy = self._question(going.due, askers), True
             except (NetError, PeerRestarted):  # the thread that trains finds it, too
                 self._changed.notify_all()
                 return
@@ -402,17 +400,13 @@ class Desk:
             raise Refused(f"{said!r} is not a feature party of this job; they are {', '.join(self._callers)}")
         return self._callers[said]
 
-    def _require_open(self, caller: _Caller) -> None:
-        self._require_going_on(caller)
+    def _require_open(self, caller: _Caller, process: bytes = b"") -> None:
+        self._require_going_on(caller, process)
         if self.is_ending:
             raise NotYet(_ENDING)
 
-    def _require_in_place(self, caller: _Caller, process: bytes) -> None:
-        if process in caller.retired:
-            raise Refused(f"another process of {described(caller.name)} has taken its place", "taken-over")
-
-    def _require_going_on(self, caller: _Caller) -> None:
-        """Note that a party was heard; raise if the job has ended."""
+    def _require_going_on(self, caller: _Caller, process: bytes) -> None:
+        """Note that a party was heard; raise if the job has ended, or another process is in the place of this one."""
         caller.heard_at = time.monotonic()
         if caller.is_lost:
             caller.is_lost = False
@@ -421,6 +415,8 @@ class Desk:
             self._told.add(caller.name)
             self._changed.notify_all()
             raise self._as_told(self._failure)
+        if process in caller.retired:
+            raise Refused(f"another process of {described(caller.name)} has taken its place", "taken-over")
 
     def _arrived(self, caller: _Caller, message: Message) -> Ticket:
         """Take the place of what this party was, if it has the right records; all begin anew."""
@@ -466,24 +462,23 @@ class Desk:
             self._blame(caller, BadMessage(what))
         return found
 
-    def _asked_by(self, due: Due) -> list[_Caller]:
-        """Return the callers whose question this is: all that are present, or the one of several that has asked it."""
-        callers = [self._callers[name] for name in (due.one_of or self._present)]
-        return [caller for caller in callers if caller.due is not None][:1] if due.one_of else callers
+    def _askers(self, due: Due) -> list[_Caller]:
+        """Return who has asked what is due: all that are present, or one of several; nobody while one is missing.
 
-    def _is_asked(self, due: Due) -> bool:
-        """Whether what is due was asked; raise if it will not be."""
+        Raise if it will not be asked.
+        """
         if self._failure is not None:
             raise self._failure
         if self._restarted is not None:
             raise PeerRestarted(self._restarted)
-        callers = self._asked_by(due)
-        return bool(callers) and all(caller.due is not None for caller in callers)
+        callers = [self._callers[name] for name in (due.one_of or self._present)]
+        asked = [caller for caller in callers if caller.next in caller.tickets]
+        return asked[:1] if due.one_of else asked if len(asked) == len(callers) else []
 
-    def _question(self, due: Due) -> Question:
-        """Return the question that is due, which was asked."""
+    def _question(self, due: Due, askers: Sequence[_Caller]) -> Question:
+        """Return the question that is due, which these have asked."""
         self.waiting_for(None)
-        tickets = {caller.name: self._taken(caller, due) for caller in self._asked_by(due)}
+        tickets = {caller.name: self._taken(caller, due) for caller in askers}
         said = {name: ticket.message for name, ticket in tickets.items()}
         for ticket in tickets.values():
             ticket.message = Message()  # only its answer is kept
@@ -501,10 +496,12 @@ class Desk:
     def _taken(self, caller: _Caller, due: Due) -> Ticket:
         ticket = caller.due
         assert ticket is not None
-        asked = (ticket.method, ticket.message.step, ticket.message.part)
+        asked, expected = (ticket.method, ticket.message.step, ticket.message.part), (due.method, due.step, due.part)
         try:
-            if asked != due.key:
-                sent, expected = ("{} of step {}, part {}".format(*each) for each in (asked, due.key))
+            if asked != (due.method, due.step, due.part):
+                sent, expected = (
+                    "{} of step {}, part {}".format(*each) for each in (asked, (due.method, due.step, due.part))
+                )
                 raise BadMessage(f"{described(caller.name)} sent {sent}; expected was {expected}")
             due.require(ticket.message, caller.name)
         except BadMessage as error:

@@ -44,7 +44,8 @@ class LabelParty:
         self._held = range(0)
         self.admit(noisy)
         self._records = 1
-        self._parameters = [p for _, half_optimizer in self.halves.values() for p in half_optimizer.parameters]
+        self._optimizers = [half_optimizer for _, half_optimizer in self.halves.values()]
+        self._parameters = [p for half_optimizer in self._optimizers for p in half_optimizer.parameters]
 
     @property
     def halves(self) -> dict[str, tuple[nn.Module, HalfOptimizer]]:
@@ -109,7 +110,7 @@ class LabelParty:
 
     def update(self) -> None:
         """`θ_L ← θ_L - η·(1/n)·Σ_i ∂z_i/∂θ_L·ṽ_i`, or what the optimiser makes of it."""
-        for _, half_optimizer in self.halves.values():
+        for half_optimizer in self._optimizers:
             half_optimizer.step(self._records)
 
     def predict(self, rows: Rows, received: Sequence[Tensor]) -> Tensor:
