@@ -279,7 +279,7 @@ def answering(agreed: Job, last: Message) -> Callable[[], Script]:
         else:
             due = Due("Step", 0, 0, rows=ROWS, widths={"feature": WIDTH})
         question = yield due
-        question._give({"feature": replace(last, step=due.step + last.step)})
+        question.give({"feature": replace(last, step=due.step + last.step)})
 
     return script
 
