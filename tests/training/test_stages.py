@@ -11,9 +11,9 @@ import pytest
 
 from tpsl.net.failures import NOT_FINITE, BadMessage
 from tpsl.training import stages
-from tpsl.training.stages import HAND_OVER, METHODS, STAGES, agree, early_stopping, evaluate
+from tpsl.training.stages import HAND_OVER, METHODS, STAGES, agree, evaluate
 
-ALL = [*dict.fromkeys((*STAGES, *HAND_OVER)), agree, evaluate, early_stopping]
+ALL = [*dict.fromkeys((*STAGES, *HAND_OVER)), agree, evaluate]
 DOCS = Path(__file__).parents[2] / "docs"
 
 

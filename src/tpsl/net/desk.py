@@ -71,6 +71,11 @@ class Ticket:
         """Whether there is an answer, and no error."""
         return self.answer.done() and self.answer.exception() is None
 
+    def give(self, answer: bytes) -> None:
+        """Answer it, unless it is answered."""
+        with suppress(InvalidStateError):  # its session has ended meanwhile
+            self.answer.set_result(answer)
+
     def fail(self, error: Exception) -> None:
         """Answer it with an error, unless it is answered."""
         with suppress(InvalidStateError):
@@ -289,7 +294,7 @@ class Desk:
                     self._sessions[session] = name, process
                     self._current.add(session)
                     self._callers[name].begin()
-                    agreed.answer.set_result(encode(replace(answers[name], session=session, secret=proof), "float32"))
+                    agreed.give(encode(replace(answers[name], session=session, secret=proof), "float32"))
                 while len(self._sessions) > len(self._current) + _REMEMBERED:
                     del self._sessions[next(iter(self._sessions))]
             return {name: self._callers[name].peer for name in self._gathered}
@@ -488,8 +493,7 @@ class Desk:
                 answer, traffic = answers[name], self._callers[name].peer.traffic
                 traffic.messages_sent += 1
                 traffic.bytes_sent += tensor_bytes(answer, self.terms.dtype)
-                with suppress(InvalidStateError):  # the session has ended meanwhile
-                    ticket.answer.set_result(encode(answer, self.terms.dtype))
+                ticket.give(encode(answer, self.terms.dtype))
 
         return Question(due, said, give)
 

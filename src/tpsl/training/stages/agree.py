@@ -15,7 +15,7 @@ from tpsl.net.messages import Message
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.role import FeatureRun, LabelRole
-from tpsl.training.stages import early_stopping
+from tpsl.training.stages import evaluate
 
 
 def label(role: LabelRole, said: Mapping[str, Message]) -> Answers:
@@ -24,8 +24,8 @@ def label(role: LabelRole, said: Mapping[str, Message]) -> Answers:
     for message in said.values():
         common &= {0, *message.numbers}
     role.done = role.workers.broadcast(max(common))
-    role.verdict = early_stopping.verdict(role)
-    return dict.fromkeys(said, Message(step=role.done, numbers=early_stopping.as_numbers(role.verdict)))
+    role.verdict = evaluate.verdict(role)
+    return dict.fromkeys(said, Message(step=role.done, numbers=evaluate.as_numbers(role.verdict)))
 
 
 def feature(run: FeatureRun) -> None:
@@ -40,4 +40,4 @@ def feature(run: FeatureRun) -> None:
         if run.workers.is_first and answer.step not in (0, *offered[role.name]):
             raise BadMessage(f"the label party wants to start at step {answer.step}, which was not offered")
         role.done, role.result = answer.step, None
-        early_stopping.hear(role, answer)
+        evaluate.hear(role, answer)

@@ -1,7 +1,8 @@
-"""After each epoch: the network predicts held-out and test records, and noisy labels judge it by the held-out ones.
+"""After each epoch: the network predicts held-out and test records, and noisy labels of the former give a verdict.
 
 The first part of the embeddings is what each side notes as the version of the half that sent it. The answer to the last
-part is the verdict, which is a function of noisy labels. True labels have no part in all this: the predictions are
+part is the verdict, which is a function of noisy labels: whether the weights are the best so far, and whether training
+ends. Every party keeps the best weights, and ends with them. True labels have no part in all this: the predictions are
 kept, and `tpsl.training.after_training` compares those of test records with true labels when nobody can see how long
 that takes.
 """
@@ -9,6 +10,7 @@ that takes.
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +21,17 @@ from tpsl.net.asking import Due, Script
 from tpsl.net.checks import NOT_FINITE_NUMBERS
 from tpsl.net.failures import NOT_FINITE, BadMessage
 from tpsl.net.messages import Message
+from tpsl.training.checkpoint import BEST, load_checkpoint, save_checkpoint, saved_steps
 from tpsl.training.half_versions import note_received, note_sent
 from tpsl.training.noisy_metrics import noisy_validation
-from tpsl.training.role import FeatureRun, LabelRole, Role
+from tpsl.training.role import FeatureRole, FeatureRun, LabelRole, Role
 from tpsl.training.run_folder import epoch_folder
-from tpsl.training.stages import early_stopping
 
+ENOUGH_HELD_OUT = 500
+"""Of fewer held-out records the noise of their labels may well choose a poor epoch."""
+
+Verdict = tuple[bool, bool]
+"""Whether the weights are the best so far, and whether training ends with them."""
 EVALUATE = "Evaluate"
 """Feature party → label party: embeddings of one part of the held-out and test records after `step` steps. Answer: to
 the last part the verdict, if the job has one."""
@@ -49,10 +56,10 @@ def label(role: LabelRole) -> Script:
         found = predicted.finish()
         keep_predictions(role, epoch, found[:, 0] if classes == 2 else found)
     role.checkpoint()
-    role.verdict = early_stopping.verdict(role)
+    role.verdict = verdict(role)
     if question is not None:
-        question.answer_all(Message(numbers=early_stopping.as_numbers(role.verdict)))
-    early_stopping.apply_verdict(role)
+        question.answer_all(Message(numbers=as_numbers(role.verdict)))
+    apply_verdict(role)
 
 
 def keep_predictions(role: LabelRole, epoch: int, probabilities: npt.NDArray[np.float32], **facts: str) -> None:
@@ -88,7 +95,7 @@ def feature(run: FeatureRun) -> None:
     for role in run.roles:
         _keep_epoch(role)
         role.observer.event("epoch", epoch=role.schedule.epoch_of(role.done - 1))
-        early_stopping.hear(role, found.get(role.name, Message()))
+        hear(role, found.get(role.name, Message()))
 
 
 def _keep_epoch(role: Role) -> None:
@@ -97,3 +104,76 @@ def _keep_epoch(role: Role) -> None:
         epoch = role.schedule.epoch_of(role.done - 1)
         role.keep_what_predicts(epoch_folder(role.folder, epoch))
         role.run.keep_versions(role.name, epoch)
+
+
+def verdict(role: LabelRole) -> Verdict | None:
+    """Return the verdict on the epoch that ends after `done` steps; None where the job has none."""
+    if not role.schedule.has_verdict(role.done):
+        return None
+    found = role.workers.broadcast(_judged(role) if role.workers.is_first else None)
+    return bool(found[0]), bool(found[1])
+
+
+def as_numbers(found: Verdict | None) -> tuple[int, ...]:
+    """Return a verdict as it crosses."""
+    return () if found is None else (int(found[0]), int(found[1]))
+
+
+def hear(role: FeatureRole, answer: Message) -> None:
+    """Take the verdict out of an answer."""
+    role.verdict = None
+    if not role.schedule.has_verdict(role.done):
+        return
+    if len(answer.numbers) != 2 or not set(answer.numbers) <= {0, 1}:
+        raise BadMessage(f"the label party sent {answer.numbers} as the verdict on step {role.done}")
+    best, stop = map(bool, answer.numbers)
+    if not (best or saved_steps(role.folder / BEST)):
+        raise BadMessage(f"the label party says of step {role.done} that an earlier epoch was better, and none was")
+    role.verdict = best, stop
+
+
+def apply_verdict(role: Role) -> None:
+    """Keep the weights if they are the best so far."""
+    if role.verdict is None:
+        return
+    best, stop = role.verdict
+    if best:
+        save_checkpoint(role.folder / BEST, role.done, role.job.digest(), role.halves, role.setup.workers)
+    if stop:
+        role.observer.event("stopped early", step=role.done)
+
+
+def tell_of_few_held_out(role: LabelRole) -> None:
+    """Say so, before the first step, if few records will judge the epochs."""
+    held_out = len(role.schedule.held_out)
+    if role.schedule.patience and not role.done and role.workers.is_first and held_out < ENOUGH_HELD_OUT:
+        role.setup.watching.notice(
+            f"only {held_out:,} held-out records choose the best epoch; with noisy labels a poor one may win: "
+            "training.validation=0.2 holds out more, training.patience=0 trains all epochs"
+        )
+
+
+def _judged(role: LabelRole) -> Verdict:
+    """Return whether the epoch that ends here is the best so far, and whether training ends with it."""
+    judged = [entry for entry in epochs_of_network(role) if entry["step"] <= role.done]
+    best = best_epoch(judged)
+    without_gain = judged[-1]["epoch"] - best["epoch"]
+    return best is judged[-1], without_gain >= role.schedule.patience
+
+
+def restore_best(role: Role) -> None:
+    """Put the halves into their best state when training has ended, if the job judges its epochs."""
+    if role.schedule.patience and role.done:
+        best, workers = role.folder / BEST, role.setup.workers
+        step = workers.broadcast(max(saved_steps(best), default=0))
+        load_checkpoint(best, step, role.job.digest(), role.halves, workers)
+
+
+def epochs_of_network(role: LabelRole) -> list[dict[str, Any]]:
+    """Return the metrics of the run's epochs, without those of a head that was fitted after them."""
+    return [entry for entry in role.run.metrics() if "head" not in entry]
+
+
+def best_epoch(judged: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the first of the epochs that explain the noisy hold-out best."""
+    return max(judged, key=lambda entry: (entry["validation_log_likelihood"], -entry["epoch"]))

@@ -18,7 +18,7 @@ from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.releases import statistic_plan
 from tpsl.training.result import NOTHING_RELEASED, FeatureResult, TrainResult
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole, Role
-from tpsl.training.stages.early_stopping import best_epoch
+from tpsl.training.stages.evaluate import best_epoch
 from tpsl.vault import Spent
 
 FINISH = "Finish"

@@ -15,7 +15,7 @@ from tpsl.net.asking import Script
 from tpsl.training.build import build_feature_party, load_pretrained, pretrained_weights
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole, Role
 from tpsl.training.stages import wide
-from tpsl.training.stages.early_stopping import epochs_of_network, tell_of_few_held_out
+from tpsl.training.stages.evaluate import epochs_of_network, tell_of_few_held_out
 from tpsl.training.transcript import RECORDED_STEPS, TrajectoryWriter, TranscriptWriter
 
 PRETRAINED = "pretrained.safetensors"

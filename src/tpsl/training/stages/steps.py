@@ -24,7 +24,7 @@ from tpsl.net.peers import LABEL_PARTY
 from tpsl.net.rounding import rounded
 from tpsl.split.loop import Exchanged, Gradients, Step, take_steps
 from tpsl.training.role import FeatureRun, LabelRole
-from tpsl.training.stages import early_stopping, evaluate
+from tpsl.training.stages import evaluate
 
 STEP = "Step"
 """Feature party → label party: `e_i = f(x_i)` for one part of a step's batch. Answer: the perturbed `g̃_i`."""
@@ -34,7 +34,7 @@ def label(role: LabelRole) -> Script:
     """Answer embeddings with gradients until all steps are done, or the noisy hold-out says that it is enough."""
     if role.result is not None:
         return
-    early_stopping.apply_verdict(role)
+    evaluate.apply_verdict(role)
     schedule, widths, is_late = role.schedule, role.widths(role.job.model.cut_width), role.job.has_late_labels
     is_quick = not is_late and (role.setup.device or CPU).type == "cpu"
     for stretch in schedule.stretches(role.done):
@@ -69,7 +69,7 @@ def label(role: LabelRole) -> Script:
             yield from evaluate.label(role)
         else:
             role.checkpoint()
-    early_stopping.restore_best(role)
+    evaluate.restore_best(role)
 
 
 def _admit(role: LabelRole, step: int) -> float:
@@ -83,7 +83,7 @@ def feature(run: FeatureRun) -> None:
     """Send the embeddings of every party and learn from the gradients, from checkpoint to checkpoint."""
     parties, staleness = [role.party for role in run.roles], run.job.training.staleness
     for role in run.roles:
-        early_stopping.apply_verdict(role)
+        evaluate.apply_verdict(role)
     for stretch in run.schedule.stretches(run.done):
         if run.roles[0].verdict is not None and run.roles[0].verdict[1]:
             break
@@ -100,9 +100,9 @@ def feature(run: FeatureRun) -> None:
             evaluate.feature(run)
         for role in run.roles:
             role.checkpoint()
-            early_stopping.apply_verdict(role)
+            evaluate.apply_verdict(role)
     for role in run.roles:
-        early_stopping.restore_best(role)
+        evaluate.restore_best(role)
 
 
 class _Crossing:
