@@ -58,7 +58,7 @@ class LabelClient:
         self._process, self._attempt = secrets.token_bytes(_PROCESS_BYTES), 0
         self._session, self._number = b"", 0
         self.under_way: deque[_Call] = deque()
-        self._heard_at, self._is_lost, self._was_here = time.monotonic(), False, False
+        self.heard_at, self.is_lost, self.was_here = time.monotonic(), False, False
         self._waiting_because, self._closed_times = "connecting", 0
 
     def _connect(self) -> None:
@@ -76,7 +76,7 @@ class LabelClient:
         while self.under_way:
             self.under_way.popleft().forget()
         self._attempt += 1
-        self._heard_at = time.monotonic()
+        self.heard_at = time.monotonic()
         while True:
             introduction = Introduction(self.party, self.party, self._agreement)
             try:
@@ -128,18 +128,18 @@ class LabelClient:
             return  # it learns that this party is gone
 
     def heard(self) -> None:
-        """Note that the label party has answered."""
-        self._heard_at, self._closed_times = time.monotonic(), 0
-        if self._is_lost or not self._was_here:
-            self.terms.watch(LABEL_PARTY, "connected again" if self._was_here else "connected")
-        self._is_lost, self._was_here = False, True
+        """Note that the label party has answered, for the first time or after it was lost."""
+        self.terms.watch(LABEL_PARTY, "connected again" if self.was_here else "connected")
+        self.is_lost, self.was_here, self._closed_times = False, True, 0
 
     def failed(self, method: str, error: grpc.RpcError, since: float) -> None:
         """Raise what a status code means; return where the call may be made again, which was first made at `since`."""
         status, details = error.code(), as_sentence(error.details() or "")
         code = next((str(each.value) for each in error.trailing_metadata() or () if each.key == CODE), "")
         if status == grpc.StatusCode.ABORTED:
-            self.heard()
+            self.heard_at = time.monotonic()
+            if self.is_lost or not self.was_here:
+                self.heard()
             raise PeerRestarted(LABEL_PARTY)
         is_bad = status == grpc.StatusCode.INVALID_ARGUMENT
         if status == grpc.StatusCode.PERMISSION_DENIED or (is_bad and method in ("Hello", "Agree")):
@@ -179,15 +179,15 @@ class LabelClient:
     def _lost(self, why: str, since: float) -> None:
         """Note why there is no answer; raise if that has lasted too long."""
         wait = self.terms.patience.wait
-        if time.monotonic() - max(self._heard_at, since) >= wait:
-            if not self._was_here:
+        if time.monotonic() - max(self.heard_at, since) >= wait:
+            if not self.was_here:
                 raise PeerMissing(f"the label party at {self._address} could not be reached within {wait:g} s: {why}")
             raise PeerMissing(f"the label party was lost ({why}) and did not come back within {wait:g} s")
-        if self._was_here and not self._is_lost:
+        if self.was_here and not self.is_lost:
             self.terms.watch(LABEL_PARTY, f"lost: {why}; waiting up to {wait:g} s for its return")
-        elif not self._was_here and why != self._waiting_because:
+        elif not self.was_here and why != self._waiting_because:
             self.terms.watch(LABEL_PARTY, f"waiting: {why}")
-        self._is_lost, self._waiting_because = self._was_here, why
+        self.is_lost, self._waiting_because = self.was_here, why
 
 
 class _Call:
@@ -250,7 +250,9 @@ class _Call:
                 time.sleep(pause)
                 pause, data = min(2 * pause, _LONGEST_PAUSE), self._data
                 continue
-            client.heard()
+            client.heard_at = time.monotonic()
+            if client.is_lost or not client.was_here:
+                client.heard()
             answer = decode(received, limits, self._dtype, sender="the label party", device=terms.device)
             if not answer.pending:
                 client.label.traffic.messages_received += self._is_question

@@ -171,14 +171,14 @@ def _payload_bytes(tensor: wire_pb2.Tensor, limits: Limits, dtype: WireType, sen
 
 def _beginning(header: wire_pb2.Header, payload_bytes: int | None) -> bytes:
     """Return all of a frame but the payload."""
-    head = header.SerializeToString(deterministic=True)
-    begin = _HEADER_TAG + _varint(len(head)) + head
-    return begin if payload_bytes is None else begin + _PAYLOAD_TAG + _varint(payload_bytes)
-
-
-def _varint(number: int) -> bytes:
-    digits = bytearray()
-    while number > 0x7F:
-        digits.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes((*digits, number))
+    head, found = header.SerializeToString(deterministic=True), bytearray()
+    for tag, content, length in ((_HEADER_TAG, head, len(head)), (_PAYLOAD_TAG, b"", payload_bytes)):
+        if length is None:
+            break
+        found += tag
+        while length > 0x7F:  # a varint: seven bits a byte, the lowest first; all but the last byte have the eighth bit
+            found.append(length & 0x7F | 0x80)
+            length >>= 7
+        found.append(length)
+        found += content
+    return bytes(found)

@@ -498,8 +498,7 @@ class Desk:
         return Question(due, said, give)
 
     def _taken(self, caller: _Caller, due: Due) -> Ticket:
-        ticket = caller.due
-        assert ticket is not None
+        ticket = caller.tickets[caller.next]
         asked, expected = (ticket.method, ticket.message.step, ticket.message.part), (due.method, due.step, due.part)
         try:
             if asked != (due.method, due.step, due.part):

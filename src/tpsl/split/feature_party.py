@@ -38,19 +38,17 @@ class FeatureParty:
         self._batches = Batches(inputs, next(bottom.parameters()).device, neighbours=neighbours)
         self._cuts: deque[Tensor] = deque()
         self._run_ahead = run_ahead
+        self.expect = self._batches.expect
+        """Begins to read the inputs of some rows, whose forward pass will be the next one."""
 
     @property
     def inputs_are_resident(self) -> bool:
         """Whether all inputs are in the memory of the device that computes."""
         return self._batches.are_resident
 
-    def expect(self, rows: Rows | Tensor) -> None:
-        """Begin to read the inputs of these rows, whose forward pass will be the next one."""
-        self._batches.expect(rows)
-
     def share(self, rows: Rows | Tensor) -> Tensor:
         """Return `e_i = f(x_i)` with what back-propagation needs; a label party's own share goes on in its process."""
-        with self._weights_kept():
+        with self._weights_kept() if self._run_ahead else nullcontext():
             cut: Tensor = self.bottom.learning()(*self._batches.batch(rows))
         return cut
 
@@ -83,8 +81,6 @@ class FeatureParty:
 
         The backward pass of an embedding table needs no weights, so the copies are those of other layers.
         """
-        if not self._run_ahead:
-            return nullcontext()
         held = {t.untyped_storage().data_ptr() for t in (*self.bottom.parameters(), *self.bottom.buffers())}
 
         def pack(saved: Tensor) -> Tensor:

@@ -80,10 +80,11 @@ class LabelParty:
         `batch` are positions among the records with noisy labels, `rows` the same records in the
         tables, `records` the size n of the whole batch. What `update` needs adds up over the parts.
         """
-        if not self.holds(batch):
+        places = batch - self._held.start
+        if len(places) and (places.min() < 0 or places.max() >= len(self._held)):
             raise RuntimeError(f"a step on records whose noisy labels were not admitted: {self._held} are here")
-        places = torch.from_numpy(batch - self._held.start).to(self.device)
-        return self.backward_from(self.evidence(places), rows, received, records)
+        evidence = self.evidence(torch.from_numpy(places).to(self.device))
+        return self.backward_from(evidence, rows, received, records)
 
     def evidence(self, places: Tensor) -> tuple[Tensor, ...]:
         """Return what the noisy labels at these places, among those that are held, say of each record: of each draw."""

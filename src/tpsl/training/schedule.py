@@ -68,11 +68,8 @@ class Schedule:
 
     def batch(self, step: int) -> Rows:
         """Return the positions among the training records of a step's batch."""
-        if step != self._latest[0]:
-            self._latest = step, self._positions(step)
-        return self._latest[1]
-
-    def _positions(self, step: int) -> Rows:
+        if step == self._latest[0]:
+            return self._latest[1]
         epoch, number = divmod(step, self.epoch_steps)
         if self.plan.order == "blockwise":  # whose epoch may be longer than memory
             positions = self.plan.batch(step)
@@ -80,7 +77,8 @@ class Schedule:
             if epoch != self._order[0]:
                 self._order = epoch, self.plan.epoch(epoch)
             positions = self._order[1][number * self.plan.batch_size : (number + 1) * self.plan.batch_size]
-        return positions if len(self.trained) == len(self.train) else self.trained[positions]
+        self._latest = step, positions if len(self.trained) == len(self.train) else self.trained[positions]
+        return self._latest[1]
 
     def parts(self, step: int) -> list[Rows]:
         """Return the positions among the training records of each part of a step's batch."""
