@@ -499,13 +499,13 @@ class Desk:
 
     def _taken(self, caller: _Caller, due: Due) -> Ticket:
         ticket = caller.tickets[caller.next]
-        asked, expected = (ticket.method, ticket.message.step, ticket.message.part), (due.method, due.step, due.part)
+        sent, expected = (ticket.method, ticket.message.step, ticket.message.part), (due.method, due.step, due.part)
         try:
-            if asked != (due.method, due.step, due.part):
-                sent, expected = (
-                    "{} of step {}, part {}".format(*each) for each in (asked, (due.method, due.step, due.part))
+            if sent != expected:
+                what = "{} of step {}, part {}"
+                raise BadMessage(
+                    f"{described(caller.name)} sent {what.format(*sent)}; expected was {what.format(*expected)}"
                 )
-                raise BadMessage(f"{described(caller.name)} sent {sent}; expected was {expected}")
             due.require(ticket.message, caller.name)
         except BadMessage as error:
             raise self._fail(error) from None

@@ -117,7 +117,7 @@ class LabelServer:
             if self._open[party] >= self._most_open:
                 raise Busy("this party has too many open calls")
             call = _Call(self._desk, self._loop, party, self._open)
-            context.add_done_callback(call.end)
+            context.add_done_callback(call.end)  # type: ignore[arg-type]  # the stubs want a class
             call.must_end_within(self._longest)
             data = await context.read()
             call.timer.cancel()
@@ -189,7 +189,7 @@ class _Call:
         assert self._task is not None
         self.timer = self.loop.call_later(seconds, self._task.cancel)
 
-    def end(self, _: object) -> None:
+    def end(self, context: object) -> None:
         """Note that the call has ended, and with it what it delivered."""
         self.open[self.party] -= 1
         self.timer.cancel()
