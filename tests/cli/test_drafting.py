@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tpsl.cli.drafting import TablesDraft, Wishes, draft_tables
+from tpsl.cli.drafting import JobDraft, Wishes, draft_tables
 from tpsl.cli.guessing import sample_of
 from tpsl.tables import DataError
 
@@ -20,13 +20,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def draft(folder: Path, **wishes: object) -> TablesDraft:
+def draft(folder: Path, **wishes: object) -> JobDraft:
     shop, bank = sample_of(folder / "shop.csv"), sample_of(folder / "bank.csv")
-    return draft_tables([shop], bank, Wishes(**wishes))  # type: ignore[arg-type]
+    return draft_tables([shop], bank, Wishes.model_validate(wishes))
 
 
 def test_guesses_become_the_data_of_a_job(folder: Path) -> None:
-    assert draft(folder).as_dict(folder / "jobs") == {
+    assert draft(folder).data(folder / "jobs") == {
         "source": "table",
         "features": [
             {
@@ -47,7 +47,7 @@ def test_guesses_become_the_data_of_a_job(folder: Path) -> None:
 def test_what_a_person_says_takes_the_place_of_guesses(folder: Path) -> None:
     said = draft(
         folder,
-        ids=("customer", "client"),
+        id=("customer", "client"),
         positive="no",
         categorical=("level",),
         numeric=("amount",),
@@ -55,7 +55,7 @@ def test_what_a_person_says_takes_the_place_of_guesses(folder: Path) -> None:
         time="day",
         date_order="day",
     )
-    found = said.as_dict(None)
+    found = said.data(None)
     (shop,) = found["features"]
     assert (shop["categorical"], shop.get("numeric"), shop["path"]) == (["plan", "level"], None, "shop.csv")
     assert found["label"]["numeric"] == ["amount"]
@@ -66,7 +66,7 @@ def test_what_a_person_says_takes_the_place_of_guesses(folder: Path) -> None:
 
 def test_one_table_may_hold_features_and_labels(folder: Path) -> None:
     bank = sample_of(folder / "bank.csv")
-    found = draft_tables([bank], bank, Wishes(drop=("day",))).as_dict(None)
+    found = draft_tables([bank], bank, Wishes(drop=("day",))).data(None)
     assert found["features"] == [{"party": "feature", "path": "bank.csv", "id": "client", "numeric": ["amount"]}]
     assert found["label"]["label"] == "paid"
 
@@ -91,7 +91,7 @@ def test_several_feature_parties_are_called_as_their_files_are(folder: Path) -> 
     ("wishes", "sentence"),
     [
         ({"drop": ("vists",)}, "there is no column 'vists'; the columns are 'customer', 'visits'"),
-        ({"ids": ("customer",)}, r"bank\.csv: has no column 'customer'; name its id too"),
+        ({"id": ("customer",)}, r"bank\.csv: has no column 'customer'; name its id too"),
         ({"time": "amount"}, r"shop\.csv: there is no column 'amount', and the time is one at each party"),
         ({"drop": ("plan",), "numeric": ("plan",)}, "column 'plan' is given more than one kind"),
         ({"drop": ("plan", "visits", "level", "day")}, r"shop\.csv: no column can be learned from"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
-import pty
 import random
 import re
 import shutil
@@ -16,7 +14,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tpsl.cli import init
 from tpsl.training.job import load_job
 from tpsl.training.local import load_local
 
@@ -291,25 +288,6 @@ def test_a_part_from_the_other_side_says_nothing_of_this_sides_privacy_and_files
 def test_what_cannot_be_is_one_sentence(tpsl: Any, folder: Path, arguments: tuple[str, ...], sentence: str) -> None:
     assert sentence in tpsl("init", *arguments, "--json").error()
     assert not list(folder.glob("*.yaml"))
-
-
-def test_on_a_terminal_each_guess_is_asked_about(tpsl: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answers come through a real terminal; a wrong one is asked for again."""
-    ours, theirs = pty.openpty()
-    answers = ["", "", "", "repayed", "repaid", "Agee", "Age,Postcode", "0.25"]
-    os.write(ours, "".join(f"{answer}\n" for answer in answers).encode())
-    monkeypatch.setattr("sys.stdin", os.fdopen(theirs))
-    monkeypatch.setattr(init, "on_terminal", lambda: os.isatty(theirs))
-    made = tpsl("init", "customers.csv", "loans.csv")
-    os.close(ours)
-    assert made.status == 0, made.stderr
-    assert "Label column [status]:" in made.stderr
-    assert "'repayed' is none of repaid, defaulted" in made.stderr
-    assert "there is no column 'Agee'; those that are used are Annual income" in made.stderr
-    content = yaml.safe_load((folder / "job.yaml").read_text())
-    assert content["data"]["class_values"] == ["defaulted", "repaid"]
-    assert content["data"]["features"][0]["numeric"] == ["Annual income"]
-    assert content["privacy"] == {"epsilon": 0.25}
 
 
 @pytest.fixture

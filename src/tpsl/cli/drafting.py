@@ -1,37 +1,39 @@
-"""A first description of the parties' tables, as a job has it: what a person says of them, and guesses for the rest."""
+"""From the parties' tables to a job: what a person says of them, guesses for the rest, and the texts of the files."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
 from typing import Any
 
-from tpsl.cli.guessing import (
-    ColumnGuess,
-    KindOfUse,
-    LabelGuess,
-    Sample,
-    common_dates,
-    guess_columns,
-    guess_ids,
-    guess_label,
-    guess_unit,
-)
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from tpsl.cli import guessing
+from tpsl.cli.guessing import ColumnGuess, KindOfUse, LabelGuess, Sample
+from tpsl.files import read_yaml
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.tables import DataError
 from tpsl.tables.locations import Location
+from tpsl.training.job import Job, make_job
 
-LABEL = "label"
 _ROLES: dict[KindOfUse, str] = {"category": "categorical", "number": "numeric", "date": "dates"}
+_USUAL_FROM, _SMALLEST_BATCH, _STEPS_AN_EPOCH = 40_000, 32, 40
+"""Of fewer records batches are such that an epoch has about this many steps."""
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """What a person says of columns, by their names; of `ids` each table takes the first that it has."""
+class Wishes(BaseModel):
+    """What a person says of columns, by their names; of `id` each table takes the first that it has."""
 
-    ids: tuple[str, ...] = ()
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: tuple[str, ...] = ()
     label: str | None = None
     positive: str | None = None
     numeric: tuple[str, ...] = ()
@@ -44,25 +46,22 @@ class Wishes:
     @property
     def kinds(self) -> dict[str, KindOfUse | None]:
         """Columns whose kind is said; None: not to be used."""
-        named: dict[KindOfUse | None, tuple[str, ...]] = {
-            "number": self.numeric,
-            "category": self.categorical,
-            "date": self.dates,
-            None: self.drop,
-        }
-        found: dict[str, KindOfUse | None] = {}
-        for kind, columns in named.items():
-            for column in columns:
-                if column in found:
-                    raise DataError(f"column {column!r} is given more than one kind")
-                found[column] = kind
-        return found
+        kinds: dict[KindOfUse | None, tuple[str, ...]] = {kind: getattr(self, role) for kind, role in _ROLES.items()}
+        pairs = [(name, kind) for kind, names in {**kinds, None: self.drop}.items() for name in names]
+        for name, times in Counter(name for name, _ in pairs).items():
+            if times > 1:
+                raise DataError(f"column {name!r} is given more than one kind")
+        return dict(pairs)
 
-    @property
-    def columns(self) -> list[str]:
-        """All columns that are named."""
-        single = [name for name in (self.label, self.time) if name is not None]
-        return [*self.ids, *single, *self.kinds]
+    def require_columns(self, samples: Sequence[Sample]) -> None:
+        """Raise if a column that is named is in none of the tables, or the time not in all of them."""
+        present = list(dict.fromkeys(name for sample in samples for name in sample.columns))
+        for name in (*self.id, *filter(None, (self.label, self.time)), *self.kinds):
+            if name not in present:
+                raise DataError(f"there is no column {name!r}; the columns are {', '.join(map(repr, present))}")
+        for sample in samples:
+            if self.time is not None and self.time not in sample.columns:
+                raise DataError(f"{sample.path}: there is no column {self.time!r}, and the time is one at each party")
 
 
 @dataclass(frozen=True)
@@ -87,48 +86,110 @@ class FileDraft:
     def as_dict(self, folder: Path | None) -> dict[str, Any]:
         """Return the file as a job in this folder has it, for other people's eyes without one."""
         roles = {key: [each.name for each in self.columns if each.kind == kind] for kind, key in _ROLES.items()}
-        found: dict[str, Any] = {"party": self.party, "path": path_from(folder, self.sample.path), "id": self.id}
-        if self.label is not None:
-            found |= {"label": self.label.column, **({"unit": self.unit} if self.unit else {})}
-        found |= {key: names for key, names in roles.items() if names}
         has_dates = bool(roles["dates"] or self.time)
-        found |= {"date_order": self.date_order} if has_dates and self.date_order != "year" else {}
-        found |= {"time": self.time} if self.time else {}
-        return found | ({"missing": list(self.missing)} if self.missing != ("",) else {})
+        found = {
+            "party": self.party,
+            "path": path_from(folder, self.sample.path),
+            "id": self.id,
+            "label": self.label and self.label.column,
+            "unit": self.unit,
+            **roles,
+            "date_order": self.date_order if has_dates and self.date_order != "year" else None,
+            "time": self.time,
+            "missing": list(self.missing) if self.missing != ("",) else None,
+        }
+        return {key: value for key, value in found.items() if value}
 
 
 @dataclass(frozen=True)
-class TablesDraft:
-    """The tables of all parties that are here."""
+class OtherSide:
+    """What the other side has sent: how it describes its table, and the ε, where it is the label party."""
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+    epsilon: float | None = None
+
+
+@dataclass(frozen=True)
+class JobDraft:
+    """A job, or the part of one that one side can write, before it is agreed on.
+
+    Of the other side's part only the description of its table is taken, and the label party's ε: whatever else it says
+    of privacy has no effect.
+    """
 
     features: tuple[FileDraft, ...]
     label: FileDraft | None
-    dates_in_all: tuple[str, ...]
+    dates_in_all: tuple[str, ...] = ()
     """Columns with dates that every table has: each could be the time of a record."""
+    epsilon: float | None = None
+    other: OtherSide = OtherSide()
+    aligned: bool = False
 
     @property
-    def guessed_label(self) -> LabelGuess | None:
+    def classes(self) -> LabelGuess | None:
         """The label and its classes, where the label party's table is here."""
-        return None if self.label is None else self.label.label
+        return self.label and self.label.label
 
     @property
     def files(self) -> tuple[FileDraft, ...]:
-        """The tables, the label party's last."""
+        """The tables that are here, the label party's last."""
         return (*self.features, *([] if self.label is None else [self.label]))
 
-    def as_dict(self, folder: Path | None) -> dict[str, Any]:
+    @property
+    def is_complete(self) -> bool:
+        """Whether the tables of all parties are described."""
+        return all(key in self.data(None) for key in ("features", LABEL_PARTY))
+
+    @property
+    def agreed_epsilon(self) -> float:
+        """The ε that the job asks for, as the label party says; 1 if it says nothing."""
+        said = self.other.epsilon if self.label is None else self.epsilon
+        return 1.0 if said is None else float(said)
+
+    def data(self, folder: Path | None) -> dict[str, Any]:
         """Return the part `data` of a job in this folder, for other people's eyes without one; what is not here is
         left out."""
-        found: dict[str, Any] = {"source": "table"}
+        found: dict[str, Any] = {"source": "table", **self.other.data}
         if self.features:
             found["features"] = [file.as_dict(folder) for file in self.features]
-        label = self.guessed_label
-        if self.label is not None and label is not None:
-            found[LABEL] = self.label.as_dict(folder)
-            found |= {"classes": len(label.counts)} if len(label.counts) > 2 else {}
-            found |= {"class_values": list(label.values)} if label.values is not None else {}
-        if any(file.time for file in self.files):
-            found["split"] = "chronological"
+        if self.label is not None and self.classes is not None:
+            found[LABEL_PARTY] = self.label.as_dict(folder)
+            found |= {"classes": len(self.classes.counts)} if len(self.classes.counts) > 2 else {}
+            found |= {"class_values": list(self.classes.values)} if self.classes.values is not None else {}
+        found |= {"split": "chronological"} if any(file.time for file in self.files) else {}
+        found |= {"alignment": {"mode": "both"}} if self.aligned else {}
+        first = [key for key in ("source", "features", LABEL_PARTY) if key in found]
+        return {key: found[key] for key in dict.fromkeys([*first, *found])}
+
+    def content(self, folder: Path | None) -> dict[str, Any]:
+        """Return what stands in the job, in this folder; without one, as the other side may see it."""
+        rows = min(file.sample.rows for file in self.files)
+        batch = max(_SMALLEST_BATCH, 2 ** round(math.log2(rows / _STEPS_AN_EPOCH)))
+        parts = {
+            "data": self.data(folder),
+            "privacy": {"epsilon": self.agreed_epsilon} if self.is_complete or self.label else {},
+            "method": "auto" if self.is_complete else None,
+            "training": {"batch_size": batch} if rows < _USUAL_FROM else {},
+        }
+        return {name: part for name, part in parts.items() if part}
+
+    def job(self) -> Job:
+        """Return the job, to be looked at from here; one that cannot be is an error."""
+        return make_job(self.content(Path.cwd()), {}, "the job")
+
+    def texts(self, folder: Path) -> dict[Path, str]:
+        """Return the text of each file to be written in a folder: the job, or what the other side needs to make it,
+        and the local files of the parties that are here."""
+        if self.is_complete:
+            found = {folder / "job.yaml": job_text(self.content(folder))}
+        else:
+            name = "features" if self.label is None else "labels"
+            found = {folder / f"{name}.part.yaml": job_text(self.content(None))}
+        for file in self.files:
+            template = _LABEL_FILE if file.party == LABEL_PARTY else _FEATURE_FILE
+            data = json.dumps(path_from(folder, file.sample.path), ensure_ascii=False)
+            epsilon = self.agreed_epsilon
+            found[folder / f"{file.party}.yaml"] = template.format(party=file.party, data=data, epsilon=epsilon)
         return found
 
 
@@ -139,52 +200,49 @@ def path_from(folder: Path | None, path: Location) -> str:
     return os.path.relpath(path, folder) if isinstance(path, Path) else path.text
 
 
-def draft_tables(features: Sequence[Sample], label: Sample | None, wishes: Wishes) -> TablesDraft:
+def read_part(path: Path | None) -> OtherSide:
+    """Return what the other side has sent; nothing if there is none.
+
+    Of its paths only the names are taken: they are not to be looked for here.
+    """
+    if path is None:
+        return OtherSide()
+    content = read_yaml(path, ValueError)
+    data, privacy = (content.get(part, {}) if isinstance(content, dict) else None for part in ("data", "privacy"))
+    epsilon = privacy.get("epsilon") if isinstance(privacy, dict) else None
+    if not isinstance(data, dict) or not isinstance(epsilon, float | int | None):
+        raise ValueError(f"{path}: is no part of a job; `tpsl init` of the other side writes one")
+    features = data.get("features", [])
+    for file in [*(features if isinstance(features, list) else []), data.get(LABEL_PARTY)]:
+        if isinstance(file, dict) and isinstance(file.get("path"), str):
+            file["path"] = PurePath(file["path"]).name
+    return OtherSide(data, epsilon)
+
+
+def draft_tables(features: Sequence[Sample], label: Sample | None, wishes: Wishes) -> JobDraft:
     """Describe the tables of the parties that are here; a column that is named and not there is an error."""
     samples = [*features, *([] if label is None else [label])]
-    _require_columns(samples, wishes)
-    guesses = [guess_columns(sample) for sample in samples]
+    wishes.require_columns(samples)
+    guesses = [guessing.guess_columns(sample) for sample in samples]
     ids = _ids(samples, guesses, wishes)
-    names = _party_names(features)
     at_label = None if label is None else _labels(label, guesses[-1], ids[-1], wishes)
-    if at_label is not None and at_label.label is not None:
-        guesses = [_without_label(columns, at_label.label.column) for columns in guesses]
-    files = [
-        _features(name, sample, known, id_column, wishes)
-        for name, sample, known, id_column in zip(names, features, guesses, ids, strict=False)
-    ]
-    return TablesDraft(tuple(files), at_label, tuple(common_dates(guesses)))
-
-
-def _without_label(columns: dict[str, ColumnGuess], label: str) -> dict[str, ColumnGuess]:
-    """Return guesses in which a column that is called as the label is left out: one table may hold all."""
-    return {
-        name: replace(guess, kind=None, reason="called as the label") if name == label else guess
-        for name, guess in columns.items()
-    }
-
-
-def _require_columns(samples: Sequence[Sample], wishes: Wishes) -> None:
-    present = list(dict.fromkeys(name for sample in samples for name in sample.columns))
-    for name in wishes.columns:
-        if name not in present:
-            raise DataError(f"there is no column {name!r}; the columns are {', '.join(map(repr, present))}")
-    for sample in samples:
-        if wishes.time is not None and wishes.time not in sample.columns:
-            raise DataError(f"{sample.path}: there is no column {wishes.time!r}, and the time is one at each party")
+    for columns in guesses:  # one table may hold all
+        if at_label is not None and at_label.label is not None and (name := at_label.label.column) in columns:
+            columns[name] = replace(columns[name], kind=None, reason="called as the label")
+    drafts = tuple(map(_features, _party_names(features), features, guesses, ids, [wishes] * len(features)))
+    dates = [{name for name, column in columns.items() if column.kind == "date"} for columns in guesses]
+    return JobDraft(drafts, at_label, tuple(name for name in guesses[0] if all(name in each for each in dates)))
 
 
 def _ids(samples: Sequence[Sample], guesses: Sequence[Mapping[str, ColumnGuess]], wishes: Wishes) -> list[str]:
     """Return the id column of each table."""
-    if not wishes.ids:
-        return guess_ids(samples, guesses)
-    found = []
-    for sample in samples:
-        known = [name for name in wishes.ids if name in sample.columns]
-        if not known:
-            raise DataError(f"{sample.path}: has no column {' or '.join(map(repr, wishes.ids))}; name its id too")
-        found.append(known[0])
-    return found
+    if not wishes.id:
+        return guessing.guess_ids(samples, guesses)
+    found = [next((name for name in wishes.id if name in sample.columns), None) for sample in samples]
+    for sample, name in zip(samples, found, strict=True):
+        if name is None:
+            raise DataError(f"{sample.path}: has no column {' or '.join(map(repr, wishes.id))}; name its id too")
+    return [name for name in found if name is not None]
 
 
 def _party_names(features: Sequence[Sample]) -> list[str]:
@@ -193,7 +251,7 @@ def _party_names(features: Sequence[Sample]) -> list[str]:
         return ["feature"]
     names = [re.sub(r"\W+", "-", sample.path.name.partition(".")[0]).strip("-").lower() for sample in features]
     return [
-        name if name and name != LABEL and names.count(name) == 1 else f"feature-{number}"
+        name if name and name != LABEL_PARTY and names.count(name) == 1 else f"feature-{number}"
         for number, name in enumerate(names, 1)
     ]
 
@@ -215,7 +273,7 @@ def _labels(sample: Sample, guesses: dict[str, ColumnGuess], id_column: str, wis
 
     Such columns are often known only after the label, or made from it.
     """
-    label = guess_label(sample, id_column, wishes.label, wishes.positive)
+    label = guessing.guess_label(sample, id_column, wishes.label, wishes.positive)
     unlabelled = sample.rows - sum(label.counts)
     if unlabelled:
         raise DataError(
@@ -223,14 +281,14 @@ def _labels(sample: Sample, guesses: dict[str, ColumnGuess], id_column: str, wis
             "training needs one: remove these rows, and the job will train on the records that both tables have; or, "
             "if the labels are to come while it trains, write a job with `labels: arriving`"
         )
-    unit, kinds = guess_unit(sample, id_column, label.column), wishes.kinds
+    unit, kinds = guessing.guess_unit(sample, id_column, label.column), wishes.kinds
     columns = [
         replace(guess, kind=kinds.get(name), reason="" if kinds.get(name) else "not used")
         for name, guess in guesses.items()
         if name not in (id_column, label.column, unit)
     ]
     order = _date_order([guess for guess in guesses.values() if guess.kind == "date"], wishes)
-    return FileDraft(LABEL, sample, id_column, tuple(columns), order, wishes.time, label, unit)
+    return FileDraft(LABEL_PARTY, sample, id_column, tuple(columns), order, wishes.time, label, unit)
 
 
 def _date_order(columns: Sequence[ColumnGuess], wishes: Wishes) -> str:
@@ -240,3 +298,61 @@ def _date_order(columns: Sequence[ColumnGuess], wishes: Wishes) -> str:
     orders = [column.date_orders for column in columns if column.kind == "date" and column.date_orders]
     others = [each for each in orders if each != ("year",)]
     return next((order for order in ("day", "month") if others and all(order in each for each in others)), "year")
+
+
+_COMMENTS = {
+    "missing": "texts that stand for a missing value",
+    "date_order": "dates as text: the day first (31.12.2025) or the month first (12/31/2025)",
+    "unit": "whom a record is about: the ledger states the largest ε of any of them",
+    "class_values": "the labels in class order; of two, the probability of the second is predicted",
+    "split": "the latest records are the test set",
+    "alignment": "the ids differ: `tpsl align` finds the common records, and tells all parties which they are",
+    "epsilon": "what a noisy label may tell about the true one: less is more private, more is more accurate",
+    "method": "the most accurate network for noisy labels; the feature party gets them, which the same ε allows for",
+    "batch_size": "records in a step: small, where records are few",
+}
+_HEAD = """\
+# The agreement: every party holds this file and agrees to every line. It names columns and classes, no contents.
+"""
+_LABEL_FILE = """\
+# The label party's own settings. The other side never sees them.
+party: label
+data: {data}
+listen: 127.0.0.1:7443          # 0.0.0.0:7443 on every network of this machine
+certificates: certs/label       # made by `tpsl certs`
+max_epsilon: {epsilon:<18g} # no label may spend more in all, whatever a job asks for
+"""
+_FEATURE_FILE = """\
+# The feature party's own settings. The other side never sees them.
+party: {party}
+data: {data}
+connect: 127.0.0.1:7443         # the label party's host and port
+certificates: certs/{party}
+"""
+
+
+class _Tidy(yaml.SafeDumper):
+    """Lists of plain values in one line, all else in lines of their own."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        """Set lists in, too."""
+        super().increase_indent(flow, False)
+
+
+def _list(dumper: _Tidy, values: list[Any]) -> yaml.Node:
+    in_one_line = not any(isinstance(value, dict) for value in values)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", values, flow_style=in_one_line)
+
+
+_Tidy.add_representer(list, _list)
+
+
+def job_text(content: Mapping[str, Any]) -> str:
+    """Return a job, or a part of one, as the text of its file; keys that a newcomer will ask about have a comment."""
+
+    def with_comment(found: re.Match[str]) -> str:
+        comment = _COMMENTS.get(found[2])
+        return found[0] if comment is None else f"{found[1]}# {comment}\n{found[0]}"
+
+    text = yaml.dump(dict(content), Dumper=_Tidy, sort_keys=False, allow_unicode=True, width=100)
+    return _HEAD + re.sub(r"^( *)(\w+):", with_comment, text, flags=re.MULTILINE)

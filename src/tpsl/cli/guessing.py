@@ -91,7 +91,14 @@ def sample_of(path: Location) -> Sample:
 
 def guess_columns(sample: Sample) -> dict[str, ColumnGuess]:
     """Return what each column of a table seems to be."""
-    return {name: _guess(name, values, sample) for name, values in sample.columns.items()}
+    return {name: _unless_useless(_guess(name, values, sample)) for name, values in sample.columns.items()}
+
+
+def _unless_useless(found: ColumnGuess) -> ColumnGuess:
+    """Return the guess, without a kind if there is nothing in the column to learn from."""
+    if found.kind is not None and found.distinct < 2 and not (found.distinct and found.missing):
+        return replace(found, kind=None, reason="one value only" if found.distinct else "no values")
+    return found
 
 
 def looks_like_id(name: str) -> bool:
@@ -109,28 +116,12 @@ def _guess(name: str, values: Any, sample: Sample) -> ColumnGuess:
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         return ColumnGuess(name, None, 0, missing, f"is of type {kind}")
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return _unless_useless(replace(found, kind="date", date_orders=("year",)))
+        return replace(found, kind="date", date_orders=("year",))
     if pa.types.is_integer(kind) and looks_like_id(name):
         return _as_category(found, len(values) - missing)
     if any(is_of(kind) for is_of in _NUMERIC_TYPES):
-        return _unless_useless(replace(found, kind="number"))
+        return replace(found, kind="number")
     return replace(found, reason=f"is of type {kind}")
-
-
-def _guess_text(name: str, values: Any, sample: Sample) -> ColumnGuess:
-    counted = pc.value_counts(values.fill_null(""))
-    texts, counts = counted.field("values"), counted.field("counts")
-    absent = pc.is_in(texts, value_set=pa.array(ABSENT))
-    known = _Texts(texts.filter(pc.invert(absent)), counts.filter(pc.invert(absent)))
-    missing = sample.rows - known.records
-    found = ColumnGuess(name, None, len(known.texts), missing, absent=tuple(texts.filter(absent).to_pylist()))
-    if len(known.texts) < 2:
-        return _unless_useless(replace(found, kind="category"))
-    if not (known.have_leading_zeros or looks_like_id(name) or _CODE_NAME.search(name.lower())):
-        odd = known.unreadable(with_points(known.texts, "," if sample.dialect.decimal_comma else ".")[0], pa.float64())
-        if odd is not None:
-            return _with_odd_texts(replace(found, kind="number"), odd)
-    return _guess_date(found, known) or _guess_category(found, known)
 
 
 @dataclass(frozen=True)
@@ -144,11 +135,6 @@ class _Texts:
     def records(self) -> int:
         """Number of records."""
         return int(pc.sum(self.counts).as_py() or 0)
-
-    @property
-    def have_leading_zeros(self) -> bool:
-        """Whether there are digits that would be others as a number: 007."""
-        return bool(pc.any(pc.match_substring_regex(self.texts, "^0[0-9]+$")).as_py())
 
     def unreadable(self, written: Any, *kinds: Any) -> dict[str, int] | None:
         """Return the texts that cannot be read as the first of these types that nearly all can; None if there is none.
@@ -164,6 +150,23 @@ class _Texts:
             if len(texts) <= _ODD_TEXTS and sum(counts) <= _RARELY * self.records:
                 return dict(zip(texts, counts, strict=True))
         return None
+
+
+def _guess_text(name: str, values: Any, sample: Sample) -> ColumnGuess:
+    counted = pc.value_counts(values.fill_null(""))
+    texts, counts = counted.field("values"), counted.field("counts")
+    absent = pc.is_in(texts, value_set=pa.array(ABSENT))
+    known = _Texts(texts.filter(pc.invert(absent)), counts.filter(pc.invert(absent)))
+    missing = sample.rows - known.records
+    found = ColumnGuess(name, "category", len(known.texts), missing, absent=tuple(texts.filter(absent).to_pylist()))
+    if len(known.texts) < 2:
+        return found
+    have_leading_zeros = pc.any(pc.match_substring_regex(known.texts, "^0[0-9]+$")).as_py()  # 007 is no 7
+    if not (have_leading_zeros or looks_like_id(name) or _CODE_NAME.search(name.lower())):
+        odd = known.unreadable(with_points(known.texts, "," if sample.dialect.decimal_comma else ".")[0], pa.float64())
+        if odd is not None:
+            return _with_odd_texts(replace(found, kind="number"), odd)
+    return _guess_date(found, known) or _guess_category(found, known)
 
 
 def _guess_date(found: ColumnGuess, known: _Texts) -> ColumnGuess | None:
@@ -188,30 +191,21 @@ def _guess_date(found: ColumnGuess, known: _Texts) -> ColumnGuess | None:
 def _guess_category(found: ColumnGuess, known: _Texts) -> ColumnGuess:
     without_signs = pc.replace_substring_regex(known.texts, _SIGNS, "")
     if without_signs != known.texts and known.unreadable(without_signs, pa.float64()) is not None:
-        return replace(found, reason=f"numbers with other signs, as {known.texts[0].as_py()}")
+        return replace(found, kind=None, reason=f"numbers with other signs, as {known.texts[0].as_py()}")
     return _as_category(found, known.records)
 
 
 def _as_category(found: ColumnGuess, records: int) -> ColumnGuess:
     """Return the guess of a category that this many records have."""
     if records >= _FEW and found.distinct >= ID_LIKE * records:
-        return replace(found, reason="hardly repeats, as ids do")
-    return _unless_useless(replace(found, kind="category"))
+        return replace(found, kind=None, reason="hardly repeats, as ids do")
+    return replace(found, kind="category")
 
 
 def _with_odd_texts(found: ColumnGuess, odd: Mapping[str, int]) -> ColumnGuess:
     """Return a guess in which these texts stand for a missing value."""
     missing, distinct = found.missing + sum(odd.values()), found.distinct - len(odd)
-    return _unless_useless(replace(found, distinct=distinct, missing=missing, absent=(*found.absent, *odd)))
-
-
-def _unless_useless(found: ColumnGuess) -> ColumnGuess:
-    """Return the guess, without a kind if there is nothing in the column to learn from."""
-    if not found.distinct:
-        return replace(found, kind=None, reason="no values")
-    if found.distinct == 1 and not found.missing:
-        return replace(found, kind=None, reason="one value only")
-    return found
+    return replace(found, distinct=distinct, missing=missing, absent=(*found.absent, *odd))
 
 
 MOST_CLASSES = 20
@@ -256,8 +250,7 @@ def _unique_columns(sample: Sample, guesses: Mapping[str, ColumnGuess]) -> dict[
     """Return the columns that could be the id, with their values; dates are none, also where they all differ."""
     found, closest = {}, ("", sample.rows)
     for name, values in sample.columns.items():
-        is_usable = is_text(value_type(values)) or pa.types.is_integer(value_type(values))
-        if not is_usable or values.null_count or guesses[name].kind == "date":
+        if not _names_somebody(values) or guesses[name].kind == "date":
             continue
         texts = values.cast(pa.string())
         repeated = sample.rows - len(texts.unique())
@@ -271,6 +264,11 @@ def _unique_columns(sample: Sample, guesses: Mapping[str, ColumnGuess]) -> dict[
         hint = f" ({name!r} repeats an earlier value {times}, as {_repeated(sample, name)})" if name else ""
         raise DataError(f"{sample.path}: no column differs in every record{hint}, but a record needs an id of its own")
     return found
+
+
+def _names_somebody(values: Any) -> bool:
+    """Return whether each record has a value, and these are such as ids have."""
+    return (is_text(value_type(values)) or pa.types.is_integer(value_type(values))) and not values.null_count
 
 
 def _repeated(sample: Sample, name: str) -> str:
@@ -367,16 +365,6 @@ def _positive(values: Sequence[str]) -> str | None:
 
 def guess_unit(sample: Sample, id_column: str, label: str) -> str | None:
     """Return the column that says whom a record is about: called as ids are, and some have several records."""
-    for name, values in sample.columns.items():
-        usable = is_text(value_type(values)) or pa.types.is_integer(value_type(values))
-        if usable and name not in (id_column, label) and looks_like_id(name) and not values.null_count:
-            distinct = len(values.unique())
-            if MOST_CLASSES < distinct < sample.rows:
-                return name
-    return None
-
-
-def common_dates(tables: Sequence[Mapping[str, ColumnGuess]]) -> list[str]:
-    """Return the columns with dates that every table has, under one name."""
-    dates = [{name for name, column in table.items() if column.kind == "date"} for table in tables]
-    return [name for name in tables[0] if all(name in each for each in dates)]
+    known = ((name, values) for name, values in sample.columns.items() if name not in (id_column, label))
+    named = ((name, values) for name, values in known if looks_like_id(name) and _names_somebody(values))
+    return next((name for name, values in named if MOST_CLASSES < len(values.unique()) < sample.rows), None)
