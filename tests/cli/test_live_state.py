@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tpsl.cli import live_state
-from tpsl.cli.live_state import LiveState
+from tpsl.cli import live
+from tpsl.cli.live import LiveState
 from tpsl.net.messages import Traffic
 
 
@@ -29,7 +29,7 @@ class Counted:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(live_state, "time", made)
+    monkeypatch.setattr(live, "time", made)
     monkeypatch.setattr("tpsl.progress.time", made)
     return made
 
@@ -81,7 +81,7 @@ def test_a_channel_is_counted_once_and_an_old_one_is_not_forgotten(state: LiveSt
     state.gathered({"airport": old})
     state.gathered({"airport": old})
     state.gathered({"airport": new})
-    assert (state.bytes_sent, state.bytes_received) == (107, 0)
+    assert state.traffic == (107, 0)
 
 
 @pytest.mark.parametrize(("done", "epoch"), [(0, 1), (9, 1), (10, 2), (19, 2), (20, 2)])

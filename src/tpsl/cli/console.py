@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import textwrap
+import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import typer
@@ -35,6 +38,8 @@ _MANY = 100_000
 """From this total on, what is done is shown as a percentage."""
 FIRST_LOGGED_AFTER, _LONGEST_SILENCE = 10.0, 300.0
 """Seconds until a log gets the first line of progress, and between two lines at most."""
+STATUS = 128 + signal.SIGTERM
+"""The exit status that a shell gives to a program ended by SIGTERM."""
 
 
 def from_here(path: str | Path) -> Path:
@@ -198,3 +203,34 @@ def progress_bar(title: str, *, may_end_early: bool = False) -> Iterator[Progres
             bar.update(task, completed=done, total=total or None, note=shown)
 
         yield update
+
+
+@contextmanager
+def stoppable(advice: str, *, log_json: bool = False) -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, with the advice as the last line; its exit status is 143.
+
+    With `log_json` the line is left to the log, which `tpsl.cli.live.Live` writes: each of its lines is a JSON object.
+    """
+
+    terminated: list[KeyboardInterrupt] = []
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is being closed is closed to the end
+        terminated.append(KeyboardInterrupt(f"terminated; {advice}"))
+        raise terminated[0]
+
+    if threading.current_thread() is not threading.main_thread():  # only there Python has signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    except KeyboardInterrupt:  # a library may have made one of its own of what was raised above
+        if not terminated:
+            notice(advice)
+            raise
+        if not log_json:
+            notice(str(terminated[0]))
+        raise typer.Exit(STATUS) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)

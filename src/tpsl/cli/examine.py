@@ -11,15 +11,22 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+from rich.console import RenderableType
+from rich.table import Table
 
 from tpsl.cli.console import Report, answer, complain, notice, progress_bar, slim_table
 from tpsl.cli.flags import EpsilonOption, JsonFlag, LocalsOption, RunArgument, SetOption, argument, option
 from tpsl.cli.settings import Settings
+from tpsl.data.dataset import load_label_party
+from tpsl.net.peers import LABEL_PARTY
+from tpsl.report.findings import keep_finding
+from tpsl.report.words import bound_text, rounded_up, spoken
+from tpsl.training.job import load_job
+from tpsl.training.observer import Watching
+from tpsl.training.releases import check_first_releases
+from tpsl.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
     from tpsl import audit as audits
     from tpsl.attacks import AttackReport
 
@@ -41,12 +48,7 @@ def attack(
     """
     from tpsl.attacks import run_attacks
     from tpsl.attacks.attacked_run import require_parts_of_all
-    from tpsl.data.dataset import load_label_party
     from tpsl.learners.learning import require_no_learner
-    from tpsl.net.peers import LABEL_PARTY
-    from tpsl.report.findings import keep_finding
-    from tpsl.report.words import rounded_up
-    from tpsl.training.run_folder import RunFolder
 
     folder = RunFolder(run)
     require_no_learner(folder, "it has read the noisy labels and sent nothing, so there is no transcript to attack")
@@ -73,8 +75,6 @@ def attack(
 
 
 def _table(report: AttackReport) -> Table:
-    from tpsl.report.words import bound_text, spoken
-
     rows = (
         (
             spoken(result.name),
@@ -93,8 +93,6 @@ def _table(report: AttackReport) -> Table:
 
 def _explanations(report: AttackReport) -> Iterator[str]:
     """Say what the bounds are, which attack lies above its own by more than chance, and which were not run."""
-    from tpsl.report.words import bound_text, spoken
-
     if math.isfinite(report.epsilon) and report.steps:
         bound = bound_text(report.ceiling, report.ceiling, report.ceiling)
         proved = f"Bound {bound}: what ε allows an attacker who scores by the noisy label alone"
@@ -156,9 +154,6 @@ def audit(
     accused four times in a million audits.
     """
     from tpsl import audit as auditing
-    from tpsl.training.job import load_job
-    from tpsl.training.observer import Watching
-    from tpsl.training.releases import check_first_releases
 
     run = job if job is not None and job.is_dir() else None
     parties = Settings.of(changes, {"privacy.epsilon": epsilon}).load_parties(run / "job.yaml" if run else job, local)
@@ -189,8 +184,6 @@ def audit(
 
 
 def _keep(run: Path, found: audits.Examination) -> None:
-    from tpsl.report.findings import keep_finding
-
     if found.canaries is not None:
         keep_finding(run, "audit", asdict(found.canaries))
     if found.replay is not None:
@@ -199,48 +192,44 @@ def _keep(run: Path, found: audits.Examination) -> None:
     keep_finding(run, "examination", summary)
 
 
-def _verdicts(found: audits.Examination) -> Iterator[str | Table | Text]:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
+def _verdicts(found: audits.Examination) -> Iterator[str | RenderableType]:
     yield from Report("Audited: nothing contradicts ε" if found.passed else "Audited: the job does NOT keep its ε")
-    if found.canaries is not None:
-        bound = f"audited ε ≥ {found.canaries.lower_bound:.4f} at {100 * found.canaries.confidence:g} % confidence"
-        yield f"claimed ε = {found.canaries.claimed:.6g}, {bound}"
-    if found.statistic is not None:
-        yield f"statistic: {_claimed_and_audited(found.statistic)} at {100 * found.statistic.confidence:g} % confidence"
-    table = Table(box=SIMPLE_HEAD)
-    for heading in ("Part", "Looked at", "Verdict"):
-        table.add_column(heading, overflow="fold", no_wrap=heading != "Looked at")
-    for part, result in found.parts.items():
-        table.add_row(part, _looked_at(found, part), "passed" if result.passed else "FAILED")
-    yield table
+    if canaries := found.canaries:
+        bound = f"audited ε ≥ {canaries.lower_bound:.4f} at {100 * canaries.confidence:g} % confidence"
+        yield f"claimed ε = {canaries.claimed:.6g}, {bound}"
+    if statistic := found.statistic:
+        claimed = f"claimed ε = {statistic.claimed:.6g}, audited ε ≥ {statistic.lower_bound:.4f}"
+        if statistic.rho is not None:
+            claimed = f"claimed ρ = {statistic.rho:.6g}, audited ρ ≥ {statistic.rho_lower_bound:.4g}"
+        yield f"statistic: {claimed} at {100 * statistic.confidence:g} % confidence"
+    looked_at = _looked_at(found)
+    rows = [(part, looked_at[part], "passed" if each.passed else "FAILED") for part, each in found.parts.items()]
+    yield slim_table(("Part", "Looked at", "Verdict"), rows)
     if found.replay is not None and found.replay.passed:
         yield "every byte of the transcript and every weight is the same"
 
 
-def _claimed_and_audited(statistic: audits.StatisticResult) -> str:
-    if statistic.rho is None:
-        return f"claimed ε = {statistic.claimed:.6g}, audited ε ≥ {statistic.lower_bound:.4f}"
-    return f"claimed ρ = {statistic.rho:.6g}, audited ρ ≥ {statistic.rho_lower_bound:.4g}"
-
-
-def _looked_at(found: audits.Examination, part: audits.Part) -> str:
-    if part == "canaries" and (canaries := found.canaries):
-        return (
+def _looked_at(found: audits.Examination) -> dict[str, str]:
+    """Return what each part that was run has looked at."""
+    texts = {}
+    if canaries := found.canaries:
+        texts["canaries"] = (
             f"{canaries.right:,} of {canaries.guessed:,} coins guessed right ({canaries.canaries:,} canaries, "
             f"{canaries.neighbours:,} pairs of neighbours)"
         )
-    if part == "releases" and (releases := found.releases):
-        return f"{releases.releases} releases of {releases.records:,} made-up labels with {releases.mechanism}"
-    if part == "statistic" and (statistic := found.statistic):
-        return (
+    if releases := found.releases:
+        made_up = f"{releases.records:,} made-up labels"
+        texts["releases"] = f"{releases.releases} releases of {made_up} with {releases.mechanism}"
+    if statistic := found.statistic:
+        texts["statistic"] = (
             f"{statistic.right:,} of {statistic.canaries:,} coins guessed right, {statistic.expected:,.0f} expected "
             f"({statistic.releases} releases with {statistic.noise})"
         )
-    if part == "replay" and (replayed := found.replay):
-        return (
+    if replayed := found.replay:
+        texts["replay"] = (
             f"{replayed.flipped:,} true labels flipped; {replayed.frames:,} messages of {replayed.frame_bytes:,} bytes "
             f"and {replayed.files} files of {replayed.bytes:,} bytes compared"
         )
-    return f"chain, records, releases and noise of {found.vault.path}" if found.vault else ""
+    if found.vault:
+        texts["vault"] = f"chain, records, releases and noise of {found.vault.path}"
+    return texts

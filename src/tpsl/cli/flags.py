@@ -7,12 +7,13 @@ is set with `--set KEY=VALUE`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-if TYPE_CHECKING:
-    from tpsl.vault import Vault
+from tpsl.cli.schema_keys import choices_of, settable_keys
+from tpsl.vault import Vault, the_vault
+from tpsl.vault.place import label_meant
 
 Head = Literal["private", "local"]
 
@@ -34,8 +35,6 @@ def argument(word: str, help: str, **more: Any) -> Any:
 
 def complete_key(incomplete: str) -> list[str]:
     """Return the keys, and after the equals sign the values, that begin like this."""
-    from tpsl.cli.schema_keys import choices_of, settable_keys
-
     name, equals, value = incomplete.partition("=")
     if not equals:
         return [f"{key}=" for key in settable_keys() if key.startswith(name)]
@@ -50,22 +49,16 @@ def complete_run(incomplete: str) -> list[str]:
 
 def complete_source(incomplete: str) -> list[str]:
     """Return the data sources that begin like this."""
-    from tpsl.cli.schema_keys import choices_of
-
     return [name for name in choices_of("data.source") if name.startswith(incomplete)]
 
 
 def complete_vault(incomplete: str) -> list[str]:
     """Return the names of the labels in the vault that begin like this."""
-    from tpsl.vault import Vault, the_vault
-
     return [name for name in Vault.labels(the_vault()) if name.startswith(incomplete)]
 
 
 def named_vault(path: Path | None) -> Path | None:
     """Return the label that was named on the command line; see `tpsl.vault.place.label_meant`."""
-    from tpsl.vault.place import label_meant
-
     return None if path is None else label_meant(path)
 
 
@@ -76,8 +69,6 @@ def called(vault: Path) -> str:
 
 def open_whole(vault: Path) -> Vault:
     """Open a vault by its folder for what concerns all its labels, however many it has; or by one of them."""
-    from tpsl.vault import Vault
-
     return Vault.open(next((vault / label for label in Vault.labels(vault)), vault))
 
 

@@ -13,28 +13,27 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live as RichLive
 from rich.text import Text
 
-from tpsl.cli.console import printable, stderr
-from tpsl.cli.live_state import LiveState
+from tpsl.cli.console import printable, stderr, time_left
 from tpsl.files import for_json
-from tpsl.training.observer import Fact, Observer
-
-if TYPE_CHECKING:
-    from tpsl.cli.metrics_endpoint import MetricsEndpoint
-    from tpsl.training.observer import Connection
+from tpsl.progress import Pace
+from tpsl.training.observer import Connection, Fact, Observer, Traffic
 
 WATCHED = ("connected", "lost", "left", "waiting", "refused")
 """How the transport's sentences about a peer begin."""
-
+_WINDOW = 10.0  # seconds over which speeds are averaged
+_NOTABLE_WAIT = 1.0  # seconds: every step waits a little for the other side
 _EVERY = 5.0  # seconds between two plain lines or two progress events
 _REFRESHES = 4  # of the live line, a second
 _LONGEST = 300  # characters of a sentence about a peer, who may have written part of it
@@ -42,6 +41,141 @@ _ONLY_FOR_MACHINES = ("checkpoint", "error")  # too many; said by the command it
 _FACTS_FOR_MACHINES = ("validation_loss_se", "validation_log_likelihood")
 _ENDS = ("_low", "_high")
 """What the ends of a number's interval are called."""
+
+
+@dataclass
+class Peer:
+    """One peer as the transport last described it; one that has `left` has said goodbye: nobody waits for it."""
+
+    connected: bool = False
+    left: bool = False
+    connections: int = 0
+    state: str = "not here yet"
+
+
+@dataclass
+class LiveState:
+    """What one side knows of its running job: steps, speed, peers. The live line, the logs and the metrics read it.
+
+    The step loop only assigns; everything else is computed when somebody looks. It grows with the job, not with what
+    peers do: only the job's own peers are kept.
+    """
+
+    names: Sequence[str]
+    epochs: int
+    may_end_early: bool = False
+    is_over: bool = False
+    """Whether nothing more is to come, so that no time is left."""
+    preparing: str | None = "preparing"
+    progress: tuple[int, int, int] = (0, 0, 0)
+    """Steps done, steps in all, records; one tuple, so that no reader sees half of an update."""
+    computing_or_waiting: tuple[str | None, float] = (None, 0.0)
+    """The peer the role waits for, and since when."""
+    peers: dict[str, Peer] = field(init=False)
+    _preparation: tuple[tuple[str, int], Pace] = (("", 0), Pace(0.0))
+    """What is prepared and how much there is of it, and how fast that goes."""
+    _traffics: list[Traffic] = field(default_factory=list)
+    _pace: Pace = field(default_factory=lambda: Pace(_WINDOW))
+
+    def __post_init__(self) -> None:
+        self.peers = {name: Peer() for name in self.names}
+
+    def prepare(self, done: int, total: int, note: str) -> None:
+        """Note what is done before the first step, and how much of it."""
+        if self._preparation[0] != (note, total):
+            self._preparation = (note, total), Pace(60.0)
+        pace = self._preparation[1]
+        pace.add(done)
+        count = f"{done:,}/{total:,}" if total else f"{done:,}" if done else ""
+        self.preparing = " · ".join(filter(None, (f"{note} {count}".rstrip(), time_left(pace.seconds_left(total)))))
+
+    def wait(self, peer: str | None) -> None:
+        """Note that the role waits for a peer (None: computes) from now on."""
+        if peer is not None:
+            self.preparing = None
+        self.computing_or_waiting = (peer, time.monotonic())
+
+    def peer_is(self, name: str, event: str, state: str) -> bool:
+        """Note what the transport says of a peer; return whether that is news."""
+        peer = self.peers.get(name)
+        if peer is None or (event == "refused" and peer.connected):  # somebody else came in its name
+            return True
+        connected = event == "connected"
+        news = connected or (peer.connected, peer.state) != (False, state)
+        peer.connected, peer.left, peer.state = connected, event == "left", state
+        peer.connections += connected
+        return news
+
+    def gathered(self, channels: Mapping[str, Connection]) -> None:
+        """Count these connections too; those of a peer that was restarted keep what went through them."""
+        for channel in channels.values():
+            if not any(channel.traffic is known for known in self._traffics):
+                self._traffics.append(channel.traffic)
+        # The next line to be shown has a speed already, in which no waiting for these peers counts.
+        self._pace = Pace(_WINDOW)
+        self.speed()
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """Bytes sent to all peers, and received from them."""
+        return sum(each.bytes_sent for each in self._traffics), sum(each.bytes_received for each in self._traffics)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next step belongs to, from 1; at the end that of the last step."""
+        done, total, _ = self.progress
+        step = done - 1 if done and (self.is_over or done == total) else done
+        return step * self.epochs // max(total, 1) + 1
+
+    def waiting_for(self) -> dict[str, str]:
+        """Return the peers this side waits for, each with the reason."""
+        if self.preparing:
+            return {}
+        absent = {name: peer for name, peer in self.peers.items() if not (peer.connected or peer.left)}
+        missing = {name: peer.state.removeprefix("waiting: ") for name, peer in absent.items()}
+        peer, since = self.computing_or_waiting
+        seconds = time.monotonic() - since
+        if peer is not None and peer not in missing and seconds >= _NOTABLE_WAIT:
+            missing[peer] = f"{seconds:,.0f} s"
+        return missing
+
+    def speed(self) -> tuple[float, float]:
+        """Return samples and megabytes a second, means over the last seconds; for one thread, every now and then."""
+        steps, _, records = self.progress
+        self._pace.add(steps, records, sum(self.traffic))
+        _, samples, transferred = self._pace.per_second
+        return samples, transferred / 1e6
+
+    def facts(self) -> dict[str, Fact]:
+        """Return all of it for machines."""
+        done, total, records = self.progress
+        samples, megabytes = self.speed()
+        return {
+            "step": done,
+            "steps": total,
+            "epoch": self.epoch,
+            "records": records,
+            "samples_per_second": round(samples, 1),
+            "megabytes_per_second": round(megabytes, 3),
+            "waiting_for": ", ".join(self.waiting_for()),
+        }
+
+    def line(self) -> str:
+        """Return all of it in one line."""
+        if self.preparing:
+            return self.preparing
+        done, total, _ = self.progress
+        samples, megabytes = self.speed()
+        parts = []
+        if total:
+            parts += [f"step {done:,}/{total:,}", f"epoch {self.epoch:,}"]
+            parts += [f"{samples:,.0f} samples/s", f"{megabytes:,.1f} MB/s"]
+        left = None if self.is_over else self._pace.seconds_left(total)
+        if waiting := ", ".join(f"{peer} ({reason})" for peer, reason in self.waiting_for().items()):
+            parts.append(f"waiting for {waiting}")
+        elif left is not None:
+            parts.append(time_left(left, at_most=self.may_end_early))
+        return " · ".join(parts)
 
 
 class Live(Observer):
@@ -65,7 +199,7 @@ class Live(Observer):
         only_errors: bool = False,
     ) -> None:
         self.state = LiveState(peers, epochs)
-        self.endpoint: MetricsEndpoint | None = None
+        self.metrics_port: int | None = None
         self._party, self._metrics, self._console, self._every = party, metrics, console, every
         self._log_json, self._only_errors = log_json, only_errors
         self._on_terminal = console.is_terminal and not console.is_dumb_terminal and not (log_json or only_errors)
@@ -75,11 +209,10 @@ class Live(Observer):
 
     def __enter__(self) -> Self:
         if self._metrics is not None:
-            from tpsl.cli.metrics_endpoint import MetricsEndpoint
+            from tpsl.cli.metrics_endpoint import metrics_served
 
-            self.endpoint = MetricsEndpoint.start(*self._metrics, self.state)
-            self._open.callback(self.endpoint.stop)
-            self.notice(f"metrics at http://{self._metrics[0]}:{self.endpoint.port}/metrics")
+            self.metrics_port = self._open.enter_context(metrics_served(*self._metrics, self.state))
+            self.notice(f"metrics at http://{self._metrics[0]}:{self.metrics_port}/metrics")
         if self._on_terminal:
             line = RichLive(
                 get_renderable=lambda: Text(printable(self.state.line()), no_wrap=True, overflow="ellipsis"),

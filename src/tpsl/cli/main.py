@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, redirect_stdout
 from typing import Annotated, Any
 
 import typer
@@ -12,27 +14,10 @@ from rich.console import RenderableType
 from typer.core import TyperGroup
 
 from tpsl import __version__
-from tpsl.cli import (
-    align,
-    certs,
-    console,
-    demo,
-    examine,
-    help_topics,
-    init,
-    party_commands,
-    predict,
-    preview,
-    report,
-    score,
-    train,
-    tune,
-    vault_commands,
-    vault_labels,
-)
-from tpsl.cli.console import Report, answer, complain, print_json, warn
-from tpsl.cli.flags import flag, option
-from tpsl.cli.termination import STATUS
+from tpsl.cli import console, demo, examine, init, party_commands, predict, preview, report, train, vault_commands
+from tpsl.cli.console import STATUS, Report, answer, complain, print_json, warn
+from tpsl.cli.flags import JsonFlag, argument, flag, option
+from tpsl.cli.schema_keys import all_keys
 from tpsl.error_codes import code_of
 from tpsl.registry import Registry, use
 
@@ -102,41 +87,40 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-label = typer.Typer(no_args_is_help=True, help="The label party: has the labels, listens, sends perturbed gradients.")
-label.command("serve")(party_commands.serve)
-label.command("evaluate")(party_commands.evaluate)
-feature = typer.Typer(help="A feature party: has features, connects, sends embeddings.", no_args_is_help=True)
-feature.command("join")(party_commands.join)
-feature.callback()(lambda: None)  # a group of one command is a group too
-vault = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
-vault.command("add")(vault_labels.add)
-vault.command("release")(vault_labels.release)
-vault.command("ledger")(vault_commands.ledger)
-vault.command("verify")(vault_commands.verify)
-vault.command("statement")(vault_commands.statement)
-vault.command("backup")(vault_commands.backup)
-vault.command("move")(vault_commands.move)
-for name, group in (("label", label), ("feature", feature), ("vault", vault)):
+
+
+def _group(name: str, help: str, **commands: Callable[..., None]) -> None:
+    group = typer.Typer(help=help, no_args_is_help=True)
+    group.callback()(lambda: None)  # a group of one command is a group too
+    for below, command in commands.items():
+        group.command(below)(command)
     app.add_typer(group, name=name)
-for name, command in (
-    ("init", init.init),
-    ("demo", demo.demo),
-    ("check", preview.check),
-    ("train", train.train),
-    ("align", align.align),
-    ("tune", tune.tune),
-    ("predict", predict.predict),
-    ("score", score.score),
-    ("export", predict.export),
-    ("report", report.report),
-    ("ui", report.ui),
-    ("attack", examine.attack),
-    ("audit", examine.audit),
-    ("certs", certs.certs),
-    ("plan", preview.plan),
-    ("help", help_topics.explain),
+
+
+_group(
+    "label",
+    "The label party: has the labels, listens, sends perturbed gradients.",
+    serve=party_commands.serve,
+    evaluate=party_commands.evaluate,
+)
+_group("feature", "A feature party: has features, connects, sends embeddings.", join=party_commands.join)
+_group(
+    "vault",
+    "Keep labels, release each one once, and account for it (label party).",
+    add=vault_commands.add,
+    release=vault_commands.release,
+    ledger=vault_commands.ledger,
+    verify=vault_commands.verify,
+    statement=vault_commands.statement,
+    backup=vault_commands.backup,
+    move=vault_commands.move,
+)
+for command in (
+    *(init.init, demo.demo, preview.check, train.train, party_commands.align, train.tune, predict.predict),
+    *(predict.score, predict.export, report.report, report.ui, examine.attack, examine.audit, party_commands.certs),
+    preview.plan,
 ):
-    app.command(name)(command)
+    app.command()(command)
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 
@@ -183,6 +167,46 @@ def _first_steps() -> Iterator[RenderableType]:
     installed = {_INSTALLED: COMMANDS.names()} if COMMANDS.names() else {}
     commands = {panel: ", ".join(names) for panel, names in {**PANELS, **installed}.items()}
     yield from Report("\nCommands (tpsl COMMAND --help explains one)", commands)
+
+
+@app.command("help")
+def explain(
+    context: typer.Context,
+    topic: Annotated[
+        list[str] | None,
+        argument("TOPIC…", "The word `keys`, then words in their names; or a command, as `vault release`."),
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Explain a command, or list the keys of a job and of a local file as --set takes them.
+
+    Each key with what it means, its values and its default. Example: tpsl help keys epochs local
+    """
+    first, *words = topic or [""]
+    if first == "keys":
+        _list_keys(words, json)
+        return
+    root: Any = context.find_root().command
+    printed = io.StringIO()
+    with redirect_stdout(printed) if json else nullcontext():
+        root.main([*(topic or []), "--help"], prog_name="tpsl", standalone_mode=False)
+    answer(json, {"help": printed.getvalue()}, [])
+
+
+def _list_keys(words: list[str], json: bool) -> None:
+    found = [key for key in all_keys() if not words or any(word in key.name for word in words)]
+    if not found:
+        raise ValueError(f"no key has {' or '.join(words)} in its name")
+    names = ("name", "source", "values", "default", "description")
+    facts = [{name: str(getattr(key, name)) for name in names} for key in found]
+    lines = [
+        f"{key.name}{f' ({key.source})' if key.source else ''}: {key.values}"
+        f"{f'; default {key.default}' if key.default else ''}\n    {key.description}"
+        for key in found
+    ]
+    if any(key.name.startswith("data.features[]") for key in found):
+        lines.append("data.label takes the keys of data.features[] too, as data.label.path")
+    answer(json, {"keys": facts}, lines)
 
 
 def main() -> None:

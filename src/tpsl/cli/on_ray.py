@@ -21,8 +21,7 @@ from typing import Any
 
 import typer
 
-from tpsl.cli.console import notice
-from tpsl.cli.termination import stoppable
+from tpsl.cli.console import notice, stoppable
 from tpsl.files import make_private_folder, open_private
 from tpsl.registry import use, used
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from tpsl.cli.console import answer, notice, print_json, progress_bar, say
+from tpsl.cli.console import answer, notice, print_json, progress_bar, say, stoppable
 from tpsl.cli.flags import ForOption, JsonFlag, RunsArgument, argument, option
-from tpsl.cli.termination import stoppable
-
-if TYPE_CHECKING:
-    from tpsl.report.run_view import RunView
+from tpsl.report.known_vaults import Memory
+from tpsl.report.page import write_page
+from tpsl.report.run_table import summary, summary_table, vault_sentences
+from tpsl.report.version_view import version_rows
 
 
 def report(
@@ -31,13 +30,8 @@ def report(
     The first ε of a run is what its records have spent in all, as its vault says now; of vaults that are gone, what the
     runs have noted that are given, or lie beside them, is added.
     """
-    from tpsl.net.peers import LABEL_PARTY
     from tpsl.prediction.model import TrainedModel
-    from tpsl.report.known_vaults import Memory
-    from tpsl.report.page import write_page
     from tpsl.report.run_reading import read_view
-    from tpsl.report.run_table import summary, summary_table, vault_sentences
-    from tpsl.report.version_view import version_rows
 
     runs = [run.path for path in runs for run in TrainedModel.open(path).runs()]
     with progress_bar("reading runs") as progress:
@@ -45,43 +39,10 @@ def report(
         for done, run in enumerate(runs):
             progress(done, len(runs), run.name)
             views.append(read_view(run, party, memory=memory))
-    write_page(out, views, title=_heading([view["name"] for view in views]))
-    missing = _not_measured(runs, views) if party == LABEL_PARTY else ()
+    names = [view["name"] for view in views]
+    write_page(out, views, title=", ".join(names) if len(names) <= 3 else f"{len(names)} runs")
     content = {"page": str(out), "runs": [summary(view) for view in views], "versions": version_rows(views)}
-    answer(json, content, [summary_table(views), *vault_sentences(views), *missing, f"The page: {out.resolve()}"])
-
-
-def _not_measured(runs: Sequence[Path], views: Sequence[RunView]) -> Iterator[str]:
-    """Yield, for what the page cannot say of finished runs in one process, the commands that measure it."""
-    from tpsl.training.run_folder import RunFolder
-
-    whole = [
-        (run, view)
-        for run, view in zip(runs, views, strict=True)
-        if view["state"] == "finished"
-        and not view["learned"]
-        and all(RunFolder(run).party(party).is_dir() for party in view["feature_parties"])
-    ]
-    for run, view in whole:
-        if view["attacks"] is None and view["promise"]["epsilon"]:
-            sent = [RunFolder(run).party(party) / "transcript" for party in view["feature_parties"]]
-            is_recorded = not view["step"] or all(folder.is_dir() for folder in sent)
-            how = (
-                f":  tpsl attack {run}"
-                if is_recorded
-                else f"; train with --set local.record_transcript=true, {run} has no transcript"
-            )
-            yield f"What an attacker gets is not measured{how}"
-    compared = {view["data_group"] for _, view in whole if view["promise"]["epsilon"] is None}
-    for run, view in whole:
-        if view["promise"]["epsilon"] and view["data_group"] not in compared:
-            compared.add(view["data_group"])
-            command = f"tpsl train {run / 'job.yaml'} --set privacy.mechanism=none --scratch --out {run}-without-noise"
-            yield f"What the noise costs is not measured:  {command}"
-
-
-def _heading(names: list[str]) -> str:
-    return ", ".join(names) if len(names) <= 3 else f"{len(names)} runs"
+    answer(json, content, [summary_table(views), *vault_sentences(views), f"The page: {out.resolve()}"])
 
 
 def ui(
@@ -110,19 +71,15 @@ def ui(
     live = LivePage(watched, port)
     with progress_bar("reading runs") as progress:
         snapshot = watched.snapshot(progress)
+    count = len(snapshot.runs)
     if json:
-        print_json({"url": live.url, "folder": str(folder), "runs": len(snapshot.runs)})
+        print_json({"url": live.url, "folder": str(folder), "runs": count})
     else:
+        where = "this folder" if folder == Path() else str(folder)
+        runs = f"{count:,} run{'' if count == 1 else 's'}" if count else "the first run as soon as there is one,"
         say(live.url)
-        notice(f"Open this address in a browser: it shows {_runs_in(len(snapshot.runs), folder)}. Ctrl-C ends it.")
+        notice(f"Open this address in a browser: it shows {runs} in {where}. Ctrl-C ends it.")
     for problem in snapshot.problems:
         notice(f"not shown: {problem}")
     with suppress(KeyboardInterrupt), stoppable("the page has ended"):
         live.serve()
-
-
-def _runs_in(count: int, folder: Path) -> str:
-    where = "this folder" if folder == Path() else str(folder)
-    if count == 0:
-        return f"the first run in {where} as soon as there is one"
-    return f"{count:,} run{'' if count == 1 else 's'} in {where}"

@@ -18,9 +18,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tpsl.cli.settings import LOCAL
 from tpsl.registry import Registry
+from tpsl.training.job import Job
+from tpsl.training.local import Local
 
+LOCAL = "local"
+"""What the keys of a local file begin with."""
 _SPOKEN = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "path", dict: "mapping"}
 _FILE, _LABEL = "data.features[].", "data.label."
 
@@ -103,9 +106,6 @@ def settable_keys() -> dict[str, tuple[Key, ...]]:
 
 @lru_cache(maxsize=1)
 def _walked() -> tuple[Key, ...]:
-    from tpsl.training.job import Job
-    from tpsl.training.local import Local
-
     return (*_keys_of(Job, ""), *_keys_of(Local, f"{LOCAL}."))
 
 

@@ -14,22 +14,21 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 import yaml
 
 from tpsl.cli.console import notice, warn
 from tpsl.cli.flags import named_vault
+from tpsl.cli.schema_keys import LOCAL, key_above
+from tpsl.data.dataset import feature_party_names
+from tpsl.files import read_yaml
+from tpsl.net.peers import LABEL_PARTY
+from tpsl.training.job import Job, load_job, make_job
+from tpsl.training.local import Local, LocalError, load_local, own_data, require_party
+from tpsl.training.own_parts import OwnParts
 
-if TYPE_CHECKING:
-    from tpsl.cli.schema_keys import Key
-    from tpsl.training.job import Job
-    from tpsl.training.local import Local
-    from tpsl.training.own_parts import OwnParts
-
-LOCAL = "local"
-"""What the keys of a local file begin with."""
 ALL_PARTS = ("data", "privacy", "model", "training", "prediction", "method", "statistic", LOCAL)
 
 
@@ -73,8 +72,6 @@ class Settings:
 
     def load_job(self, start: Path | Mapping[str, Any] | None) -> Job:
         """Return the job of a file, or of the content of one, with these settings in place; warn of seeded noise."""
-        from tpsl.training.job import load_job, make_job
-
         changes = dict(self.job)
         job = load_job(start, changes) if isinstance(start, Path) else make_job(dict(start or {}), changes, "options")
         if job.privacy.noise_seed is not None and is_first_worker():
@@ -83,8 +80,6 @@ class Settings:
 
     def load_local(self, file: Path | None) -> Local:
         """Return this side's local file, or none, with these settings in place; the process gets threads and key."""
-        from tpsl.training.local import Local, load_local
-
         return self._in_place(load_local(file) if file else Local())
 
     def load_parties(self, start: Path | Mapping[str, Any] | None, files: Iterable[Path] | None) -> Parties:
@@ -93,9 +88,6 @@ class Settings:
         The local file of a party that lies in the job's folder, as `tpsl init` writes it, is read unless another is
         named: what the label party permits is not forgotten.
         """
-        from tpsl.net.peers import LABEL_PARTY
-        from tpsl.training.local import Local, own_data
-
         job = self.load_job(start)
         named = locals_by_party(job, files)
         found = locals_in_folder(job, start, named) if isinstance(start, Path) else {}
@@ -126,11 +118,6 @@ class Settings:
 
 def locals_in_folder(job: Job, job_file: Path, named: Collection[str]) -> dict[str, Path]:
     """Return the local files of parties that are not named: PARTY.yaml in the job's folder that says `party: PARTY`."""
-    from tpsl.data.dataset import feature_party_names
-    from tpsl.files import read_yaml
-    from tpsl.net.peers import LABEL_PARTY
-    from tpsl.training.local import LocalError
-
     found = {}
     for party in (LABEL_PARTY, *feature_party_names(job.data)):
         file = job_file.with_name(f"{party}.yaml")
@@ -143,8 +130,6 @@ def locals_in_folder(job: Job, job_file: Path, named: Collection[str]) -> dict[s
 
 def locals_by_party(job: Job, files: Iterable[Path] | None) -> dict[str, Local]:
     """Return the local files of several parties of a job, where one command is for all of them."""
-    from tpsl.training.local import load_local, require_party
-
     found = {}
     for file in files or ():
         local = load_local(file)
@@ -169,23 +154,17 @@ def is_first_worker() -> bool:
 
 def _pair(text: str, parts: Collection[str]) -> tuple[str, Any]:
     """Return key and value of `KEY=VALUE`, a key of these parts; the value is YAML."""
-    from tpsl.cli.schema_keys import key_above
-
-    key, equals, value = text.partition("=")
+    key, equals, text_of_value = text.partition("=")
     if not equals:
         raise typer.BadParameter(f"--set takes KEY=VALUE, as training.epochs=3; got {text!r}")
     known = key_above(key)
     if key.partition(".")[0] not in parts:
         raise ValueError(f"{key}: this command takes only keys of {' and '.join(parts)}")
-    return key, _value(known, value)
-
-
-def _value(key: Key, text: str) -> Any:
     try:
-        value = yaml.safe_load(text)
+        value = yaml.safe_load(text_of_value)
     except yaml.YAMLError as error:
-        raise ValueError(f"--set {key.name}: the value is not YAML ({' '.join(str(error).split())})") from None
-    if isinstance(value, str) and key.type is float:
+        raise ValueError(f"--set {known.name}: the value is not YAML ({' '.join(str(error).split())})") from None
+    if isinstance(value, str) and known.type is float:
         with suppress(ValueError):  # YAML takes 1e-5 for a text
-            return float(value)
-    return value
+            return key, float(value)
+    return key, value
