@@ -102,33 +102,24 @@ class FileDraft:
 
 
 @dataclass(frozen=True)
-class OtherSide:
-    """What the other side has sent: how it describes its table, and the ε, where it is the label party."""
-
-    data: Mapping[str, Any] = field(default_factory=dict)
-    epsilon: float | None = None
-
-
-@dataclass(frozen=True)
 class JobDraft:
-    """A job, or the part of one that one side can write, before it is agreed on.
+    """A job, or the part of one that one side can write, before it is agreed on; `epsilon` as the label party says.
 
-    Of the other side's part only the description of its table is taken, and the label party's ε: whatever else it says
-    of privacy has no effect.
+    `other` is the part `data` that the other side has sent.
     """
 
     features: tuple[FileDraft, ...]
     label: FileDraft | None
     dates_in_all: tuple[str, ...] = ()
     """Columns with dates that every table has: each could be the time of a record."""
-    epsilon: float | None = None
-    other: OtherSide = OtherSide()
+    epsilon: float = 1.0
+    other: Mapping[str, Any] = field(default_factory=dict)
     aligned: bool = False
 
     @property
     def classes(self) -> LabelGuess | None:
         """The label and its classes, where the label party's table is here."""
-        return self.label and self.label.label
+        return None if self.label is None else self.label.label
 
     @property
     def files(self) -> tuple[FileDraft, ...]:
@@ -140,16 +131,10 @@ class JobDraft:
         """Whether the tables of all parties are described."""
         return all(key in self.data(None) for key in ("features", LABEL_PARTY))
 
-    @property
-    def agreed_epsilon(self) -> float:
-        """The ε that the job asks for, as the label party says; 1 if it says nothing."""
-        said = self.other.epsilon if self.label is None else self.epsilon
-        return 1.0 if said is None else float(said)
-
     def data(self, folder: Path | None) -> dict[str, Any]:
         """Return the part `data` of a job in this folder, for other people's eyes without one; what is not here is
         left out."""
-        found: dict[str, Any] = {"source": "table", **self.other.data}
+        found: dict[str, Any] = {"source": "table", **self.other}
         if self.features:
             found["features"] = [file.as_dict(folder) for file in self.features]
         if self.label is not None and self.classes is not None:
@@ -167,7 +152,7 @@ class JobDraft:
         batch = max(_SMALLEST_BATCH, 2 ** round(math.log2(rows / _STEPS_AN_EPOCH)))
         parts = {
             "data": self.data(folder),
-            "privacy": {"epsilon": self.agreed_epsilon} if self.is_complete or self.label else {},
+            "privacy": {"epsilon": self.epsilon} if self.is_complete or self.label else {},
             "method": "auto" if self.is_complete else None,
             "training": {"batch_size": batch} if rows < _USUAL_FROM else {},
         }
@@ -188,8 +173,7 @@ class JobDraft:
         for file in self.files:
             template = _LABEL_FILE if file.party == LABEL_PARTY else _FEATURE_FILE
             data = json.dumps(path_from(folder, file.sample.path), ensure_ascii=False)
-            epsilon = self.agreed_epsilon
-            found[folder / f"{file.party}.yaml"] = template.format(party=file.party, data=data, epsilon=epsilon)
+            found[folder / f"{file.party}.yaml"] = template.format(party=file.party, data=data, epsilon=self.epsilon)
         return found
 
 
@@ -200,13 +184,12 @@ def path_from(folder: Path | None, path: Location) -> str:
     return os.path.relpath(path, folder) if isinstance(path, Path) else path.text
 
 
-def read_part(path: Path | None) -> OtherSide:
-    """Return what the other side has sent; nothing if there is none.
+def read_part(path: Path) -> tuple[dict[str, Any], float | None]:
+    """Return what the other side has sent: how it describes its table, and the ε, if it is the label party.
 
-    Of its paths only the names are taken: they are not to be looked for here.
+    Whatever else it says of privacy has no effect. Of its paths only the names are taken: they are not to be looked for
+    here.
     """
-    if path is None:
-        return OtherSide()
     content = read_yaml(path, ValueError)
     data, privacy = (content.get(part, {}) if isinstance(content, dict) else None for part in ("data", "privacy"))
     epsilon = privacy.get("epsilon") if isinstance(privacy, dict) else None
@@ -216,7 +199,7 @@ def read_part(path: Path | None) -> OtherSide:
     for file in [*(features if isinstance(features, list) else []), data.get(LABEL_PARTY)]:
         if isinstance(file, dict) and isinstance(file.get("path"), str):
             file["path"] = PurePath(file["path"]).name
-    return OtherSide(data, epsilon)
+    return data, epsilon
 
 
 def draft_tables(features: Sequence[Sample], label: Sample | None, wishes: Wishes) -> JobDraft:

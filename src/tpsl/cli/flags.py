@@ -62,6 +62,11 @@ def named_vault(path: Path | None) -> Path | None:
     return None if path is None else label_meant(path)
 
 
+def label_argument(help: str, word: str = "LABEL") -> Any:
+    """Return an argument that names a label of the vault, or the folder of another one."""
+    return argument(word, help, callback=named_vault, autocompletion=complete_vault)
+
+
 def called(vault: Path) -> str:
     """What a label or a vault is called on the command line: a label of the one vault by its name."""
     return vault.name if named_vault(Path(vault.name)) == vault else str(vault)
@@ -83,21 +88,10 @@ ModelArgument = Annotated[
 RunsArgument = Annotated[list[Path], argument("RUN…", "Run folders.", autocompletion=complete_run)]
 LabelArgument = Annotated[
     Path,
-    argument(
-        "LABEL",
-        "The label: its name in the vault, or the folder of a vault with one label, or FOLDER/LABEL.",
-        callback=named_vault,
-        autocompletion=complete_vault,
-    ),
+    label_argument("The label: its name in the vault, or the folder of a vault with one label, or FOLDER/LABEL."),
 ]
 WholeVaultArgument = Annotated[
-    Path | None,
-    argument(
-        "FOLDER",
-        "The folder of a vault, or one of its labels. Default: the vault.",
-        callback=named_vault,
-        autocompletion=complete_vault,
-    ),
+    Path | None, label_argument("The folder of a vault, or one of its labels. Default: the vault.", "FOLDER")
 ]
 
 # Keys and files

@@ -63,10 +63,11 @@ def init(
     tpsl init features.csv labels.csv
     """
     features, label = _samples(files, party)
-    said, other = _wishes(wishes or ()), read_part(part)
-    draft = replace(draft_tables(features, label, said), epsilon=epsilon, other=other)
-    if epsilon is not None and draft.label is None:
+    if epsilon is not None and label is None:
         raise ValueError("--epsilon: how private labels are is for the label party to say, in its own `tpsl init`")
+    said, (other, theirs) = _wishes(wishes or ()), read_part(part) if part else ({}, None)
+    asked = theirs if label is None else epsilon
+    draft = replace(draft_tables(features, label, said), epsilon=1.0 if asked is None else float(asked), other=other)
     for path in draft.texts(out):
         if path.exists():  # a person may have edited it
             raise ValueError(f"{path}: is there already; remove it, or choose another --out")
@@ -79,6 +80,8 @@ def init(
         write_atomically(path, text.encode())
     for sentence in _notes(draft, said):
         notice(sentence)
+    if asked is None and label is not None:
+        notice("the job asks for ε = 1; --epsilon says otherwise (0.5 is strong, 4 weak)")
     content = {"files": [str(path) for path in texts], **_as_dict(draft, report)}
     findings = (f"{finding.level}: {finding.text}" for finding in report.findings)
     answer(json, content, [*findings, *_written(draft, list(texts), report)])
@@ -142,7 +145,7 @@ def _classes_checked(draft: JobDraft) -> DataReport:
         trained = 1 - TableData.model_fields["test_fraction"].default
         counts = zip(draft.classes.names, draft.classes.counts, strict=True)
         classes = {name: round(trained * count) for name, count in counts}
-        if warning := rare_label_warning(PrivacyConfig(epsilon=draft.agreed_epsilon), classes, split=True):
+        if warning := rare_label_warning(PrivacyConfig(epsilon=draft.epsilon), classes, split=True):
             report.warn(LABEL_PARTY, warning)
     return report
 
@@ -189,8 +192,6 @@ def _notes(draft: JobDraft, wishes: Wishes) -> Iterator[str]:
                 yield f"{column.name!r} of {file.sample.path.name} looks like a label: the table of labels comes last"
     if not label.is_sure and wishes.positive is None:
         yield f"predicted is the probability of {label.names[-1]!r}; --set positive=VALUE says otherwise"
-    if draft.epsilon is None:
-        yield f"the job asks for ε = {draft.agreed_epsilon:g}; --epsilon says otherwise (0.5 is strong, 4 weak)"
     if at_label.unit:
         yield f"{at_label.unit!r} of the label party repeats: the ledger will state the largest ε of any of them"
     beside = [

@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext, redirect_stdout
 from typing import Annotated, Any
 
 import typer
-from rich.console import RenderableType
 from typer.core import TyperGroup
 
 from tpsl import __version__
@@ -27,149 +26,18 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 COMMANDS: Registry[typer.Typer] = Registry("command")
 """Groups of commands that installed packages bring, by entry points of the group `tpsl.commands`."""
-
-
-PANELS = {
-    "Begin": ("init", "demo", "check"),
-    "Train": ("train", "label", "feature", "align", "tune"),
-    "Use a model": ("predict", "score", "export"),
-    "Trust": ("report", "ui", "vault", "attack", "audit"),
-    "Operate": ("certs", "plan", "help"),
-}
-"""The commands as help lists them, those of every day first."""
 _INSTALLED = "From installed packages"
-
-
-class _Commands(TyperGroup):
-    """The commands of `PANELS`, and after them those of `COMMANDS`."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return [*(name for names in PANELS.values() for name in names if name in self.commands), *COMMANDS.names()]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        command = super().get_command(ctx, cmd_name)
-        if command is None and cmd_name in COMMANDS:
-            command = typer.main.get_command(COMMANDS.get(cmd_name))
-            command.name = cmd_name
-        if command is not None:
-            found = (panel for panel, names in PANELS.items() if cmd_name in names)
-            command.rich_help_panel = next(found, _INSTALLED)  # type: ignore[attr-defined]
-            _without_types_below(command, ctx)
-        return command
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _without_types(super().get_params(ctx))
-
-
-def _without_types(parameters: list[Any]) -> list[Any]:
-    """Return parameters whose help shows words, not Python's types: nothing after a flag or an argument's name."""
-    for parameter in parameters:
-        if parameter.param_type_name == "argument":
-            parameter.display_type_rich = lambda ctx: None
-        elif parameter.is_flag:
-            parameter.metavar = ""
-    return parameters
-
-
-def _without_types_below(command: Any, ctx: Any) -> None:
-    _without_types(command.get_params(command.context_class(command, parent=ctx)))
-    for below in getattr(command, "commands", {}).values():
-        _without_types_below(below, ctx)
-
-
-app = typer.Typer(
-    name="tpsl",
-    cls=_Commands,
-    help="Train one network across two organisations, one with the features, one with the labels, "
-    "with a proof of how little the labels leak.",
-    invoke_without_command=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _group(name: str, help: str, **commands: Callable[..., None]) -> None:
-    group = typer.Typer(help=help, no_args_is_help=True)
-    group.callback()(lambda: None)  # a group of one command is a group too
-    for below, command in commands.items():
-        group.command(below)(command)
-    app.add_typer(group, name=name)
-
-
-_group(
-    "label",
-    "The label party: has the labels, listens, sends perturbed gradients.",
-    serve=party_commands.serve,
-    evaluate=party_commands.evaluate,
-)
-_group("feature", "A feature party: has features, connects, sends embeddings.", join=party_commands.join)
-_group(
-    "vault",
-    "Keep labels, release each one once, and account for it (label party).",
-    add=vault_commands.add,
-    release=vault_commands.release,
-    ledger=vault_commands.ledger,
-    verify=vault_commands.verify,
-    statement=vault_commands.statement,
-    backup=vault_commands.backup,
-    move=vault_commands.move,
-)
-for command in (
-    *(init.init, demo.demo, preview.check, train.train, party_commands.align, train.tune, predict.predict),
-    *(predict.score, predict.export, report.report, report.ui, examine.attack, examine.audit, party_commands.certs),
-    preview.plan,
-):
-    app.command()(command)
-
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 
 
-def _version(show: bool) -> None:
-    if show:
-        typer.echo(__version__)
-        raise typer.Exit
+def _group(help: str, **commands: Callable[..., None]) -> typer.Typer:
+    group = typer.Typer(help=help, no_args_is_help=True)
+    group.callback()(lambda: None)  # a group of one command is a group too
+    for name, command in commands.items():
+        group.command(name)(command)
+    return group
 
 
-@app.callback()
-def _options(
-    context: typer.Context,
-    modules: Annotated[
-        list[str] | None,
-        option(
-            "MODULE",
-            "Import a module that registers parts of your own; may be repeated. TPSL_USE names some too, separated by "
-            "commas.",
-            "--use",
-            envvar="TPSL_USE",
-            show_envvar=False,
-        ),
-    ] = None,
-    version: Annotated[
-        bool, flag("--version", "Print the version and exit.", callback=_version, is_eager=True)
-    ] = False,
-) -> None:
-    use(name.strip() for names in modules or () for name in names.split(",") if name.strip())
-    if context.invoked_subcommand is None:
-        answer(False, {}, _first_steps())
-
-
-def _first_steps() -> Iterator[RenderableType]:
-    """Say what to do first, and which commands there are."""
-    yield from Report(
-        "Train one network across two organisations, and prove how little the labels leak",
-        {
-            "see it work": "tpsl demo",
-            "your own files": "tpsl init features.csv labels.csv",
-            "two organisations": "tpsl certs job.yaml, tpsl label serve, tpsl feature join",
-        },
-    )
-    installed = {_INSTALLED: COMMANDS.names()} if COMMANDS.names() else {}
-    commands = {panel: ", ".join(names) for panel, names in {**PANELS, **installed}.items()}
-    yield from Report("\nCommands (tpsl COMMAND --help explains one)", commands)
-
-
-@app.command("help")
 def explain(
     context: typer.Context,
     topic: Annotated[
@@ -207,6 +75,135 @@ def _list_keys(words: list[str], json: bool) -> None:
     if any(key.name.startswith("data.features[]") for key in found):
         lines.append("data.label takes the keys of data.features[] too, as data.label.path")
     answer(json, {"keys": facts}, lines)
+
+
+PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Begin": {"init": init.init, "demo": demo.demo, "check": preview.check},
+    "Train": {
+        "train": train.train,
+        "label": _group(
+            "The label party: has the labels, listens, sends perturbed gradients.",
+            serve=party_commands.serve,
+            evaluate=party_commands.evaluate,
+        ),
+        "feature": _group("A feature party: has features, connects, sends embeddings.", join=party_commands.join),
+        "align": party_commands.align,
+        "tune": train.tune,
+    },
+    "Use a model": {"predict": predict.predict, "score": predict.score, "export": predict.export},
+    "Trust": {
+        "report": report.report,
+        "ui": report.ui,
+        "vault": _group(
+            "Keep labels, release each one once, and account for it (label party).",
+            add=vault_commands.add,
+            release=vault_commands.release,
+            ledger=vault_commands.ledger,
+            verify=vault_commands.verify,
+            statement=vault_commands.statement,
+            backup=vault_commands.backup,
+            move=vault_commands.move,
+        ),
+        "attack": examine.attack,
+        "audit": examine.audit,
+    },
+    "Operate": {"certs": party_commands.certs, "plan": preview.plan, "help": explain},
+}
+"""The commands as help lists them, those of every day first."""
+
+
+class _Commands(TyperGroup):
+    """The commands of `PANELS`, and after them those of `COMMANDS`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*(name for names in PANELS.values() for name in names), *COMMANDS.names()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is None and cmd_name in COMMANDS:
+            command = typer.main.get_command(COMMANDS.get(cmd_name))
+            command.name = cmd_name
+        if command is not None:
+            panels = (panel for panel, names in PANELS.items() if cmd_name in names)
+            command.rich_help_panel = next(panels, _INSTALLED)  # type: ignore[attr-defined]
+            _show_words(command, ctx)
+        return command
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
+
+def _show_words(command: Any, ctx: Any) -> None:
+    """Have the help of a command, and of those below it, show words and not Python's types."""
+    _without_types(command.get_params(command.context_class(command, parent=ctx)))
+    for below in getattr(command, "commands", {}).values():
+        _show_words(below, ctx)
+
+
+def _without_types(parameters: list[Any]) -> list[Any]:
+    """Return parameters of which help shows nothing after a flag or an argument's name."""
+    for parameter in parameters:
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = lambda ctx: None
+        elif parameter.is_flag:
+            parameter.metavar = ""
+    return parameters
+
+
+app = typer.Typer(
+    name="tpsl",
+    cls=_Commands,
+    help="Train one network across two organisations, one with the features, one with the labels, "
+    "with a proof of how little the labels leak.",
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for name, command in (each for commands in PANELS.values() for each in commands.items()):
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name)
+    else:
+        app.command(name)(command)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    modules: Annotated[
+        list[str] | None,
+        option(
+            "MODULE",
+            "Import a module that registers parts of your own; may be repeated. TPSL_USE names some too, separated by "
+            "commas.",
+            "--use",
+            envvar="TPSL_USE",
+            show_envvar=False,
+        ),
+    ] = None,
+    version: Annotated[
+        bool, flag("--version", "Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    use(name.strip() for names in modules or () for name in names.split(",") if name.strip())
+    if context.invoked_subcommand is not None:
+        return
+    first = {
+        "see it work": "tpsl demo",
+        "your own files": "tpsl init features.csv labels.csv",
+        "two organisations": "tpsl certs job.yaml, tpsl label serve, tpsl feature join",
+    }
+    names = {panel: ", ".join(commands) for panel, commands in PANELS.items()}
+    installed = {_INSTALLED: ", ".join(COMMANDS.names())} if COMMANDS.names() else {}
+    title = "Train one network across two organisations, and prove how little the labels leak"
+    explained = "\nCommands (tpsl COMMAND --help explains one)"
+    answer(False, {}, [*Report(title, first), *Report(explained, {**names, **installed})])
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from tpsl.cli.live import LiveState
 from tpsl.net.browsers import is_asked_from_here
 
 if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIEnvironment
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 LOOPBACK = "127.0.0.1"
 
@@ -34,7 +34,7 @@ def metrics_served(host: str, port: int, state: LiveState) -> Iterator[int]:
         server, _ = start_http_server(port, addr=host, registry=registry)
     except OSError as error:
         raise ValueError(f"the metrics cannot be served on {host}:{port} ({error.strerror})") from error
-    app = make_wsgi_app(registry)
+    app: WSGIApplication = make_wsgi_app(registry)
 
     def not_for_sites(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         hosts = [environ["HTTP_HOST"]] if "HTTP_HOST" in environ else []  # several are one here, with commas

@@ -14,7 +14,6 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ def trains_on_ray(count: int | None, run: Path, device: str, *, log_json: bool =
     goes_on = stoppable("the same command goes on where it stopped", log_json=log_json)
     with goes_on, redirect_stdout(sys.stderr), _shown(logs / "worker-0.log"):
         _connect(count)
-        printed = _result(_worker((*sys.argv[1:], "--out", str(run)), logs), count, logs, device)
+        printed = _result(_worker((*sys.argv[1:], "--out", str(run)), logs), count, logs, device == "cuda")
     typer.echo(printed, nl=False)
     return True
 
@@ -70,19 +69,20 @@ def _worker(arguments: tuple[str, ...], logs: Path) -> Callable[[], str]:
     return work
 
 
-def _result(work: Callable[[], str], count: int, logs: Path, device: str) -> str:
+def _result(work: Callable[[], str], count: int, logs: Path, on_gpu: bool) -> str:
     """Return what the first worker has printed; raise what a worker has raised, not Ray's account of it."""
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
     from ray.train.v2.api.exceptions import TrainingFailedError
 
-    on_gpu, restarts = device == "cuda", FailureConfig(max_failures=_RESTARTS)
     trainer: Any = TorchTrainer  # its types are those of Ray Train's first version
     job = trainer(
         work,
         scaling_config=ScalingConfig(num_workers=count, use_gpu=on_gpu, resources_per_worker={"CPU": 1, "GPU": on_gpu}),
         torch_config=TorchConfig("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout_s=_PATIENCE),
-        run_config=RunConfig(name=logs.name, storage_path=str(logs.parent), failure_config=restarts),
+        run_config=RunConfig(
+            name=logs.name, storage_path=str(logs.parent), failure_config=FailureConfig(max_failures=_RESTARTS)
+        ),
     )
     try:
         return str(job.fit().return_value)
@@ -90,10 +90,12 @@ def _result(work: Callable[[], str], count: int, logs: Path, device: str) -> str
         causes = list(getattr(error, "worker_failures", {}).values())
         for cause in causes:  # the list grows: Ray's own errors have the cause as a part
             causes += filter(None, [getattr(cause, "cause", None) or cause.__cause__])
-        said = [cause for cause in causes if isinstance(cause, ValueError | OSError)]  # the others may have lost a peer
-        raise (
-            said[0] if said else RayError(f"the Ray job has failed: {' '.join(str(error).split())[:300]}")
-        ) from error
+        said = (cause for cause in causes if isinstance(cause, ValueError | OSError))  # others may have lost a peer
+        raise next(said, RayError(f"the Ray job has failed: {_in_short(error)}")) from error
+
+
+def _in_short(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def _connect(count: int) -> None:
@@ -110,7 +112,7 @@ def _connect(count: int) -> None:
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
         ray.init(logging_level="error", log_to_driver=False, include_dashboard=False)
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
-        raise RayError(f"no Ray cluster can be reached: {' '.join(str(error).split())[:300]}") from error
+        raise RayError(f"no Ray cluster can be reached: {_in_short(error)}") from error
     finally:
         os.umask(umask)
         signal.signal(signal.SIGTERM, on_termination)  # Ray would have the process abort
@@ -131,9 +133,10 @@ def _shown(log: Path) -> Iterator[None]:
                 said.write(file.read())
             said.write(file.read())
 
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(show)
-            try:
-                yield
-            finally:
-                ended.set()
+        thread = threading.Thread(target=show)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tpsl.alignment.parties import Aligned
     from tpsl.training.result import FeatureResult
     from tpsl.tuning.candidates import Trial
-    from tpsl.tuning.joint_search import JointSearch
+    from tpsl.tuning.joint_search import JointSearch, Watched
     from tpsl.workers import Workers
 
 Result = TypeVar("Result")
@@ -210,7 +210,7 @@ def _joined(side: Side, result: FeatureResult) -> Report:
     )
 
 
-def _search(side: Side, space: str) -> tuple[JointSearch, Callable[[Trial], AbstractContextManager[Watching]]]:
+def _search(side: Side, space: str) -> tuple[JointSearch, Watched]:
     """Return a search with the other side, and what shows each configuration of it as a run."""
     from tpsl.tuning.joint_search import JointSearch
     from tpsl.tuning.space import load_space

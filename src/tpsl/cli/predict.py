@@ -17,14 +17,7 @@ from tpsl.cli.flags import argument, flag, option
 from tpsl.cli.settings import LOCAL, Settings, locals_by_party, the_only
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.report.words import records_text
-from tpsl.training.local import (
-    Local,
-    LocalError,
-    certificates_of,
-    connect_address,
-    listen_address,
-    party_of,
-)
+from tpsl.training.local import Local, LocalError, certificates_of, connect_address, listen_address, party_of
 from tpsl.training.observer import Watching
 from tpsl.training.run_folder import RunFolder
 

@@ -21,7 +21,7 @@ import yaml
 
 from tpsl.cli.console import notice, warn
 from tpsl.cli.flags import named_vault
-from tpsl.cli.schema_keys import LOCAL, key_above
+from tpsl.cli.schema_keys import key_above
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml
 from tpsl.net.peers import LABEL_PARTY
@@ -29,6 +29,8 @@ from tpsl.training.job import Job, load_job, make_job
 from tpsl.training.local import Local, LocalError, load_local, own_data, require_party
 from tpsl.training.own_parts import OwnParts
 
+LOCAL = "local"
+"""What the keys of a local file begin with."""
 ALL_PARTS = ("data", "privacy", "model", "training", "prediction", "method", "statistic", LOCAL)
 
 

@@ -11,21 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from tpsl import __version__
+from tpsl.cli import flags
 from tpsl.cli.console import Facts, Report, answer, complain, notice, progress_bar, slim_table, warn
-from tpsl.cli.flags import (
-    EpsilonOption,
-    JsonFlag,
-    LabelArgument,
-    SetOption,
-    WholeVaultArgument,
-    argument,
-    called,
-    complete_vault,
-    flag,
-    named_vault,
-    open_whole,
-    option,
-)
+from tpsl.cli.flags import JsonFlag, argument, called, flag, label_argument, open_whole, option
 from tpsl.cli.settings import LOCAL, Settings
 from tpsl.files import write_atomically
 from tpsl.handover.card import CARD, LABELS
@@ -109,9 +97,9 @@ def add(
 
 
 def release(
-    vault: LabelArgument,
-    changes: SetOption = None,
-    epsilon: EpsilonOption = None,
+    vault: flags.LabelArgument,
+    changes: flags.SetOption = None,
+    epsilon: flags.EpsilonOption = None,
     out: Annotated[
         Path | None,
         option(
@@ -196,15 +184,7 @@ def _release(vault: Vault, settings: Settings, ids: Sequence[str] | None) -> Rel
 
 
 def ledger(
-    vault: Annotated[
-        Path | None,
-        argument(
-            "LABEL",
-            "As elsewhere; none: list all labels of the vault.",
-            callback=named_vault,
-            autocompletion=complete_vault,
-        ),
-    ] = None,
+    vault: Annotated[Path | None, label_argument("As elsewhere; none: list all labels of the vault.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Show what was released, when and at which price; without a label, what each one has spent in all."""
@@ -272,7 +252,7 @@ def _ledger(vault: Path, found: Ledger) -> Report:
 
 
 def verify(
-    vault: WholeVaultArgument = None,
+    vault: flags.WholeVaultArgument = None,
     head: Annotated[
         str | None,
         option("HASH", "A hash of the ledger that was noted earlier: is the history up to it the same?", "--hash"),
@@ -324,7 +304,7 @@ def move(
 
 def backup(
     out: Annotated[Path, option("FOLDER", "A new folder for the copy.")],
-    vault: WholeVaultArgument = None,
+    vault: flags.WholeVaultArgument = None,
     json: JsonFlag = False,
 ) -> None:
     """Copy the vault as it is at this moment, also while others use it."""
@@ -342,12 +322,7 @@ def backup(
 def statement(
     vault: Annotated[
         Path | None,
-        argument(
-            "LABEL",
-            "The label, as elsewhere. With --check: the vault that the statement speaks of, if you have it.",
-            callback=named_vault,
-            autocompletion=complete_vault,
-        ),
+        label_argument("The label, as elsewhere. With --check: the vault that it speaks of, if you have it."),
     ] = None,
     certs: Annotated[
         Path | None,
