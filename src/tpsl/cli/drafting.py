@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -62,6 +62,30 @@ class Wishes(BaseModel):
         for sample in samples:
             if self.time is not None and self.time not in sample.columns:
                 raise DataError(f"{sample.path}: there is no column {self.time!r}, and the time is one at each party")
+
+    def id_of(self, sample: Sample) -> str | None:
+        """Return the id column of a table, if ids are named."""
+        found = next((name for name in self.id if name in sample.columns), None)
+        if self.id and found is None:
+            raise DataError(f"{sample.path}: has no column {' or '.join(map(repr, self.id))}; name its id too")
+        return found
+
+    def applied(self, guesses: Mapping[str, ColumnGuess], others: Collection[str | None]) -> tuple[ColumnGuess, ...]:
+        """Return the columns but these others, each with the kind that is said of it, else the one that is guessed."""
+        said = {
+            name: replace(guesses[name], kind=kind, reason="" if kind else "as you say")
+            for name, kind in self.kinds.items()
+            if name in guesses
+        }
+        return tuple(said.get(name, guess) for name, guess in guesses.items() if name not in others)
+
+    def order_of(self, columns: Sequence[ColumnGuess]) -> str:
+        """Return the order of dates: of those in which all columns but ISO 8601 ones can be read, the first."""
+        if self.date_order is not None:
+            return self.date_order
+        orders = [column.date_orders for column in columns if column.kind == "date" and column.date_orders]
+        others = [each for each in orders if each != ("year",)]
+        return next((order for order in ("day", "month") if others and all(order in each for each in others)), "year")
 
 
 @dataclass(frozen=True)
@@ -207,48 +231,24 @@ def draft_tables(features: Sequence[Sample], label: Sample | None, wishes: Wishe
     samples = [*features, *([] if label is None else [label])]
     wishes.require_columns(samples)
     guesses = [guessing.guess_columns(sample) for sample in samples]
-    ids = _ids(samples, guesses, wishes)
+    ids = [named for sample in samples if (named := wishes.id_of(sample))] or guessing.guess_ids(samples, guesses)
     at_label = None if label is None else _labels(label, guesses[-1], ids[-1], wishes)
     for columns in guesses:  # one table may hold all
         if at_label is not None and at_label.label is not None and (name := at_label.label.column) in columns:
             columns[name] = replace(columns[name], kind=None, reason="called as the label")
-    drafts = tuple(map(_features, _party_names(features), features, guesses, ids, [wishes] * len(features)))
+    names = ["feature"]
+    if len(features) != 1:  # those of their files, where these differ
+        stems = [re.sub(r"\W+", "-", sample.path.name.partition(".")[0]).strip("-").lower() for sample in features]
+        usable = [stem and stem != LABEL_PARTY and stems.count(stem) == 1 for stem in stems]
+        names = [stem if usable[at] else f"feature-{at + 1}" for at, stem in enumerate(stems)]
+    drafts = []
+    for name, sample, known, id_column in zip(names, features, guesses, ids, strict=False):
+        used = wishes.applied(known, [id_column])
+        if not any(column.kind for column in used):
+            raise DataError(f"{sample.path}: no column can be learned from; name those that can")
+        drafts.append(FileDraft(name, sample, id_column, used, wishes.order_of(used), wishes.time))
     dates = [{name for name, column in columns.items() if column.kind == "date"} for columns in guesses]
-    return JobDraft(drafts, at_label, tuple(name for name in guesses[0] if all(name in each for each in dates)))
-
-
-def _ids(samples: Sequence[Sample], guesses: Sequence[Mapping[str, ColumnGuess]], wishes: Wishes) -> list[str]:
-    """Return the id column of each table."""
-    if not wishes.id:
-        return guessing.guess_ids(samples, guesses)
-    found = [next((name for name in wishes.id if name in sample.columns), None) for sample in samples]
-    for sample, name in zip(samples, found, strict=True):
-        if name is None:
-            raise DataError(f"{sample.path}: has no column {' or '.join(map(repr, wishes.id))}; name its id too")
-    return [name for name in found if name is not None]
-
-
-def _party_names(features: Sequence[Sample]) -> list[str]:
-    """Return the names of the feature parties: of several, those of their files."""
-    if len(features) == 1:
-        return ["feature"]
-    names = [re.sub(r"\W+", "-", sample.path.name.partition(".")[0]).strip("-").lower() for sample in features]
-    return [
-        name if name and name != LABEL_PARTY and names.count(name) == 1 else f"feature-{number}"
-        for number, name in enumerate(names, 1)
-    ]
-
-
-def _features(party: str, sample: Sample, guesses: dict[str, ColumnGuess], id_column: str, wishes: Wishes) -> FileDraft:
-    kinds = wishes.kinds
-    columns = [
-        replace(guess, kind=kinds[name], reason="" if kinds[name] else "as you say") if name in kinds else guess
-        for name, guess in guesses.items()
-        if name != id_column
-    ]
-    if not any(column.kind for column in columns):
-        raise DataError(f"{sample.path}: no column can be learned from; name those that can")
-    return FileDraft(party, sample, id_column, tuple(columns), _date_order(columns, wishes), wishes.time)
+    return JobDraft(tuple(drafts), at_label, tuple(name for name in guesses[0] if all(name in each for each in dates)))
 
 
 def _labels(sample: Sample, guesses: dict[str, ColumnGuess], id_column: str, wishes: Wishes) -> FileDraft:
@@ -264,23 +264,11 @@ def _labels(sample: Sample, guesses: dict[str, ColumnGuess], id_column: str, wis
             "training needs one: remove these rows, and the job will train on the records that both tables have; or, "
             "if the labels are to come while it trains, write a job with `labels: arriving`"
         )
-    unit, kinds = guessing.guess_unit(sample, id_column, label.column), wishes.kinds
-    columns = [
-        replace(guess, kind=kinds.get(name), reason="" if kinds.get(name) else "not used")
-        for name, guess in guesses.items()
-        if name not in (id_column, label.column, unit)
-    ]
-    order = _date_order([guess for guess in guesses.values() if guess.kind == "date"], wishes)
-    return FileDraft(LABEL_PARTY, sample, id_column, tuple(columns), order, wishes.time, label, unit)
-
-
-def _date_order(columns: Sequence[ColumnGuess], wishes: Wishes) -> str:
-    """Return the order of a file's dates: of those in which all columns but ISO 8601 ones can be read, the first."""
-    if wishes.date_order is not None:
-        return wishes.date_order
-    orders = [column.date_orders for column in columns if column.kind == "date" and column.date_orders]
-    others = [each for each in orders if each != ("year",)]
-    return next((order for order in ("day", "month") if others and all(order in each for each in others)), "year")
+    unit = guessing.guess_unit(sample, id_column, label.column)
+    unused = {name: replace(guess, kind=None, reason="not used") for name, guess in guesses.items()}
+    columns = wishes.applied(unused, [id_column, label.column, unit])
+    order = wishes.order_of(list(guesses.values()))
+    return FileDraft(LABEL_PARTY, sample, id_column, columns, order, wishes.time, label, unit)
 
 
 _COMMENTS = {

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import RenderableType
-from rich.table import Table
 
-from tpsl.cli.console import Report, answer, complain, notice, progress_bar, slim_table
+from tpsl.cli.console import Facts, Report, answer, complain, notice, progress_bar, slim_table
 from tpsl.cli.flags import EpsilonOption, JsonFlag, LocalsOption, RunArgument, SetOption, argument, option
 from tpsl.cli.settings import Settings
 from tpsl.data.dataset import load_label_party
@@ -63,18 +62,6 @@ def attack(
     keep_finding(run, "attacks", report.as_dict())
     named = f"{report.mechanism}, {report.estimator}" if report.steps else report.mechanism
     slack = f", δ = {rounded_up(report.delta, 2)}" if report.delta else ""
-    found = Report(
-        "Attacked: AUC 0.5 is guessing, 1 is complete recovery",
-        {"run": run, "mechanism": named, "guarantee": f"ε = {rounded_up(report.epsilon, 6)}{slack}"},
-        {"see it as a page": f"tpsl report {run}"},
-        [_table(report)],
-    )
-    answer(json, {"run": str(run), **report.as_dict()}, found)
-    for line in () if json else _explanations(report):
-        notice(line)
-
-
-def _table(report: AttackReport) -> Table:
     rows = (
         (
             spoken(result.name),
@@ -88,7 +75,12 @@ def _table(report: AttackReport) -> Table:
     numbers = ("AUC", "Theory", "Bound")
     table = slim_table(("Attack", "The attacker has", *numbers), rows, numbers=numbers)
     table.columns[0].no_wrap = True
-    return table
+    facts: Facts = {"run": run, "mechanism": named, "guarantee": f"ε = {rounded_up(report.epsilon, 6)}{slack}"}
+    headline = "Attacked: AUC 0.5 is guessing, 1 is complete recovery"
+    found = Report(headline, facts, {"see it as a page": f"tpsl report {run}"}, [table])
+    answer(json, {"run": str(run), **report.as_dict()}, found)
+    for line in () if json else _explanations(report):
+        notice(line)
 
 
 def _explanations(report: AttackReport) -> Iterator[str]:

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -53,47 +53,52 @@ class Peer:
     state: str = "not here yet"
 
 
-@dataclass
-class LiveState:
+class LiveState(Observer):
     """What one side knows of its running job: steps, speed, peers. The live line, the logs and the metrics read it.
 
     The step loop only assigns; everything else is computed when somebody looks. It grows with the job, not with what
     peers do: only the job's own peers are kept.
     """
 
-    names: Sequence[str]
-    epochs: int
-    may_end_early: bool = False
-    is_over: bool = False
-    """Whether nothing more is to come, so that no time is left."""
-    preparing: str | None = "preparing"
-    progress: tuple[int, int, int] = (0, 0, 0)
-    """Steps done, steps in all, records; one tuple, so that no reader sees half of an update."""
-    computing_or_waiting: tuple[str | None, float] = (None, 0.0)
-    """The peer the role waits for, and since when."""
-    peers: dict[str, Peer] = field(init=False)
-    _preparation: tuple[tuple[str, int], Pace] = (("", 0), Pace(0.0))
-    """What is prepared and how much there is of it, and how fast that goes."""
-    _traffics: list[Traffic] = field(default_factory=list)
-    _pace: Pace = field(default_factory=lambda: Pace(_WINDOW))
+    def __init__(self, peers: Sequence[str], epochs: int, may_end_early: bool = False) -> None:
+        self.peers, self.epochs, self.may_end_early = {name: Peer() for name in peers}, epochs, may_end_early
+        self.is_over = False  # whether nothing more is to come, so that no time is left
+        self.preparing: str | None = "preparing"
+        self.done: tuple[int, int, int] = (0, 0, 0)
+        """Steps done, steps in all, records; one tuple, so that no reader sees half of an update."""
+        self._awaited: tuple[str | None, float] = (None, 0.0)  # the peer the role waits for, and since when
+        self._prepared: tuple[tuple[str, int], Pace] = (("", 0), Pace(0.0))  # what, how much of it, and how fast
+        self._traffics: list[Traffic] = []
+        self._pace = Pace(_WINDOW)
 
-    def __post_init__(self) -> None:
-        self.peers = {name: Peer() for name in self.names}
+    def gathered(self, channels: Mapping[str, Connection]) -> None:
+        """Count these connections too; those of a peer that was restarted keep what went through them."""
+        for channel in channels.values():
+            if not any(channel.traffic is known for known in self._traffics):
+                self._traffics.append(channel.traffic)
+        # The next line to be shown has a speed already, in which no waiting for these peers counts.
+        self._pace = Pace(_WINDOW)
+        self.speed()
 
-    def prepare(self, done: int, total: int, note: str) -> None:
-        """Note what is done before the first step, and how much of it."""
-        if self._preparation[0] != (note, total):
-            self._preparation = (note, total), Pace(60.0)
-        pace = self._preparation[1]
-        pace.add(done)
-        count = f"{done:,}/{total:,}" if total else f"{done:,}" if done else ""
-        self.preparing = " · ".join(filter(None, (f"{note} {count}".rstrip(), time_left(pace.seconds_left(total)))))
+    def at_step(self, done: int, total: int, records: int) -> None:
+        """Note how far the role is."""
+        self.preparing, self.done = None, (done, total, records)
 
-    def wait(self, peer: str | None) -> None:
+    def waiting_for(self, peer: str | None) -> None:
         """Note that the role waits for a peer (None: computes) from now on."""
         if peer is not None:
             self.preparing = None
-        self.computing_or_waiting = (peer, time.monotonic())
+        self._awaited = (peer, time.monotonic())
+
+    def progress(self, done: int, total: int | None = None, note: str = "") -> None:
+        """Note what is done before the first step, such as reading a file, and how much of it."""
+        if self._prepared[0] != (note, total or 0):
+            self._prepared = (note, total or 0), Pace(60.0)
+        pace = self._prepared[1]
+        pace.add(done)
+        count = f"{done:,}/{total:,}" if total else f"{done:,}" if done else ""
+        left = time_left(pace.seconds_left(total or 0))
+        self.preparing = " · ".join(filter(None, (f"{note} {count}".rstrip(), left)))
 
     def peer_is(self, name: str, event: str, state: str) -> bool:
         """Note what the transport says of a peer; return whether that is news."""
@@ -106,15 +111,6 @@ class LiveState:
         peer.connections += connected
         return news
 
-    def gathered(self, channels: Mapping[str, Connection]) -> None:
-        """Count these connections too; those of a peer that was restarted keep what went through them."""
-        for channel in channels.values():
-            if not any(channel.traffic is known for known in self._traffics):
-                self._traffics.append(channel.traffic)
-        # The next line to be shown has a speed already, in which no waiting for these peers counts.
-        self._pace = Pace(_WINDOW)
-        self.speed()
-
     @property
     def traffic(self) -> tuple[int, int]:
         """Bytes sent to all peers, and received from them."""
@@ -123,32 +119,32 @@ class LiveState:
     @property
     def epoch(self) -> int:
         """The epoch that the next step belongs to, from 1; at the end that of the last step."""
-        done, total, _ = self.progress
+        done, total, _ = self.done
         step = done - 1 if done and (self.is_over or done == total) else done
         return step * self.epochs // max(total, 1) + 1
 
-    def waiting_for(self) -> dict[str, str]:
+    def missing(self) -> dict[str, str]:
         """Return the peers this side waits for, each with the reason."""
         if self.preparing:
             return {}
         absent = {name: peer for name, peer in self.peers.items() if not (peer.connected or peer.left)}
-        missing = {name: peer.state.removeprefix("waiting: ") for name, peer in absent.items()}
-        peer, since = self.computing_or_waiting
+        found = {name: peer.state.removeprefix("waiting: ") for name, peer in absent.items()}
+        peer, since = self._awaited
         seconds = time.monotonic() - since
-        if peer is not None and peer not in missing and seconds >= _NOTABLE_WAIT:
-            missing[peer] = f"{seconds:,.0f} s"
-        return missing
+        if peer is not None and peer not in found and seconds >= _NOTABLE_WAIT:
+            found[peer] = f"{seconds:,.0f} s"
+        return found
 
     def speed(self) -> tuple[float, float]:
         """Return samples and megabytes a second, means over the last seconds; for one thread, every now and then."""
-        steps, _, records = self.progress
+        steps, _, records = self.done
         self._pace.add(steps, records, sum(self.traffic))
         _, samples, transferred = self._pace.per_second
         return samples, transferred / 1e6
 
     def facts(self) -> dict[str, Fact]:
         """Return all of it for machines."""
-        done, total, records = self.progress
+        done, total, records = self.done
         samples, megabytes = self.speed()
         return {
             "step": done,
@@ -157,28 +153,28 @@ class LiveState:
             "records": records,
             "samples_per_second": round(samples, 1),
             "megabytes_per_second": round(megabytes, 3),
-            "waiting_for": ", ".join(self.waiting_for()),
+            "waiting_for": ", ".join(self.missing()),
         }
 
     def line(self) -> str:
         """Return all of it in one line."""
         if self.preparing:
             return self.preparing
-        done, total, _ = self.progress
+        done, total, _ = self.done
         samples, megabytes = self.speed()
         parts = []
         if total:
             parts += [f"step {done:,}/{total:,}", f"epoch {self.epoch:,}"]
             parts += [f"{samples:,.0f} samples/s", f"{megabytes:,.1f} MB/s"]
         left = None if self.is_over else self._pace.seconds_left(total)
-        if waiting := ", ".join(f"{peer} ({reason})" for peer, reason in self.waiting_for().items()):
+        if waiting := ", ".join(f"{peer} ({reason})" for peer, reason in self.missing().items()):
             parts.append(f"waiting for {waiting}")
         elif left is not None:
             parts.append(time_left(left, at_most=self.may_end_early))
         return " · ".join(parts)
 
 
-class Live(Observer):
+class Live(LiveState):
     """Shows a running side until the `with` block ends.
 
     On a terminal one line changes in place, and events scroll past above it. In a log events are lines, and so is
@@ -198,7 +194,7 @@ class Live(Observer):
         every: float = _EVERY,
         only_errors: bool = False,
     ) -> None:
-        self.state = LiveState(peers, epochs)
+        super().__init__(peers, epochs)
         self.metrics_port: int | None = None
         self._party, self._metrics, self._console, self._every = party, metrics, console, every
         self._log_json, self._only_errors = log_json, only_errors
@@ -211,11 +207,11 @@ class Live(Observer):
         if self._metrics is not None:
             from tpsl.cli.metrics_endpoint import metrics_served
 
-            self.metrics_port = self._open.enter_context(metrics_served(*self._metrics, self.state))
+            self.metrics_port = self._open.enter_context(metrics_served(*self._metrics, self))
             self.notice(f"metrics at http://{self._metrics[0]}:{self.metrics_port}/metrics")
         if self._on_terminal:
             line = RichLive(
-                get_renderable=lambda: Text(printable(self.state.line()), no_wrap=True, overflow="ellipsis"),
+                get_renderable=lambda: Text(printable(self.line()), no_wrap=True, overflow="ellipsis"),
                 console=self._console,
                 refresh_per_second=_REFRESHES,
                 transient=True,
@@ -238,21 +234,9 @@ class Live(Observer):
             reason = str(error) or ("interrupted" if isinstance(error, KeyboardInterrupt) else repr(error))
             self._show("error", {"reason": reason})
 
-    def gathered(self, channels: Mapping[str, Connection]) -> None:
-        """Count the traffic of these connections from now on."""
-        self.state.gathered(channels)
-
-    def at_step(self, done: int, total: int, records: int) -> None:
-        """Note how far the role is."""
-        self.state.preparing, self.state.progress = None, (done, total, records)
-
-    def waiting_for(self, peer: str | None) -> None:
-        """Note that the role waits."""
-        self.state.wait(peer)
-
     def event(self, name: str, **facts: Fact) -> None:
         """Show what happened."""
-        self.state.preparing = None
+        self.preparing = None
         self._show(name, facts)
 
     def watch(self, peer: str, state: str) -> None:
@@ -261,13 +245,9 @@ class Live(Observer):
         first_word = state.partition(" ")[0].rstrip(":;,.")
         event = first_word if first_word in WATCHED else "waiting"
         with self._lock:
-            self.state.preparing = None
-            if self.state.peer_is(peer, event, state):
+            self.preparing = None
+            if self.peer_is(peer, event, state):
                 self._show(event, {"peer": peer, "reason": state})
-
-    def progress(self, done: int, total: int | None = None, note: str = "") -> None:
-        """Show what is done before the first step, such as reading a file."""
-        self.state.prepare(done, total or 0, note)
 
     def notice(self, text: str) -> None:
         """Tell the user something."""
@@ -277,8 +257,8 @@ class Live(Observer):
         if self._only_errors and name != "error":
             return
         if self._log_json:
-            time = datetime.now(UTC).isoformat(timespec="milliseconds")
-            self._write(json.dumps(for_json({"time": time, "event": name, "party": self._party, **facts})))
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            self._write(json.dumps(for_json({"time": now, "event": name, "party": self._party, **facts})))
         elif name in _ONLY_FOR_MACHINES:
             return
         elif not self._on_terminal:
@@ -289,20 +269,20 @@ class Live(Observer):
     def _log_progress(self) -> None:
         while not self._stopped.wait(self._every):
             self._log_progress_once()
-        if self.state.progress[0] and not self.state.preparing:
-            self.state.is_over = True
+        if self.done[0] and not self.preparing:
+            self.is_over = True
             self._log_progress_once()
 
     def _log_progress_once(self) -> None:
         # Not the seconds of a wait: a wait of an hour does not need 720 lines.
-        now = (self.state.preparing, self.state.progress, tuple(self.state.waiting_for()))
+        now = (self.preparing, self.done, tuple(self.missing()))
         if now == self._shown:
             return
         self._shown = now
         if self._log_json:
-            self._show("progress", self.state.facts())
+            self._show("progress", self.facts())
         else:
-            self._write(printable(self.state.line()))
+            self._write(printable(self.line()))
 
     def _write(self, line: str) -> None:
         # A log that nobody reads any more (a closed pipe) must not stop the training.
@@ -318,21 +298,15 @@ def sentence(name: str, facts: Mapping[str, Fact]) -> str:
         return printable(str(facts["text"]))
     if {"peer", "reason"} <= facts.keys():
         return printable(f"{facts['peer']}: {facts['reason']}")
-    head = f"{name} {_value_text(facts[name])}" if name in facts else name
-    others = [
-        f"{key.replace('_', ' ')} {_value_text(value)}{_interval(key, facts)}"
+    shown = {
+        key: value if isinstance(value, str) else f"{value:,.4f}" if isinstance(value, float) else f"{value:,}"
         for key, value in facts.items()
-        if key not in (name, *_FACTS_FOR_MACHINES) and not key.endswith(_ENDS) and value == value  # NaN is not
-    ]
-    return printable(" · ".join([head, *others]))
-
-
-def _interval(key: str, facts: Mapping[str, Fact]) -> str:
-    low, high = (facts.get(key + end) for end in _ENDS)
-    return "" if low is None or high is None else f" ({_value_text(low)} to {_value_text(high)})"
-
-
-def _value_text(value: Fact) -> str:
-    if isinstance(value, float):
-        return f"{value:,.4f}"
-    return f"{value:,}" if isinstance(value, int) else value
+    }
+    words = [f"{name} {shown[name]}" if name in facts else name]
+    for key, value in facts.items():
+        if key in (name, *_FACTS_FOR_MACHINES) or key.endswith(_ENDS) or value != value:  # NaN is not
+            continue
+        low, high = (shown.get(key + end) for end in _ENDS)
+        interval = "" if low is None or high is None else f" ({low} to {high})"
+        words.append(f"{key.replace('_', ' ')} {shown[key]}{interval}")
+    return printable(" · ".join(words))

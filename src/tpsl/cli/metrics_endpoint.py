@@ -59,7 +59,7 @@ class _State(Collector):
 
     def collect(self) -> Iterable[Metric]:
         state = self._state
-        done, total, records = state.progress
+        done, total, records = state.done
         sent, received = state.traffic
         yield GaugeMetricFamily("tpsl_step", "Steps done.", value=done)
         yield GaugeMetricFamily("tpsl_steps_total", "Steps of the whole job.", value=total)
@@ -69,7 +69,7 @@ class _State(Collector):
         connected = GaugeMetricFamily("tpsl_connected", "1 while the peer is connected.", labels=["peer"])
         again = CounterMetricFamily("tpsl_reconnections", "How often the peer came back.", labels=["peer"])
         waiting = GaugeMetricFamily("tpsl_waiting", "1 while this side waits for the peer.", labels=["peer"])
-        waited_for = state.waiting_for()
+        waited_for = state.missing()
         for name, peer in state.peers.items():
             connected.add_metric([name], int(peer.connected))
             again.add_metric([name], max(peer.connections - 1, 0))

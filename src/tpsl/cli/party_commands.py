@@ -22,7 +22,7 @@ from tpsl.data.config import TableData
 from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.files import write_atomically
 from tpsl.mechanisms import build_mechanism
-from tpsl.net.certificates import AUTHORITY, PartyFolder, party_folders
+from tpsl.net.certificates import AUTHORITY, party_folders
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.report.words import counted, estimate_texts, records_text, spent_text
 from tpsl.training.job import Job, load_job
@@ -33,7 +33,6 @@ from tpsl.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from tpsl.alignment.parties import Aligned
-    from tpsl.training.result import FeatureResult
     from tpsl.tuning.candidates import Trial
     from tpsl.tuning.joint_search import JointSearch, Watched
     from tpsl.workers import Workers
@@ -104,7 +103,7 @@ class Side:
                 only_errors=not workers.is_first,
             ) as live,
         ):
-            live.state.may_end_early = self.job.training.patience > 0
+            live.may_end_early = self.job.training.patience > 0
             yield live
 
     @contextmanager
@@ -184,9 +183,10 @@ def join(
 
         members = tune_as_feature(*_search(side, tune))
         content: dict[str, Any] = {"out": str(side.out), "party": side.party, "candidates": members}
-        facts: Facts = {"ensemble": f"{len(members)} networks, which the label party weights", "folder": side.out}
-        steps = {"score new records": f"tpsl predict {side.out} --records new.csv --connect HOST:7443"}
-        answer(json, content, Report("Searched with the label party", facts, steps))
+        ensemble = f"{len(members)} networks, which the label party weights"
+        score = {"score new records": f"tpsl predict {side.out} --records new.csv --connect HOST:7443"}
+        report = Report("Searched with the label party", {"ensemble": ensemble, "folder": side.out}, score)
+        answer(json, content, report)
         return
 
     from tpsl.training.join import join as run
@@ -197,17 +197,13 @@ def join(
     if side.job.hands_over and (trained := RunFolder(side.out).result()) is not None:
         show_result(side.out, trained, json)
         return
-    answer(json, asdict(result), _joined(side, result))
-
-
-def _joined(side: Side, result: FeatureResult) -> Report:
     speed = f", {result.samples_per_second:,.0f} samples/s" if result.steps else ""
-    trained = f"{counted(result.steps, 'step')}, {counted(result.epochs, 'epoch')}{speed}"
-    return Report(
-        f"Trained on {records_text(result.train_records)} with the label party",
-        {"run": Path(result.run), "weights": side.out / side.party / "bottom.safetensors", "training": trained},
-        {"see it as a page": f"tpsl report {side.out} --for {side.party}"},
-    )
+    training = f"{counted(result.steps, 'step')}, {counted(result.epochs, 'epoch')}{speed}"
+    weights = side.out / side.party / "bottom.safetensors"
+    facts: Facts = {"run": Path(result.run), "weights": weights, "training": training}
+    steps = {"see it as a page": f"tpsl report {side.out} --for {side.party}"}
+    headline = f"Trained on {records_text(result.train_records)} with the label party"
+    answer(json, asdict(result), Report(headline, facts, steps))
 
 
 def _search(side: Side, space: str) -> tuple[JointSearch, Watched]:
@@ -415,26 +411,18 @@ def certs(
         {"party": m.party, "folder": str(m.folder), "expires": m.expires.isoformat(), "new": m.new} for m in made
     ]
     new = [each.party for each in made if each.new]
-    report = Report(
-        f"Made certificates for {', '.join(new)}" if new else "All certificates were there already",
-        {
-            **{each.party: _advice(each) for each in made},
-            "authority": f"keep {authority} offline or delete it: anyone who has it can pose as any party",
-        },
-        {f"train as {each.party}": _command(each, job or Path("job.yaml")) for each in made},
-    )
-    answer(json, {"authority": str(authority), "parties": folders}, report)
-
-
-def _advice(made: PartyFolder) -> str:
-    valid = f"valid until {made.expires:%Y-%m-%d}"
-    if not made.new:
-        return f"{made.folder} was there already and stays as it is ({valid})"
-    whom = "the label party" if made.party == LABEL_PARTY else made.party
-    return f"send the folder {made.folder} to {whom} over a channel you trust ({valid})"
-
-
-def _command(made: PartyFolder, job: Path) -> str:
-    if made.party == LABEL_PARTY:
-        return f"tpsl label serve {job} --certs {made.folder} --listen 0.0.0.0:7443"
-    return f"tpsl feature join {job} --certs {made.folder} --connect HOST:7443"
+    facts, steps, name = dict[str, str | Path](), {}, job or Path("job.yaml")
+    for each in made:
+        is_label = each.party == LABEL_PARTY
+        sent = (
+            f"send the folder {each.folder} to {'the label party' if is_label else each.party} over a channel you trust"
+        )
+        kept = f"{each.folder} was there already and stays as it is"
+        facts[each.party] = f"{sent if each.new else kept} (valid until {each.expires:%Y-%m-%d})"
+        command = f"label serve {name} --certs {each.folder} --listen 0.0.0.0:7443"
+        if not is_label:
+            command = f"feature join {name} --certs {each.folder} --connect HOST:7443"
+        steps[f"train as {each.party}"] = f"tpsl {command}"
+    facts["authority"] = f"keep {authority} offline or delete it: anyone who has it can pose as any party"
+    headline = f"Made certificates for {', '.join(new)}" if new else "All certificates were there already"
+    answer(json, {"authority": str(authority), "parties": folders}, Report(headline, facts, steps))

@@ -4,8 +4,7 @@ half of it for use without tpsl."""
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,9 +21,6 @@ from tpsl.training.observer import Watching
 from tpsl.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from tpsl.prediction.records import NewRecords
-    from tpsl.prediction.two_parties import PredictionSetup
-    from tpsl.progress import Progress
     from tpsl.serving.feature_service import FeatureService
     from tpsl.serving.label_service import LabelService
 
@@ -68,21 +64,27 @@ def predict(
     given = {"local.listen": listen, "local.connect": connect, "local.certificates": certs}
     settings = Settings.of(changes, given, parts=(LOCAL,))
     mine = None if local and len(local) > 1 else settings.load_local(the_only(local))
-    if mine is not None and mine.connect is not None:
-        _as_feature(run, mine, _own(records), out, json, numbered=numbered)
-    elif out is None:
-        raise typer.BadParameter("--out FILE says where the scores go")
-    elif mine is not None and mine.listen is not None:
-        _as_label(run, mine, _own(records), out, head, json)
-    else:
+    if mine is None or (mine.listen is None and mine.connect is None):
         _in_one_process(run, records or (), out, local or (), head, json)
+        return
+    if records and len(records) > 1:
+        raise typer.BadParameter("--records is given more than once; that is for all parties in one process")
+    _with_others(run, mine, records[0] if records else None, out, head, numbered, json)
 
 
-def _in_one_process(run: Path, records: Iterable[str], out: Path, local: Iterable[Path], head: str, json: bool) -> None:
+def _required(out: Path | None) -> Path:
+    if out is None:
+        raise typer.BadParameter("--out FILE says where the scores go")
+    return out
+
+
+def _in_one_process(
+    run: Path, records: Iterable[str], out: Path | None, local: Iterable[Path], head: str, json: bool
+) -> None:
     from tpsl.learners.record_scoring import RecordScorer
     from tpsl.prediction.model import TrainedModel
 
-    files: dict[str, str] = {}
+    scores, files = _required(out), dict[str, str]()
     for pair in records:
         party, equals, value = pair.partition("=")
         if not equals or party in files:
@@ -93,67 +95,43 @@ def _in_one_process(run: Path, records: Iterable[str], out: Path, local: Iterabl
     own = locals_by_party(TrainedModel.open(run).run.job(), local)
     aligned = {party: mine.alignment for party, mine in own.items() if mine.alignment is not None}
     with progress_bar("predicting") as progress:
-        place, first = RecordScorer(run, local_head=head == "local").score(files, out, aligned, progress)
-    _show(json, place, first, head)
+        place, first = RecordScorer(run, local_head=head == "local").score(files, scores, aligned, progress)
+    _show(json, place, len(first), head)
 
 
-def _as_label(run: Path, mine: Local, records: str | None, out: Path, head: str, json: bool) -> None:
-    """Wait for the feature parties of the run and score new records with them."""
-    from tpsl.prediction.two_parties import predict_as_label
-
-    with _joint(run, mine) as (setup, progress):
-        found = None if records is None else _read(setup, LABEL_PARTY, records, progress)
-        place, scored = predict_as_label(setup, found, out, local_head=head == "local")
-    _show(json, place, scored, head)
-
-
-def _as_feature(run: Path, mine: Local, records: str | None, out: Path | None, json: bool, *, numbered: bool) -> None:
-    """Connect to the label party of the run and have new records scored."""
-    from tpsl.prediction.two_parties import predict_as_feature
-
-    if records is None:
-        raise typer.BadParameter("a feature party needs --records FILE")
-    with _joint(run, mine) as (setup, progress):
-        party = party_of(setup.job, setup.local, setup.local.party)
-        found = _read(setup, party, records, progress)
-        place = predict_as_feature(setup, party, found, out, numbered=numbered)
-    _show(json, place, found)
-
-
-@contextmanager
-def _joint(run: Path, mine: Local) -> Iterator[tuple[PredictionSetup, Progress]]:
-    """Show how a joint prediction runs until the block ends."""
+def _with_others(
+    run: Path, mine: Local, records: str | None, out: Path | None, head: str, numbered: bool, json: bool
+) -> None:
+    """Be one party of the run, and score new records with the others; a feature party does not know by which head."""
     from tpsl.prediction.model import TrainedModel
-    from tpsl.prediction.two_parties import PredictionSetup
+    from tpsl.prediction.records import read_records
+    from tpsl.prediction.two_parties import PredictionSetup, predict_as_feature, predict_as_label
 
+    if mine.connect is None:
+        _required(out)
+    elif records is None:
+        raise typer.BadParameter("a feature party needs --records FILE")
     with stoppable("the same command begins again"), progress_bar("predicting") as progress:
         watching = Watching(
             progress=progress, notice=notice, connections=lambda peer, sentence: notice(f"{peer}: {sentence}")
         )
-        yield PredictionSetup(TrainedModel.open(run), mine, watching, mine.insecure_loopback), progress
+        setup = PredictionSetup(TrainedModel.open(run), mine, watching, mine.insecure_loopback)
+        party = LABEL_PARTY if mine.connect is None else party_of(setup.job, mine, mine.party)
+        found = None if records is None else read_records(setup.run, party, records, mine.alignment, progress)
+        if mine.connect is None:
+            place, scored = predict_as_label(setup, found, _required(out), local_head=head == "local")
+            _show(json, place, len(scored), head)
+        elif found is not None:
+            _show(json, predict_as_feature(setup, party, found, out, numbered=numbered), len(found))
 
 
-def _read(setup: PredictionSetup, party: str, source: str, progress: Progress) -> NewRecords:
-    from tpsl.prediction.records import read_records
-
-    return read_records(setup.run, party, source, setup.local.alignment, progress)
-
-
-def _own(records: Sequence[str] | None) -> str | None:
-    """Return this side's only file of records, if it names one."""
-    if records and len(records) > 1:
-        raise typer.BadParameter("--records is given more than once; that is for all parties in one process")
-    return records[0] if records else None
-
-
-def _show(json: bool, place: Path | None, records: NewRecords, head: str | None = None) -> None:
-    """Print where scores are; a feature party does not know of which head."""
-    content = {"scores": None if place is None else str(place), "records": len(records)}
+def _show(json: bool, place: Path | None, count: int, head: str | None = None) -> None:
+    content = {"scores": None if place is None else str(place), "records": count}
     content |= {} if head is None else {"head": head}
     facts: Facts = {"scores": "they stay with the label party" if place is None else place}
     if head == "local":
         facts["guarantee"] = "NOT PRIVATE: keep them where they are"
-    answer(json, content, Report(f"Scored {records_text(len(records))}", facts))
+    answer(json, content, Report(f"Scored {records_text(count)}", facts))
 
 
 def export(

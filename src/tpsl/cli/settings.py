@@ -92,10 +92,10 @@ class Settings:
         """
         job = self.load_job(start)
         named = locals_by_party(job, files)
-        found = locals_in_folder(job, start, named) if isinstance(start, Path) else {}
+        found = locals_in_folder(job, start, named) if isinstance(start, Path) else []
         if found and is_first_worker():
-            notice(f"read beside the job, as tpsl init writes them: {', '.join(map(str, found.values()))}")
-        locals_ = {LABEL_PARTY: Local(), **named, **locals_by_party(job, found.values())}
+            notice(f"read beside the job, as tpsl init writes them: {', '.join(map(str, found))}")
+        locals_ = {LABEL_PARTY: Local(), **named, **locals_by_party(job, found)}
         locals_[LABEL_PARTY] = self._in_place(locals_[LABEL_PARTY])
         for party, local in locals_.items():
             job = own_data(job, party, local.data, local.alignment)
@@ -118,16 +118,15 @@ class Settings:
         return changed
 
 
-def locals_in_folder(job: Job, job_file: Path, named: Collection[str]) -> dict[str, Path]:
+def locals_in_folder(job: Job, job_file: Path, named: Collection[str]) -> list[Path]:
     """Return the local files of parties that are not named: PARTY.yaml in the job's folder that says `party: PARTY`."""
-    found = {}
-    for party in (LABEL_PARTY, *feature_party_names(job.data)):
-        file = job_file.with_name(f"{party}.yaml")
-        if party not in named and file != job_file and file.is_file():
-            content = read_yaml(file, LocalError)
-            if isinstance(content, dict) and content.get("party") == party:
-                found[party] = file
-    return found
+    parties = [party for party in (LABEL_PARTY, *feature_party_names(job.data)) if party not in named]
+    contents = {
+        (party, file): read_yaml(file, LocalError)
+        for party in parties
+        if (file := job_file.with_name(f"{party}.yaml")) != job_file and file.is_file()
+    }
+    return [file for (party, file), each in contents.items() if isinstance(each, dict) and each.get("party") == party]
 
 
 def locals_by_party(job: Job, files: Iterable[Path] | None) -> dict[str, Local]:
