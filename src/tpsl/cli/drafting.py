@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -189,15 +188,14 @@ class JobDraft:
     def texts(self, folder: Path) -> dict[Path, str]:
         """Return the text of each file to be written in a folder: the job, or what the other side needs to make it,
         and the local files of the parties that are here."""
-        if self.is_complete:
-            found = {folder / "job.yaml": job_text(self.content(folder))}
-        else:
-            name = "features" if self.label is None else "labels"
-            found = {folder / f"{name}.part.yaml": job_text(self.content(None))}
+        name = "job" if self.is_complete else "features.part" if self.label is None else "labels.part"
+        found = {folder / f"{name}.yaml": _text(_JOB, self.content(folder if self.is_complete else None))}
         for file in self.files:
-            template = _LABEL_FILE if file.party == LABEL_PARTY else _FEATURE_FILE
-            data = json.dumps(path_from(folder, file.sample.path), ensure_ascii=False)
-            found[folder / f"{file.party}.yaml"] = template.format(party=file.party, data=data, epsilon=self.epsilon)
+            local = {"party": file.party, "data": path_from(folder, file.sample.path)}
+            local |= {"listen" if file.party == LABEL_PARTY else "connect": "127.0.0.1:7443"}
+            local |= {"certificates": f"certs/{file.party}"}
+            limit = {"max_epsilon": self.epsilon} if file.party == LABEL_PARTY else {}
+            found[folder / f"{file.party}.yaml"] = _text(_LOCAL, {**local, **limit})
         return found
 
 
@@ -281,25 +279,13 @@ _COMMENTS = {
     "epsilon": "what a noisy label may tell about the true one: less is more private, more is more accurate",
     "method": "the most accurate network for noisy labels; the feature party gets them, which the same ε allows for",
     "batch_size": "records in a step: small, where records are few",
+    "listen": "0.0.0.0:7443 on every network of this machine",
+    "connect": "the label party's host and port",
+    "certificates": "made by `tpsl certs`",
+    "max_epsilon": "no label may spend more in all, whatever a job asks for",
 }
-_HEAD = """\
-# The agreement: every party holds this file and agrees to every line. It names columns and classes, no contents.
-"""
-_LABEL_FILE = """\
-# The label party's own settings. The other side never sees them.
-party: label
-data: {data}
-listen: 127.0.0.1:7443          # 0.0.0.0:7443 on every network of this machine
-certificates: certs/label       # made by `tpsl certs`
-max_epsilon: {epsilon:<18g} # no label may spend more in all, whatever a job asks for
-"""
-_FEATURE_FILE = """\
-# The feature party's own settings. The other side never sees them.
-party: {party}
-data: {data}
-connect: 127.0.0.1:7443         # the label party's host and port
-certificates: certs/{party}
-"""
+_JOB = "The agreement: every party holds this file and agrees to every line. It names columns and classes, no contents."
+_LOCAL = "This party's own settings. The other side never sees them."
 
 
 class _Tidy(yaml.SafeDumper):
@@ -318,12 +304,12 @@ def _list(dumper: _Tidy, values: list[Any]) -> yaml.Node:
 _Tidy.add_representer(list, _list)
 
 
-def job_text(content: Mapping[str, Any]) -> str:
-    """Return a job, or a part of one, as the text of its file; keys that a newcomer will ask about have a comment."""
+def _text(head: str, content: Mapping[str, Any]) -> str:
+    """Return the text of a file; keys that a newcomer will ask about have a comment."""
 
     def with_comment(found: re.Match[str]) -> str:
         comment = _COMMENTS.get(found[2])
         return found[0] if comment is None else f"{found[1]}# {comment}\n{found[0]}"
 
     text = yaml.dump(dict(content), Dumper=_Tidy, sort_keys=False, allow_unicode=True, width=100)
-    return _HEAD + re.sub(r"^( *)(\w+):", with_comment, text, flags=re.MULTILINE)
+    return f"# {head}\n" + re.sub(r"^( *)(\w+):", with_comment, text, flags=re.MULTILINE)

@@ -84,7 +84,6 @@ def attack(
 
 
 def _explanations(report: AttackReport) -> Iterator[str]:
-    """Say what the bounds are, which attack lies above its own by more than chance, and which were not run."""
     if math.isfinite(report.epsilon) and report.steps:
         bound = bound_text(report.ceiling, report.ceiling, report.ceiling)
         proved = f"Bound {bound}: what ε allows an attacker who scores by the noisy label alone"
@@ -112,7 +111,14 @@ def _explanations(report: AttackReport) -> Iterator[str]:
         yield f"Not run: {', '.join(names)} (each {reason})." if len(names) > 1 else f"{names[0]}: not run, it {reason}"
 
 
-_PARTS = ("canaries", "releases", "statistic", "replay", "vault")
+_LOOKED_AT = {
+    "canaries": ("right", "guessed", "canaries", "neighbours"),
+    "releases": ("releases", "records", "mechanism"),
+    "statistic": ("right", "canaries", "expected", "releases", "noise"),
+    "replay": ("flipped", "frames", "frame_bytes", "files", "bytes"),
+    "vault": ("path",),
+}
+"""The parts of an audit, and what is told of each."""
 
 
 def audit(
@@ -121,7 +127,7 @@ def audit(
     local: LocalsOption = None,
     epsilon: EpsilonOption = None,
     only: Annotated[
-        list[str] | None, option("NAME", f"Only this part, of {', '.join(_PARTS)}; may be repeated.")
+        list[str] | None, option("NAME", f"Only this part, of {', '.join(_LOOKED_AT)}; may be repeated.")
     ] = None,
     canaries: Annotated[int, option("NUMBER", "Records that get fair-coin labels.", min=1)] = 20_000,
     confidence: Annotated[
@@ -155,7 +161,7 @@ def audit(
         found = auditing.examine(
             parties.job,
             out or Path(stack.enter_context(TemporaryDirectory(prefix="tpsl-audit-", ignore_cleanup_errors=True))),
-            only=cast("list[audits.Part]", only or list(_PARTS)),
+            only=cast("list[audits.Part]", only or list(_LOOKED_AT)),
             run=run,
             handed=handed,
             canaries=canaries,
@@ -164,7 +170,12 @@ def audit(
             watching=Watching(progress=stack.enter_context(progress_bar("audit")), notice=notice),
         )
     if run is not None and (run / "label").is_dir() and parties.job == load_job(run / "job.yaml"):
-        _keep(run, found)
+        if found.canaries is not None:
+            keep_finding(run, "audit", asdict(found.canaries))
+        if found.replay is not None:
+            keep_finding(run, "replay", asdict(found.replay))
+        summary = {"passed": found.passed, "accusations": found.accusations, "parts": list(found.parts)}
+        keep_finding(run, "examination", summary)
     answer(json, found.as_dict(), _verdicts(found))
     if found.vault is not None and not json:
         for sentence in found.vault.cannot_see:
@@ -173,15 +184,6 @@ def audit(
         complain(accusation)
     if not found.passed:
         raise typer.Exit(1)
-
-
-def _keep(run: Path, found: audits.Examination) -> None:
-    if found.canaries is not None:
-        keep_finding(run, "audit", asdict(found.canaries))
-    if found.replay is not None:
-        keep_finding(run, "replay", asdict(found.replay))
-    summary = {"passed": found.passed, "accusations": found.accusations, "parts": list(found.parts)}
-    keep_finding(run, "examination", summary)
 
 
 def _verdicts(found: audits.Examination) -> Iterator[str | RenderableType]:
@@ -194,34 +196,13 @@ def _verdicts(found: audits.Examination) -> Iterator[str | RenderableType]:
         if statistic.rho is not None:
             claimed = f"claimed ρ = {statistic.rho:.6g}, audited ρ ≥ {statistic.rho_lower_bound:.4g}"
         yield f"statistic: {claimed} at {100 * statistic.confidence:g} % confidence"
-    looked_at = _looked_at(found)
-    rows = [(part, looked_at[part], "passed" if each.passed else "FAILED") for part, each in found.parts.items()]
-    yield slim_table(("Part", "Looked at", "Verdict"), rows)
+    rows = []
+    for part, result in found.parts.items():
+        values = {name.replace("_", " "): getattr(result, name) for name in _LOOKED_AT[part]}
+        numbers = (
+            f"{name} {each:,.0f}" if isinstance(each, int | float) else str(each) for name, each in values.items()
+        )
+        rows.append((part, ", ".join(numbers), "passed" if result.passed else "FAILED"))
+    yield slim_table(("part", "looked at", "verdict"), rows)
     if found.replay is not None and found.replay.passed:
         yield "every byte of the transcript and every weight is the same"
-
-
-def _looked_at(found: audits.Examination) -> dict[str, str]:
-    """Return what each part that was run has looked at."""
-    texts = {}
-    if canaries := found.canaries:
-        texts["canaries"] = (
-            f"{canaries.right:,} of {canaries.guessed:,} coins guessed right ({canaries.canaries:,} canaries, "
-            f"{canaries.neighbours:,} pairs of neighbours)"
-        )
-    if releases := found.releases:
-        made_up = f"{releases.records:,} made-up labels"
-        texts["releases"] = f"{releases.releases} releases of {made_up} with {releases.mechanism}"
-    if statistic := found.statistic:
-        texts["statistic"] = (
-            f"{statistic.right:,} of {statistic.canaries:,} coins guessed right, {statistic.expected:,.0f} expected "
-            f"({statistic.releases} releases with {statistic.noise})"
-        )
-    if replayed := found.replay:
-        texts["replay"] = (
-            f"{replayed.flipped:,} true labels flipped; {replayed.frames:,} messages of {replayed.frame_bytes:,} bytes "
-            f"and {replayed.files} files of {replayed.bytes:,} bytes compared"
-        )
-    if found.vault:
-        texts["vault"] = f"chain, records, releases and noise of {found.vault.path}"
-    return texts

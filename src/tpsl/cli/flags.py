@@ -41,17 +41,6 @@ def complete_key(incomplete: str) -> list[str]:
     return [f"{name}={choice}" for choice in choices_of(name) if choice.startswith(value)]
 
 
-def complete_run(incomplete: str) -> list[str]:
-    """Return the run folders, here and one folder down, whose path begins like this."""
-    found = (job.parent for depth in ("*", "*/*") for job in Path().glob(f"{depth}/job.yaml"))
-    return [str(run) for run in sorted(found) if str(run).startswith(incomplete)]
-
-
-def complete_source(incomplete: str) -> list[str]:
-    """Return the data sources that begin like this."""
-    return [name for name in choices_of("data.source") if name.startswith(incomplete)]
-
-
 def complete_vault(incomplete: str) -> list[str]:
     """Return the names of the labels in the vault that begin like this."""
     return [name for name in Vault.labels(the_vault()) if name.startswith(incomplete)]
@@ -80,12 +69,12 @@ def open_whole(vault: Path) -> Vault:
 # Arguments
 
 JobArgument = Annotated[Path, argument("JOB", "The job file (YAML) that all parties hold.")]
-RunArgument = Annotated[Path, argument("RUN", "Run folder.", autocompletion=complete_run)]
+RunArgument = Annotated[Path, argument("RUN", "Run folder.")]
 ModelArgument = Annotated[
     Path,
-    argument("RUN", "Run folder, or that of a search, whose ensemble is the model then.", autocompletion=complete_run),
+    argument("RUN", "Run folder, or that of a search, whose ensemble is the model then."),
 ]
-RunsArgument = Annotated[list[Path], argument("RUN…", "Run folders.", autocompletion=complete_run)]
+RunsArgument = Annotated[list[Path], argument("RUN…", "Run folders.")]
 LabelArgument = Annotated[
     Path,
     label_argument("The label: its name in the vault, or the folder of a vault with one label, or FOLDER/LABEL."),

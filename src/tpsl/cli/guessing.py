@@ -195,14 +195,12 @@ def _unreadable(known: Any, written: Any, *kinds: Any) -> dict[str, int] | None:
 
 
 def _as_category(found: ColumnGuess, records: int) -> ColumnGuess:
-    """Return the guess of a category that this many records have."""
     if records >= _FEW and found.distinct >= ID_LIKE * records:
         return replace(found, kind=None, reason="hardly repeats, as ids do")
     return replace(found, kind="category", reason="")
 
 
 def _with_odd_texts(found: ColumnGuess, odd: Mapping[str, int]) -> ColumnGuess:
-    """Return a guess in which these texts stand for a missing value."""
     missing, distinct = found.missing + sum(odd.values()), found.distinct - len(odd)
     return replace(found, distinct=distinct, missing=missing, absent=(*found.absent, *odd))
 

@@ -155,7 +155,6 @@ def _id_example(file: FileDraft) -> str:
 
 
 def _guesses(draft: JobDraft) -> Iterator[str | Table]:
-    """Yield what the tables seem to hold."""
     for file in draft.files:
         records = f"{'' if file.sample.is_whole else 'the first '}{file.sample.rows:,} records"
         yield f"{file.sample.path} ({file.party}): {records}, id {file.id!r}"
@@ -222,7 +221,6 @@ def _as_dict(draft: JobDraft, report: DataReport) -> dict[str, Any]:
 
 
 def _written(draft: JobDraft, files: Sequence[Path], report: DataReport) -> Report:
-    """Return what was written, and what to do with it."""
     name, names = files[0], [str(file) for file in files]
     headline = f"Wrote {', '.join(names[:-1])} and {names[-1]}"
     if not draft.is_complete:
@@ -254,7 +252,6 @@ def _written(draft: JobDraft, files: Sequence[Path], report: DataReport) -> Repo
 
 
 def _apart(draft: JobDraft, name: Path, parties: Sequence[str]) -> dict[str, str]:
-    """Return the commands of parties that are programs of their own."""
     certificates = f"tpsl certs {name}" + ("" if name.parent == Path() else f" --out {name.parent / 'certs'}")
     found = {"two parties: first": certificates}
     for party in sorted(parties, key=lambda party: party != LABEL_PARTY):

@@ -192,18 +192,14 @@ def _options(
     ] = False,
 ) -> None:
     use(name.strip() for names in modules or () for name in names.split(",") if name.strip())
-    if context.invoked_subcommand is not None:
-        return
-    first = {
-        "see it work": "tpsl demo",
-        "your own files": "tpsl init features.csv labels.csv",
-        "two organisations": "tpsl certs job.yaml, tpsl label serve, tpsl feature join",
-    }
-    names = {panel: ", ".join(commands) for panel, commands in PANELS.items()}
-    installed = {_INSTALLED: ", ".join(COMMANDS.names())} if COMMANDS.names() else {}
-    title = "Train one network across two organisations, and prove how little the labels leak"
-    explained = "\nCommands (tpsl COMMAND --help explains one)"
-    answer(False, {}, [*Report(title, first), *Report(explained, {**names, **installed})])
+    if context.invoked_subcommand is None:
+        first = {
+            "see it work": "tpsl demo",
+            "your own files": "tpsl init features.csv labels.csv",
+            "two organisations": "tpsl certs job.yaml, tpsl label serve, tpsl feature join",
+        }
+        answer(False, {}, Report("Train one network, and prove how little the labels leak", first))
+        context.get_help()  # prints it
 
 
 def main() -> None:

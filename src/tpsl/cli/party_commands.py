@@ -297,7 +297,6 @@ def bar_and_loggers(title: str, job: Job, run: Path, local: Local) -> Iterator[W
 def _share(
     run: Path, local: Local, release: tuple[float, str], scores: Path | None, out: Path | None, json: bool
 ) -> None:
-    """Write metrics from noisy labels, and print what they cost."""
     from tpsl.prediction.scores import read_scores
     from tpsl.training import shared_evaluation as shared
 

@@ -56,15 +56,11 @@ def show_result(path: Path, result: TrainResult, json: bool, *, evaluated: bool 
         if local := run.local_head():
             content["local_head"] = local
             facts["local head AUC"] = f"{local['test_auc']:.4f} (NOT PRIVATE, stays with the label party)"
-    steps = _next_steps(run, job, result) if evaluated else _evaluation(run, job)
-    answer(json, content, Report(_headline(job, result), facts, steps))
-
-
-def _headline(job: Job, result: TrainResult) -> str:
-    if job.hands_over and not result.epochs:
-        return f"Handed over {result.train_records:,} noisy labels, on which the feature party trains alone"
     speed = f", {result.samples_per_second:,.0f} samples/s" if result.steps else ""
-    return f"Trained on {records_text(result.train_records)} in {result.seconds:,.1f} s{speed}"
+    headline = f"Trained on {records_text(result.train_records)} in {result.seconds:,.1f} s{speed}"
+    if job.hands_over and not result.epochs:
+        headline = f"Handed over {result.train_records:,} noisy labels, on which the feature party trains alone"
+    answer(json, content, Report(headline, facts, _next_steps(run, job, result, evaluated)))
 
 
 def _promise(run: RunFolder, result: TrainResult, ledger: RunLedger) -> Facts:
@@ -86,7 +82,6 @@ def _promise(run: RunFolder, result: TrainResult, ledger: RunLedger) -> Facts:
 
 
 def _quality(result: TrainResult) -> dict[str, str]:
-    """What noisy labels of held-out records say of the private head."""
     from tpsl.training.noisy_metrics import TOO_FEW
 
     found = {}
@@ -103,7 +98,6 @@ def _quality(result: TrainResult) -> dict[str, str]:
 
 
 def _test_quality(result: TrainResult) -> dict[str, str]:
-    """What true labels of test records say of the private head."""
     from tpsl.metrics import no_better_than_guessing
 
     if math.isnan(result.test_log_loss):
@@ -119,13 +113,10 @@ def _test_quality(result: TrainResult) -> dict[str, str]:
     }
 
 
-def _evaluation(run: RunFolder, job: Job) -> dict[str, str]:
-    """What computes what depends on true labels, which a process that a peer can see does not."""
-    what = "test metrics and local head" if job.training.head == "local" else "test metrics"
-    return {} if job.hands_over else {what: f"tpsl label evaluate {run.path}"}
-
-
-def _next_steps(run: RunFolder, job: Job, result: TrainResult) -> dict[str, str]:
+def _next_steps(run: RunFolder, job: Job, result: TrainResult, evaluated: bool) -> dict[str, str]:
+    if not evaluated:  # what depends on true labels is not computed by a process that a peer can see
+        what = "test metrics and local head" if job.training.head == "local" else "test metrics"
+        return {} if job.hands_over else {what: f"tpsl label evaluate {run.path}"}
     parties = feature_party_names(job.data)
     if math.isnan(result.test_log_loss):  # at a feature party, which has no label to look at
         records = " ".join(f"--records {party}=new.csv" for party in parties)
@@ -161,8 +152,6 @@ def show_tuned(result: TuneResult, out: Path, json: bool, steps: Mapping[str, st
 
 
 def _candidates(result: TuneResult) -> Table:
-    """Return all candidates; the best is bold."""
-
     def row(candidate: Candidate) -> list[Text]:
         judged = candidate.validation
         cells = (

@@ -22,7 +22,15 @@ from tpsl.registry import Registry
 from tpsl.training.job import Job
 from tpsl.training.local import Local
 
-_SPOKEN = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "path", dict: "mapping"}
+_SPOKEN = {
+    bool: "true or false",
+    int: "integer",
+    float: "number",
+    str: "text",
+    Path: "path",
+    tuple: "list",
+    list: "list",
+}
 _FILE, _LABEL = "data.features[].", "data.label."
 
 
@@ -51,7 +59,7 @@ class Key:
         value = self.field.get_default(call_default_factory=True)
         if self.field.is_required() or value is None or self.is_part:
             return ""
-        return str(value) if isinstance(value, BaseModel) else value if isinstance(value, str) else json.dumps(value)
+        return str(value) if isinstance(value, BaseModel | str) else json.dumps(value)
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -65,16 +73,12 @@ class Key:
     def type(self) -> Any:
         """The Python type of its values: one of bool, int, float, str, Path, tuple and dict, or a model."""
         arm = next(iter(_arms(self.field.annotation)), str)
-        if get_origin(arm) is Literal:
-            return type(get_args(arm)[0])
-        return get_origin(arm) or arm
+        return type(get_args(arm)[0]) if get_origin(arm) is Literal else get_origin(arm) or arm
 
     @property
     def values(self) -> str:
         """What it takes, in words."""
-        if self.choices:
-            return ", ".join(self.choices)
-        return _SPOKEN.get(self.type, "list" if self.type in (tuple, list) else "mapping")
+        return ", ".join(self.choices) or _SPOKEN.get(self.type, "mapping")
 
 
 def all_keys() -> tuple[Key, ...]:

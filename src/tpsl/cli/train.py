@@ -14,7 +14,7 @@ import typer
 
 from tpsl.cli import flags
 from tpsl.cli.console import notice, progress_bar, stoppable, warn
-from tpsl.cli.flags import argument, complete_source, flag, option
+from tpsl.cli.flags import argument, flag, option
 from tpsl.cli.on_ray import trains_on_ray
 from tpsl.cli.party_commands import GOES_ON, Side, bar_and_loggers
 from tpsl.cli.run_result import show_learned, show_result, show_tuned
@@ -34,7 +34,7 @@ def train(
     job: Annotated[Path | None, argument("JOB", "Job file (YAML). Without one, the options make a job.")] = None,
     changes: flags.SetOption = None,
     local: flags.LocalsOption = None,
-    data: Annotated[str | None, option("NAME", "Data set, as flights.", autocompletion=complete_source)] = None,
+    data: Annotated[str | None, option("NAME", "Data set, as flights.")] = None,
     epsilon: flags.EpsilonOption = None,
     epochs: flags.EpochsOption = None,
     out: flags.OutOption = None,

@@ -197,7 +197,6 @@ def ledger(
 
 
 def _list_labels(json: bool) -> None:
-    """Show all labels of the one vault, and what each has spent."""
     folder = the_vault()
     found: list[dict[str, Any]] = []
     rows: list[tuple[str, ...]] = []
