@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,7 @@ from tpsl.files import make_private_folder, open_private
 from tpsl.registry import use, used
 
 _VARIABLES = ("TPSL_", "AWS_", "AZURE_", "GOOGLE_")  # so begin those that workers have as the command has them
-_RESTARTS = 3  # of all workers, after one was lost or has ended with an error
-_PATIENCE = 30 * 24 * 3600  # seconds that a worker waits for another; one that has died is noticed at once
+_MONTH = 30 * 24 * 3600  # seconds that a worker waits for another; one that has died is noticed at once
 
 
 class RayError(ValueError):
@@ -43,19 +42,22 @@ def trains_on_ray(count: int | None, run: Path, device: str, *, log_json: bool =
     goes_on = stoppable("the same command goes on where it stopped", log_json=log_json)
     with goes_on, redirect_stdout(sys.stderr), _shown(logs / "worker-0.log"):
         _connect(count)
-        printed = _result(_worker((*sys.argv[1:], "--out", str(run)), logs), count, logs, device == "cuda")
+        printed = _result([*sys.argv[1:], "--out", str(run)], count, logs, device == "cuda")
     typer.echo(printed, nl=False)
     return True
 
 
-def _worker(arguments: tuple[str, ...], logs: Path) -> Callable[[], str]:
-    """Return what each worker does. Ray shows the configuration of a job, not what a function holds: here are keys."""
+def _result(arguments: list[str], count: int, logs: Path, on_gpu: bool) -> str:
+    """Return what the first worker has printed; raise what a worker has raised, not Ray's account of it."""
+    from ray.train import FailureConfig, RunConfig, ScalingConfig, get_context
+    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.v2.api.exceptions import TrainingFailedError
+
     folder, modules = Path.cwd(), used()
+    # Ray shows the configuration of a job, not what a function holds: here are keys.
     variables = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
 
     def work() -> str:
-        from ray.train import get_context
-
         from tpsl.cli.main import app
 
         os.chdir(folder)
@@ -63,26 +65,16 @@ def _worker(arguments: tuple[str, ...], logs: Path) -> Callable[[], str]:
         use(modules)
         log, printed = logs / f"worker-{get_context().get_world_rank()}.log", io.StringIO()
         with log.open("a", buffering=1, encoding="utf-8") as file, redirect_stderr(file), redirect_stdout(printed):
-            app(list(arguments), prog_name="tpsl", standalone_mode=False)
+            app(arguments, prog_name="tpsl", standalone_mode=False)
         return printed.getvalue()
 
-    return work
-
-
-def _result(work: Callable[[], str], count: int, logs: Path, on_gpu: bool) -> str:
-    """Return what the first worker has printed; raise what a worker has raised, not Ray's account of it."""
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchConfig, TorchTrainer
-    from ray.train.v2.api.exceptions import TrainingFailedError
-
     trainer: Any = TorchTrainer  # its types are those of Ray Train's first version
+    restarts, resources = FailureConfig(max_failures=3), {"CPU": 1, "GPU": int(on_gpu)}
     job = trainer(
         work,
-        scaling_config=ScalingConfig(num_workers=count, use_gpu=on_gpu, resources_per_worker={"CPU": 1, "GPU": on_gpu}),
-        torch_config=TorchConfig("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout_s=_PATIENCE),
-        run_config=RunConfig(
-            name=logs.name, storage_path=str(logs.parent), failure_config=FailureConfig(max_failures=_RESTARTS)
-        ),
+        scaling_config=ScalingConfig(num_workers=count, use_gpu=on_gpu, resources_per_worker=resources),
+        torch_config=TorchConfig("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout_s=_MONTH),
+        run_config=RunConfig(name=logs.name, storage_path=str(logs.parent), failure_config=restarts),
     )
     try:
         return str(job.fit().return_value)
@@ -91,11 +83,7 @@ def _result(work: Callable[[], str], count: int, logs: Path, on_gpu: bool) -> st
         for cause in causes:  # the list grows: Ray's own errors have the cause as a part
             causes += filter(None, [getattr(cause, "cause", None) or cause.__cause__])
         said = (cause for cause in causes if isinstance(cause, ValueError | OSError))  # others may have lost a peer
-        raise next(said, RayError(f"the Ray job has failed: {_in_short(error)}")) from error
-
-
-def _in_short(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+        raise next(said, RayError(f"the Ray job has failed: {' '.join(str(error).split())[:300]}")) from error
 
 
 def _connect(count: int) -> None:
@@ -112,7 +100,7 @@ def _connect(count: int) -> None:
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
         ray.init(logging_level="error", log_to_driver=False, include_dashboard=False)
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
-        raise RayError(f"no Ray cluster can be reached: {_in_short(error)}") from error
+        raise RayError(f"no Ray cluster can be reached: {' '.join(str(error).split())[:300]}") from error
     finally:
         os.umask(umask)
         signal.signal(signal.SIGTERM, on_termination)  # Ray would have the process abort
@@ -131,7 +119,6 @@ def _shown(log: Path) -> Iterator[None]:
         def show() -> None:
             while not ended.wait(0.2):
                 said.write(file.read())
-            said.write(file.read())
 
         thread = threading.Thread(target=show)
         thread.start()
@@ -140,3 +127,4 @@ def _shown(log: Path) -> Iterator[None]:
         finally:
             ended.set()
             thread.join()
+            said.write(file.read())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import filesize
 from rich.table import Table
 
 from tpsl.cli.console import Report, answer, notice, progress_bar, slim_table
@@ -183,12 +184,14 @@ def _rows(found: Sequence[Prediction]) -> Iterator[tuple[str, list[str], str]]:
     steps = ["–" if each.step is None else f"{1000 * each.step:,.1f} ms" for each in found]
     yield "  a step", steps, "computing and the line"
     for to_label in (True, False):
-        sizes = [_size(each.to_label if to_label else each.from_label) for each in found]
+        sizes = [filesize.decimal(round(each.to_label if to_label else each.from_label)) for each in found]
         yield "to label party" if to_label else "from label party", sizes, "with TLS"
         crossing = [[each for each in one.crossing if each.width(to_label=to_label)] for one in found]
         for method in dict.fromkeys(each.method for exchanges in crossing for each in exchanges):
             alike = [[each for each in exchanges if each.method == method] for exchanges in crossing]
-            sizes = [_size(sum(each.bytes(to_label=to_label) for each in own)) if own else "–" for own in alike]
+            sizes = [
+                filesize.decimal(sum(each.bytes(to_label=to_label) for each in own)) if own else "–" for own in alike
+            ]
             yield f"  {method}", sizes, counted(max(sum(each.calls for each in own) for own in alike), "message")
 
 
@@ -199,9 +202,3 @@ def _time(seconds: float | None) -> str:
         if seconds < limit:
             return f"{seconds / length:,.1f} {unit}"
     return f"{seconds / 86_400:,.1f} d"
-
-
-def _size(count: float) -> str:
-    unit, length = next((each for each in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)) if count >= each[1]), ("kB", 1e3))
-    value = count / length
-    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f} {unit}"
