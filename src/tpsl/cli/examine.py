@@ -1,10 +1,10 @@
-"""`tpsl attack` and `tpsl audit`: what an attacker makes of a run, and whether a job keeps the ε that it claims."""
+"""Looking at runs: `tpsl report` and `tpsl ui` show them, `tpsl attack` and `tpsl audit` test what they promise."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.console import RenderableType
 
-from tpsl.cli.console import Facts, Report, answer, complain, notice, progress_bar, slim_table
-from tpsl.cli.flags import EpsilonOption, JsonFlag, LocalsOption, RunArgument, SetOption, argument, option
+from tpsl.cli import flags
+from tpsl.cli.console import Facts, Report, answer, complain, notice, progress_bar, slim_table, stoppable
+from tpsl.cli.flags import argument, option
 from tpsl.cli.settings import Settings
 from tpsl.data.dataset import load_label_party
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.report.findings import keep_finding
+from tpsl.report.known_vaults import Memory
+from tpsl.report.page import write_page
+from tpsl.report.run_table import summary, summary_table, vault_sentences
+from tpsl.report.version_view import version_rows
 from tpsl.report.words import bound_text, rounded_up, spoken
 from tpsl.training.job import load_job
 from tpsl.training.observer import Watching
@@ -30,10 +35,78 @@ if TYPE_CHECKING:
     from tpsl.attacks import AttackReport
 
 
+def report(
+    runs: flags.RunsArgument,
+    out: Annotated[Path, option("FILE", "The page.")] = Path("report.html"),
+    party: flags.ForOption = "label",
+    vault: Annotated[
+        Path | None, option("FOLDER", "Where the runs' vault is now. Default: where each run has noted it.")
+    ] = None,
+    json: flags.JsonFlag = False,
+) -> None:
+    """Write a page about runs: what was promised, what it costs, what an attacker got.
+
+    One HTML file that loads nothing. It is for the label party, because test AUCs depend on true labels; with --for
+    it is for a feature party. The folder of a search stands for its runs. Runs that go on are shown as unfinished.
+    The first ε of a run is what its records have spent in all, as its vault says now; of vaults that are gone, what the
+    runs have noted that are given, or lie beside them, is added.
+    """
+    from tpsl.prediction.model import TrainedModel
+    from tpsl.report.run_reading import read_view
+
+    runs = [run.path for path in runs for run in TrainedModel.open(path).runs()]
+    with progress_bar("reading runs") as progress:
+        views, memory = [], Memory.of(runs, vault)
+        for done, run in enumerate(runs):
+            progress(done, len(runs), run.name)
+            views.append(read_view(run, party, memory=memory))
+    names = [view["name"] for view in views]
+    write_page(out, views, title=", ".join(names) if len(names) <= 3 else f"{len(names)} runs")
+    content = {"page": str(out), "runs": [summary(view) for view in views], "versions": version_rows(views)}
+    answer(json, content, [summary_table(views), *vault_sentences(views), f"The page: {out.resolve()}"])
+
+
+def ui(
+    folder: Annotated[
+        Path | None,
+        argument(
+            "FOLDER",
+            "Folder with runs, which may lie in folders of it. Default: runs, or this folder if there is none.",
+        ),
+    ] = None,
+    port: Annotated[int, option("PORT", "Port of 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
+    party: flags.ForOption = "label",
+    json: flags.JsonFlag = False,
+) -> None:
+    """Show the runs of a folder in a browser: a list to sort, search and compare. Running jobs update live.
+
+    It only reads, and only this machine can reach it. The address contains a secret: anyone who has it can read the
+    page. Ctrl-C ends it.
+    """
+    from tpsl.report.live_page import LivePage
+    from tpsl.report.watching import WatchedFolder
+
+    if folder is None:
+        folder = Path("runs") if Path("runs").is_dir() else Path()
+    watched = WatchedFolder(folder, party)
+    live = LivePage(watched, port)
+    with progress_bar("reading runs") as progress:
+        snapshot = watched.snapshot(progress)
+    count, where = len(snapshot.runs), "this folder" if folder == Path() else str(folder)
+    runs = f"{count:,} run{'' if count == 1 else 's'}" if count else "the first run as soon as there is one,"
+    answer(json, {"url": live.url, "folder": str(folder), "runs": count}, [live.url])
+    if not json:
+        notice(f"Open this address in a browser: it shows {runs} in {where}. Ctrl-C ends it.")
+    for problem in snapshot.problems:
+        notice(f"not shown: {problem}")
+    with suppress(KeyboardInterrupt), stoppable("the page has ended"):
+        live.serve()
+
+
 def attack(
-    run: RunArgument,
+    run: flags.RunArgument,
     which: Annotated[list[str] | None, option("NAME", "Run only this attack; may be repeated.", "--only")] = None,
-    json: JsonFlag = False,
+    json: flags.JsonFlag = False,
 ) -> None:
     """Attack a run by every attack of the suite; the label party scores the guesses with its true labels.
 
@@ -123,9 +196,9 @@ _LOOKED_AT = {
 
 def audit(
     job: Annotated[Path | None, argument("JOB", "Job file or run folder. Without one, the options make a job.")] = None,
-    changes: SetOption = None,
-    local: LocalsOption = None,
-    epsilon: EpsilonOption = None,
+    changes: flags.SetOption = None,
+    local: flags.LocalsOption = None,
+    epsilon: flags.EpsilonOption = None,
     only: Annotated[
         list[str] | None, option("NAME", f"Only this part, of {', '.join(_LOOKED_AT)}; may be repeated.")
     ] = None,
@@ -139,7 +212,7 @@ def audit(
     out: Annotated[
         Path | None, option("FOLDER", "Keep the audit's runs in this new folder. Default: they are deleted.")
     ] = None,
-    json: JsonFlag = False,
+    json: flags.JsonFlag = False,
 ) -> None:
     """Does a job keep the ε that it claims? Exit status 1 if any part of the audit finds that it does not.
 

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from tpsl import __version__
-from tpsl.cli import console, demo, examine, init, party_commands, predict, preview, report, train, vault_commands
+from tpsl.cli import console, demo, examine, init, party_commands, predict, preview, train, vault_commands
 from tpsl.cli.console import STATUS, Report, answer, complain, print_json, warn
 from tpsl.cli.flags import JsonFlag, argument, flag, option
 from tpsl.cli.schema_keys import all_keys
@@ -92,8 +92,8 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     },
     "Use a model": {"predict": predict.predict, "score": predict.score, "export": predict.export},
     "Trust": {
-        "report": report.report,
-        "ui": report.ui,
+        "report": examine.report,
+        "ui": examine.ui,
         "vault": _group(
             "Keep labels, release each one once, and account for it (label party).",
             add=vault_commands.add,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpsl.cli import flags
-from tpsl.cli.console import STATUS, Facts, Report, answer, notice, print_json, progress_bar, say, stoppable, warn
+from tpsl.cli.console import STATUS, Facts, Report, answer, notice, progress_bar, stoppable, warn
 from tpsl.cli.flags import argument, flag, option
 from tpsl.cli.settings import LOCAL, Settings, locals_by_party, the_only
 from tpsl.net.peers import LABEL_PARTY
@@ -207,12 +207,10 @@ def score(
         content: dict[str, Any] = {"http": address, "model": model}
         party: str | None = getattr(service, "party", None)
         content |= {"listening": getattr(service, "address", None)} if party is None else {"party": party}
-        if json:
-            print_json(content)
-        elif party is None:
-            say(f"scoring for feature parties at {content['listening']}, for your own applications at {address}")
-        else:
-            say(f"embedding for clients of {party} at {address}")
+        text = f"embedding for clients of {party} at {address}"
+        if party is None:
+            text = f"scoring for feature parties at {content['listening']}, for your own applications at {address}"
+        answer(json, content, [text])
 
     raise typer.Exit(STATUS if serve(service, tell) == signal.SIGTERM else 0)
 
