@@ -233,14 +233,6 @@ def _service(run: Path, mine: Local, local_head: bool, take_over: bool) -> Label
     if mine.listen is None:
         raise LocalError("a label party needs --listen HOST:PORT, a feature party --connect HOST:PORT")
     server = certificates_of(mine, LABEL_PARTY).server() if secure else None
-    at_label = LabelOptions(
-        run,
-        listen_address(mine),
-        server,
-        http_port=mine.http,
-        deadline=mine.deadline,
-        take_over=take_over,
-        local_head=local_head,
-        returns=mine.returns,
-    )
+    listen, returns = listen_address(mine), mine.returns
+    at_label = LabelOptions(run, listen, server, mine.http, mine.deadline, take_over, local_head, returns)
     return LabelService(at_label, notice)

@@ -16,16 +16,8 @@ from tpsl.cli.console import Facts, Report, answer, from_here, slim_table, warn
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import for_json
 from tpsl.net.peers import LABEL_PARTY
+from tpsl.report import words
 from tpsl.report.ledgers import RunLedger, result_now
-from tpsl.report.words import (
-    LARGE_DELTA_TEXT,
-    auc_text,
-    guarantee_text,
-    learned_texts,
-    records_text,
-    spent_text,
-    vault_texts,
-)
 from tpsl.training.evaluation import TestMetrics
 from tpsl.training.job import Job
 from tpsl.training.result import NOTHING_RELEASED, TrainResult
@@ -47,8 +39,8 @@ def show_result(path: Path, result: TrainResult, json: bool, *, evaluated: bool 
     content, facts = {**result.as_dict(), **ledger.facts}, Facts(run=run.path)
     if origin:
         content["origin"] = for_json(asdict(origin))
-        spent = f", {spent_text(origin.released.epsilon, 0.0)} in all" if origin.released else ""
-        records = f"{records_text(origin.train_records)}{spent}"
+        spent = f", {words.spent_text(origin.released.epsilon, 0.0)} in all" if origin.released else ""
+        records = f"{words.records_text(origin.train_records)}{spent}"
         facts["starts from"] = f"{from_here(origin.run)} ({records}; their labels are in these weights too)"
     facts |= {**_promise(run, result, ledger), **_quality(result)}
     if evaluated:
@@ -57,7 +49,7 @@ def show_result(path: Path, result: TrainResult, json: bool, *, evaluated: bool 
             content["local_head"] = local
             facts["local head AUC"] = f"{local['test_auc']:.4f} (NOT PRIVATE, stays with the label party)"
     speed = f", {result.samples_per_second:,.0f} samples/s" if result.steps else ""
-    headline = f"Trained on {records_text(result.train_records)} in {result.seconds:,.1f} s{speed}"
+    headline = f"Trained on {words.records_text(result.train_records)} in {result.seconds:,.1f} s{speed}"
     if job.hands_over and not result.epochs:
         headline = f"Handed over {result.train_records:,} noisy labels, on which the feature party trains alone"
     answer(json, content, Report(headline, facts, _next_steps(run, job, result, evaluated)))
@@ -70,11 +62,11 @@ def _promise(run: RunFolder, result: TrainResult, ledger: RunLedger) -> Facts:
     noise, noted = result.mechanism, run.noted_ledger()
     if result.statistic_records < result.train_records:  # the others have noisy labels
         noise += f", estimator {result.estimator}" + (f", {result.draws} draws of each" if result.draws > 1 else "")
-    large = f". {LARGE_DELTA_TEXT}" if is_large_delta(result.total_delta, result.train_records) else ""
-    facts: Facts = {"mechanism": noise, "guarantee": guarantee_text(result) + large}
+    large = f". {words.LARGE_DELTA_TEXT}" if is_large_delta(result.total_delta, result.train_records) else ""
+    facts: Facts = {"mechanism": noise, "guarantee": words.guarantee_text(result) + large}
     if noted:
         facts["vault"] = from_here(noted.vault)
-    if of_vault := vault_texts(ledger.facts, spent_text(result.total_epsilon, result.total_delta)):
+    if of_vault := words.vault_texts(ledger.facts, words.spent_text(result.total_epsilon, result.total_delta)):
         facts["of the vault"] = "; ".join(of_vault)
     if run.is_scratch:
         facts["scratch run"] = "its vault counts in no total, and nothing of it may leave"
@@ -128,8 +120,8 @@ def _next_steps(run: RunFolder, job: Job, result: TrainResult, evaluated: bool) 
 
 def show_learned(result: LearnResult, party: str, json: bool) -> None:
     """Print what a learner has made of noisy labels that were handed over."""
-    guarantee = spent_text(result.epsilon, result.delta) + ("" if result.private else "  (NOT PRIVATE)")
-    facts: Facts = {"run": Path(result.out), "guarantee": guarantee, **learned_texts(result)}
+    guarantee = words.spent_text(result.epsilon, result.delta) + ("" if result.private else "  (NOT PRIVATE)")
+    facts: Facts = {"run": Path(result.out), "guarantee": guarantee, **words.learned_texts(result)}
     steps = {"score new records": f"tpsl predict {result.out} --records {party}=new.csv --out scores.csv"}
     answer(json, result.as_dict(), Report(f"Learned from {result.records:,} noisy labels", facts, steps))
 
@@ -143,7 +135,7 @@ def show_tuned(result: TuneResult, out: Path, json: bool, steps: Mapping[str, st
         "best by noisy labels": f"{best.configuration}, epoch {best.epoch}",
         "its test AUC": _auc(best.test),
         "committee": f"of all by weight: test AUC {_auc(result.committee)}",
-        "guarantee": f"{guarantee_text(result)}: one release for all of them",
+        "guarantee": f"{words.guarantee_text(result)}: one release for all of them",
         "the best job": out / "best.yaml",
     }
     then = {"train the best job": f"tpsl train {out / 'best.yaml'}", "see it as a page": f"tpsl report {out}"}
@@ -169,4 +161,4 @@ def _candidates(result: TuneResult) -> Table:
 
 def _auc(metrics: TestMetrics) -> str:
     """The test AUC, if there are true labels of test records here."""
-    return auc_text(for_json(metrics.test_auc))
+    return words.auc_text(for_json(metrics.test_auc))
