@@ -1,18 +1,16 @@
-"""From the parties' tables to a job: what a person says of them, guesses for the rest, and the texts of the files."""
+"""From guesses about the parties' tables to a job: what each table holds, and the texts of the files."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict
 
 from tpsl.cli import guessing
 from tpsl.cli.guessing import ColumnGuess, KindOfUse, LabelGuess, Sample
@@ -27,66 +25,6 @@ _USUAL_FROM, _SMALLEST_BATCH, _STEPS_AN_EPOCH = 40_000, 32, 40
 """Of fewer records batches are such that an epoch has about this many steps."""
 
 
-class Wishes(BaseModel):
-    """What a person says of columns, by their names; of `id` each table takes the first that it has."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    id: tuple[str, ...] = ()
-    label: str | None = None
-    positive: str | None = None
-    numeric: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    dates: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    time: str | None = None
-    date_order: str | None = None
-
-    @property
-    def kinds(self) -> dict[str, KindOfUse | None]:
-        """Columns whose kind is said; None: not to be used."""
-        kinds: dict[KindOfUse | None, tuple[str, ...]] = {kind: getattr(self, role) for kind, role in _ROLES.items()}
-        pairs = [(name, kind) for kind, names in {**kinds, None: self.drop}.items() for name in names]
-        for name, times in Counter(name for name, _ in pairs).items():
-            if times > 1:
-                raise DataError(f"column {name!r} is given more than one kind")
-        return dict(pairs)
-
-    def require_columns(self, samples: Sequence[Sample]) -> None:
-        """Raise if a column that is named is in none of the tables, or the time not in all of them."""
-        present = list(dict.fromkeys(name for sample in samples for name in sample.columns))
-        for name in (*self.id, *filter(None, (self.label, self.time)), *self.kinds):
-            if name not in present:
-                raise DataError(f"there is no column {name!r}; the columns are {', '.join(map(repr, present))}")
-        for sample in samples:
-            if self.time is not None and self.time not in sample.columns:
-                raise DataError(f"{sample.path}: there is no column {self.time!r}, and the time is one at each party")
-
-    def id_of(self, sample: Sample) -> str | None:
-        """Return the id column of a table, if ids are named."""
-        found = next((name for name in self.id if name in sample.columns), None)
-        if self.id and found is None:
-            raise DataError(f"{sample.path}: has no column {' or '.join(map(repr, self.id))}; name its id too")
-        return found
-
-    def applied(self, guesses: Mapping[str, ColumnGuess], others: Collection[str | None]) -> tuple[ColumnGuess, ...]:
-        """Return the columns but these others, each with the kind that is said of it, else the one that is guessed."""
-        said = {
-            name: replace(guesses[name], kind=kind, reason="" if kind else "as you say")
-            for name, kind in self.kinds.items()
-            if name in guesses
-        }
-        return tuple(said.get(name, guess) for name, guess in guesses.items() if name not in others)
-
-    def order_of(self, columns: Sequence[ColumnGuess]) -> str:
-        """Return the order of dates: of those in which all columns but ISO 8601 ones can be read, the first."""
-        if self.date_order is not None:
-            return self.date_order
-        orders = [column.date_orders for column in columns if column.kind == "date" and column.date_orders]
-        others = [each for each in orders if each != ("year",)]
-        return next((order for order in ("day", "month") if others and all(order in each for each in others)), "year")
-
-
 @dataclass(frozen=True)
 class FileDraft:
     """A party's table: its id, what the other columns seem to be, and the label's if it has one."""
@@ -95,10 +33,14 @@ class FileDraft:
     sample: Sample
     id: str
     columns: tuple[ColumnGuess, ...]
-    date_order: str = "year"
-    time: str | None = None
     label: LabelGuess | None = None
     unit: str | None = None
+
+    @property
+    def date_order(self) -> str:
+        """The order of dates: of those in which all columns but ISO 8601 ones can be read, the first."""
+        orders = [each.date_orders for each in self.columns if each.kind == "date" and each.date_orders != ("year",)]
+        return next((order for order in ("day", "month") if orders and all(order in each for each in orders)), "year")
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -109,7 +51,6 @@ class FileDraft:
     def as_dict(self, folder: Path | None) -> dict[str, Any]:
         """Return the file as a job in this folder has it, for other people's eyes without one."""
         roles = {key: [each.name for each in self.columns if each.kind == kind] for kind, key in _ROLES.items()}
-        has_dates = bool(roles["dates"] or self.time)
         found = {
             "party": self.party,
             "path": path_from(folder, self.sample.path),
@@ -117,8 +58,7 @@ class FileDraft:
             "label": self.label and self.label.column,
             "unit": self.unit,
             **roles,
-            "date_order": self.date_order if has_dates and self.date_order != "year" else None,
-            "time": self.time,
+            "date_order": self.date_order if self.date_order != "year" else None,
             "missing": list(self.missing) if self.missing != ("",) else None,
         }
         return {key: value for key, value in found.items() if value}
@@ -164,7 +104,6 @@ class JobDraft:
             found[LABEL_PARTY] = self.label.as_dict(folder)
             found |= {"classes": len(self.classes.counts)} if len(self.classes.counts) > 2 else {}
             found |= {"class_values": list(self.classes.values)} if self.classes.values is not None else {}
-        found |= {"split": "chronological"} if any(file.time for file in self.files) else {}
         found |= {"alignment": {"mode": "both"}} if self.aligned else {}
         first = [key for key in ("source", "features", LABEL_PARTY) if key in found]
         return {key: found[key] for key in dict.fromkeys([*first, *found])}
@@ -224,13 +163,18 @@ def read_part(path: Path) -> tuple[dict[str, Any], float | None]:
     return data, epsilon
 
 
-def draft_tables(features: Sequence[Sample], label: Sample | None, wishes: Wishes) -> JobDraft:
-    """Describe the tables of the parties that are here; a column that is named and not there is an error."""
+def draft_tables(
+    features: Sequence[Sample], label: Sample | None, ids: Sequence[str] = (), label_column: str | None = None
+) -> JobDraft:
+    """Describe the tables of the parties that are here; of `ids` each table takes the first that it has."""
     samples = [*features, *([] if label is None else [label])]
-    wishes.require_columns(samples)
+    present = list(dict.fromkeys(name for sample in samples for name in sample.columns))
+    for name in (*ids, *([] if label_column is None else [label_column])):
+        if name not in present:
+            raise DataError(f"there is no column {name!r}; the columns are {', '.join(map(repr, present))}")
     guesses = [guessing.guess_columns(sample) for sample in samples]
-    ids = [named for sample in samples if (named := wishes.id_of(sample))] or guessing.guess_ids(samples, guesses)
-    at_label = None if label is None else _labels(label, guesses[-1], ids[-1], wishes)
+    id_columns = _named_ids(samples, ids) if ids else guessing.guess_ids(samples, guesses)
+    at_label = None if label is None else _labels(label, guesses[-1], id_columns[-1], label_column)
     for columns in guesses:  # one table may hold all
         if at_label is not None and at_label.label is not None and (name := at_label.label.column) in columns:
             columns[name] = replace(columns[name], kind=None, reason="called as the label")
@@ -240,21 +184,28 @@ def draft_tables(features: Sequence[Sample], label: Sample | None, wishes: Wishe
         usable = [stem and stem != LABEL_PARTY and stems.count(stem) == 1 for stem in stems]
         names = [stem if usable[at] else f"feature-{at + 1}" for at, stem in enumerate(stems)]
     drafts = []
-    for name, sample, known, id_column in zip(names, features, guesses, ids, strict=False):
-        used = wishes.applied(known, [id_column])
-        if not any(column.kind for column in used):
-            raise DataError(f"{sample.path}: no column can be learned from; name those that can")
-        drafts.append(FileDraft(name, sample, id_column, used, wishes.order_of(used), wishes.time))
+    for name, sample, known, id_column in zip(names, features, guesses, id_columns, strict=False):
+        columns = tuple(column for column in known.values() if column.name != id_column)
+        if not any(column.kind for column in columns):
+            raise DataError(f"{sample.path}: no column can be learned from")
+        drafts.append(FileDraft(name, sample, id_column, columns))
     dates = [{name for name, column in columns.items() if column.kind == "date"} for columns in guesses]
     return JobDraft(tuple(drafts), at_label, tuple(name for name in guesses[0] if all(name in each for each in dates)))
 
 
-def _labels(sample: Sample, guesses: dict[str, ColumnGuess], id_column: str, wishes: Wishes) -> FileDraft:
-    """Describe the label party's table: what it has beside labels is used only where that is said.
+def _named_ids(samples: Sequence[Sample], ids: Sequence[str]) -> list[str]:
+    for sample in samples:
+        if not any(name in sample.columns for name in ids):
+            raise DataError(f"{sample.path}: has no column {' or '.join(map(repr, ids))}; name its id too")
+    return [next(name for name in ids if name in sample.columns) for sample in samples]
+
+
+def _labels(sample: Sample, guesses: dict[str, ColumnGuess], id_column: str, label_column: str | None) -> FileDraft:
+    """Describe the label party's table: what it has beside labels is not used until somebody names it in the job.
 
     Such columns are often known only after the label, or made from it.
     """
-    label = guessing.guess_label(sample, id_column, wishes.label, wishes.positive)
+    label = guessing.guess_label(sample, id_column, label_column)
     unlabelled = sample.rows - sum(label.counts)
     if unlabelled:
         raise DataError(
@@ -263,10 +214,9 @@ def _labels(sample: Sample, guesses: dict[str, ColumnGuess], id_column: str, wis
             "if the labels are to come while it trains, write a job with `labels: arriving`"
         )
     unit = guessing.guess_unit(sample, id_column, label.column)
-    unused = {name: replace(guess, kind=None, reason="not used") for name, guess in guesses.items()}
-    columns = wishes.applied(unused, [id_column, label.column, unit])
-    order = wishes.order_of(list(guesses.values()))
-    return FileDraft(LABEL_PARTY, sample, id_column, columns, order, wishes.time, label, unit)
+    unused = [replace(guess, kind=None, reason="not used") for guess in guesses.values()]
+    columns = tuple(column for column in unused if column.name not in (id_column, label.column, unit))
+    return FileDraft(LABEL_PARTY, sample, id_column, columns, label, unit)
 
 
 _COMMENTS = {

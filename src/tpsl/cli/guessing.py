@@ -265,13 +265,13 @@ def looks_like_label(name: str) -> bool:
     return _LABEL_NAME.search(name.lower()) is not None
 
 
-def guess_label(sample: Sample, id_column: str, named: str | None = None, positive: str | None = None) -> LabelGuess:
-    """Return the label column, or the classes of the one that is `named`; `positive` is the last of two classes."""
+def guess_label(sample: Sample, id_column: str, named: str | None = None) -> LabelGuess:
+    """Return the label column, or the classes of the one that is `named`."""
     if named is not None:
         counts = _class_counts(sample, named)
         if (complaint := _no_label(sample, counts)) is not None:
             raise DataError(f"{sample.path}: column {named!r} {complaint}")
-        return _ordered(named, counts, positive)
+        return _ordered(named, counts)
     others = {name: _class_counts(sample, name) for name in sample.columns if name != id_column}
     if not others:
         raise DataError(f"{sample.path}: there is no column with labels beside the id {id_column!r}")
@@ -281,7 +281,7 @@ def guess_label(sample: Sample, id_column: str, named: str | None = None, positi
         raise DataError(f"{sample.path}: no column looks like a label; {name!r} {_no_label(sample, counts)}")
     order = list(fit)
     column = max(fit, key=lambda name: (looks_like_label(name), len(fit[name]) == 2, order.index(name)))
-    return _ordered(column, fit[column], positive)
+    return _ordered(column, fit[column])
 
 
 def _class_counts(sample: Sample, name: str) -> dict[str, int]:
@@ -314,22 +314,18 @@ def _no_label(sample: Sample, counts: dict[str, int]) -> str | None:
     return f"has {len(counts):,} different texts: labels are a few classes"
 
 
-def _ordered(column: str, counts: dict[str, int], positive: str | None) -> LabelGuess:
+def _ordered(column: str, counts: dict[str, int]) -> LabelGuess:
     """Return the classes in order. It follows from the values alone, never from how many records have them."""
-    if positive is not None and positive not in counts:
-        raise DataError(f"{positive!r} is no label; the labels in column {column!r} are {', '.join(sorted(counts))}")
-    if {value.lower() for value in counts} == {"false", "true"} and positive is None:
+    if {value.lower() for value in counts} == {"false", "true"}:
         counts = {str(int(value.lower() == "true")): count for value, count in counts.items()}
-    if positive is None and set(counts) == set(map(str, range(len(counts)))):
+    if set(counts) == set(map(str, range(len(counts)))):
         return LabelGuess(column, None, tuple(counts[str(number)] for number in range(len(counts))))
     are_numbers = not parsed_or_null(pa.array(list(counts)), pa.float64()).null_count
     order = sorted(counts, key=float if are_numbers else None)
     is_sure = are_numbers or len(order) > 2
     if len(order) == 2:
-        for value, other in (order, order[::-1]) if positive is None else ():
-            if value.lower() in _YES or other.lower() in _NO:
-                positive = value
-                break
+        pairs = (order, order[::-1])
+        positive = next((each for each, other in pairs if each.lower() in _YES or other.lower() in _NO), None)
         is_sure = is_sure or positive is not None
         order.sort(key=lambda value: value == positive)
     return LabelGuess(column, tuple(order), tuple(counts[value] for value in order), is_sure)

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from tpsl.cli.console import Report, answer, notice, progress_bar, slim_table
-from tpsl.cli.drafting import FileDraft, JobDraft, Wishes, draft_tables, read_part
+from tpsl.cli.drafting import FileDraft, JobDraft, draft_tables, read_part
 from tpsl.cli.flags import EpsilonOption, JsonFlag, argument, option
 from tpsl.cli.guessing import ABSENT, MOST_CLASSES, Sample, looks_like_label, sample_of
 from tpsl.cli.preview import tell_of_rare_labels
@@ -23,9 +23,6 @@ from tpsl.net.peers import LABEL_PARTY
 from tpsl.tables.locations import location_of
 from tpsl.training.job import PrivacyConfig
 from tpsl.training.rare_labels import rare_label_warning
-
-DATE_ORDERS = ("year", "day", "month")
-_OF_COLUMNS, _SINGLE = ("id", "numeric", "categorical", "dates", "drop"), ("label", "positive", "time", "date_order")
 
 
 def init(
@@ -42,32 +39,26 @@ def init(
     ] = None,
     part: Annotated[Path | None, option("FILE", "The part of the job that the other side has sent.", "--with")] = None,
     epsilon: EpsilonOption = None,
-    wishes: Annotated[
-        list[str] | None,
-        option(
-            "KEY=VALUE",
-            "Say what is in the tables; may be repeated. Keys: id (each of its names), label, positive (of two labels, "
-            "the one whose probability is predicted), numeric, categorical, dates, drop, time (of a record: the latest "
-            "are the test set), date_order (year: 2025-12-31, day: 31.12.2025, month: 12/31/2025). Values: columns, "
-            "with commas between.",
-            "--set",
-        ),
+    id: Annotated[
+        list[str] | None, option("COLUMN", "The id column; once for each of its names, if tables differ in it.")
     ] = None,
+    label: Annotated[str | None, option("COLUMN", "The label column.")] = None,
     out: Annotated[Path, option("FOLDER", "Folder to write to.")] = Path(),
     json: JsonFlag = False,
 ) -> None:
     """Look at your tables, guess what their columns are, and write a job to train with.
 
-    Nothing is sent anywhere. The guesses are shown; options say otherwise. Example:
+    Nothing is sent anywhere. The guesses are shown, and stand in the job, where they can be changed. Example:
 
     tpsl init features.csv labels.csv
     """
-    features, label = _samples(files, party)
-    if epsilon is not None and label is None:
+    features, labels = _samples(files, party)
+    if epsilon is not None and labels is None:
         raise ValueError("--epsilon: how private labels are is for the label party to say, in its own `tpsl init`")
-    said, (other, theirs) = _wishes(wishes or ()), read_part(part) if part else ({}, None)
-    asked = theirs if label is None else epsilon
-    draft = replace(draft_tables(features, label, said), epsilon=1.0 if asked is None else float(asked), other=other)
+    other, theirs = read_part(part) if part else ({}, None)
+    asked = theirs if labels is None else epsilon
+    draft = draft_tables(features, labels, id or (), label)
+    draft = replace(draft, epsilon=1.0 if asked is None else float(asked), other=other)
     for path in draft.texts(out):
         if path.exists():  # a person may have edited it
             raise ValueError(f"{path}: is there already; remove it, or choose another --out")
@@ -78,9 +69,9 @@ def init(
     make_private_folder(out.absolute())
     for path, text in texts.items():
         write_atomically(path, text.encode())
-    for sentence in _notes(draft, said):
+    for sentence in _notes(draft):
         notice(sentence)
-    if asked is None and label is not None:
+    if asked is None and labels is not None:
         notice("the job asks for ε = 1; --epsilon says otherwise (0.5 is strong, 4 weak)")
     content = {"files": [str(path) for path in texts], **_as_dict(draft, report)}
     findings = (f"{finding.level}: {finding.text}" for finding in report.findings)
@@ -100,20 +91,6 @@ def _samples(files: Sequence[str], party: str | None) -> tuple[list[Sample], Sam
     return (samples, None) if party == "feature" else (samples[:-1], samples[-1])
 
 
-def _wishes(texts: Sequence[str]) -> Wishes:
-    """Return what `--set` says of the tables; columns of a key that comes twice are added."""
-    said: dict[str, list[str]] = {key: [] for key in (*_OF_COLUMNS, *_SINGLE)}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or key not in said:
-            raise typer.BadParameter(f"--set takes KEY=VALUE, with a key of {', '.join(said)}; got {text!r}")
-        said[key] += [value] if key in _SINGLE else filter(None, map(str.strip, value.split(",")))
-    single = {key: said[key][-1] if said[key] else None for key in _SINGLE}
-    if single["date_order"] not in (None, *DATE_ORDERS):
-        raise typer.BadParameter(f"date_order is one of {', '.join(DATE_ORDERS)}, not {single['date_order']!r}")
-    return Wishes.model_validate({**said, **single})
-
-
 def _checked(draft: JobDraft) -> tuple[JobDraft, DataReport]:
     """Return the job, with an alignment if the parties' ids differ, and what is strange about its data.
 
@@ -129,7 +106,7 @@ def _checked(draft: JobDraft) -> tuple[JobDraft, DataReport]:
             ids = {file.party: _id_example(file) for file in draft.files}
             raise ValueError(
                 f"{ids[party]} and {ids[LABEL_PARTY]} have no value in common: ids must be written in the same way in "
-                "both tables; --set id=COLUMN names other columns"
+                "both tables; --id COLUMN names other columns"
             )
     if report.common_ids:
         report.findings = [each for each in report.findings if FIND_COMMON_RECORDS not in each.text]
@@ -169,17 +146,15 @@ def _guesses(draft: JobDraft) -> Iterator[str | Table]:
             yield slim_table(("column", "taken as", "missing", "different"), rows, numbers=("missing", "different"))
 
 
-def _notes(draft: JobDraft, wishes: Wishes) -> Iterator[str]:
+def _notes(draft: JobDraft) -> Iterator[str]:
     """Yield what a person should know of the guesses, and how to say otherwise."""
     for file in draft.files:
         dates = [each for each in file.columns if each.kind == "date"]
-        unclear = [each.name for each in dates if len(each.date_orders) > 1]
-        if unclear and wishes.date_order is None:
-            yield f"{', '.join(unclear)}: read with the day first; --set date_order=month if the month is"
+        if unclear := [each.name for each in dates if len(each.date_orders) > 1]:
+            yield f"{', '.join(unclear)}: read with the day first; write date_order: month if the month is"
         for each in dates:
             if each.short_year:
-                leave_out = f"if they are no dates, --set drop={each.name}"
-                yield f"{each.name}: dates as {each.short_year} are in 1969 to 2068; {leave_out}"
+                yield f"{each.name}: dates as {each.short_year} are in 1969 to 2068; if they are no dates, leave it out"
         if odd := [repr(text) for text in file.missing if text not in ABSENT]:
             yield f"taken for missing values, and named in the job: {', '.join(odd)}"
     at_label, label = draft.label, draft.classes
@@ -189,20 +164,15 @@ def _notes(draft: JobDraft, wishes: Wishes) -> Iterator[str]:
         for column in file.columns:
             if looks_like_label(column.name) and 2 <= column.distinct <= MOST_CLASSES:
                 yield f"{column.name!r} of {file.sample.path.name} looks like a label: the table of labels comes last"
-    if not label.is_sure and wishes.positive is None:
-        yield f"predicted is the probability of {label.names[-1]!r}; --set positive=VALUE says otherwise"
+    if not label.is_sure:
+        yield f"predicted is the probability of {label.names[-1]!r}; for the other one, swap class_values in the job"
     if at_label.unit:
         yield f"{at_label.unit!r} of the label party repeats: the ledger will state the largest ε of any of them"
-    beside = [
-        each.name for each in at_label.columns if each.kind is None and each.name not in (*wishes.drop, wishes.time)
-    ]
-    if beside:
-        yield (
-            f"not used of the label party: {', '.join(beside)}; what was known before the label can be named with "
-            "--set numeric=, categorical= or dates="
-        )
-    if draft.dates_in_all and draft.features and wishes.time is None:
-        yield f"to test on the latest records: --set time={draft.dates_in_all[0]}"
+    if at_label.columns:
+        names = ", ".join(column.name for column in at_label.columns)
+        yield f"not used of the label party: {names}; the job can name what was known before the label, as its numeric"
+    if draft.dates_in_all and draft.features:
+        yield f"to test on the latest records: time: {draft.dates_in_all[0]} at each file, and split: chronological"
 
 
 def _as_dict(draft: JobDraft, report: DataReport) -> dict[str, Any]:
