@@ -175,9 +175,9 @@ def draft_tables(
     guesses = [guessing.guess_columns(sample) for sample in samples]
     id_columns = _named_ids(samples, ids) if ids else guessing.guess_ids(samples, guesses)
     at_label = None if label is None else _labels(label, guesses[-1], id_columns[-1], label_column)
-    for columns in guesses:  # one table may hold all
-        if at_label is not None and at_label.label is not None and (name := at_label.label.column) in columns:
-            columns[name] = replace(columns[name], kind=None, reason="called as the label")
+    for known in guesses:  # one table may hold all
+        if at_label is not None and at_label.label is not None and (name := at_label.label.column) in known:
+            known[name] = replace(known[name], kind=None, reason="called as the label")
     names = ["feature"]
     if len(features) != 1:  # those of their files, where these differ
         stems = [re.sub(r"\W+", "-", sample.path.name.partition(".")[0]).strip("-").lower() for sample in features]
