@@ -73,8 +73,6 @@ class JobDraft:
 
     features: tuple[FileDraft, ...]
     label: FileDraft | None
-    dates_in_all: tuple[str, ...] = ()
-    """Columns with dates that every table has: each could be the time of a record."""
     epsilon: float = 1.0
     other: Mapping[str, Any] = field(default_factory=dict)
     aligned: bool = False
@@ -189,8 +187,7 @@ def draft_tables(
         if not any(column.kind for column in columns):
             raise DataError(f"{sample.path}: no column can be learned from")
         drafts.append(FileDraft(name, sample, id_column, columns))
-    dates = [{name for name, column in columns.items() if column.kind == "date"} for columns in guesses]
-    return JobDraft(tuple(drafts), at_label, tuple(name for name in guesses[0] if all(name in each for each in dates)))
+    return JobDraft(tuple(drafts), at_label)
 
 
 def _named_ids(samples: Sequence[Sample], ids: Sequence[str]) -> list[str]:

@@ -171,8 +171,6 @@ def _notes(draft: JobDraft) -> Iterator[str]:
     if at_label.columns:
         names = ", ".join(column.name for column in at_label.columns)
         yield f"not used of the label party: {names}; the job can name what was known before the label, as its numeric"
-    if draft.dates_in_all and draft.features:
-        yield f"to test on the latest records: time: {draft.dates_in_all[0]} at each file, and split: chronological"
 
 
 def _as_dict(draft: JobDraft, report: DataReport) -> dict[str, Any]:
