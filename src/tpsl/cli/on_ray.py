@@ -1,7 +1,7 @@
 """`--ray N`: the workers of a party as a Ray Train job, on a Ray cluster that is the party's own.
 
-Ray starts N processes, gives each its number and connects them (`torch.distributed`), and starts all of them again if
-one dies. Each runs the command line, as those of `torchrun` do. Who reaches a cluster can run programs in it.
+Ray starts N processes that run the command line, as `torchrun` does, and starts all of them again if one dies. Anyone
+who reaches a cluster can run programs in it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from tpsl.files import make_private_folder, open_private
 from tpsl.registry import use, used
 
 _VARIABLES = ("TPSL_", "AWS_", "AZURE_", "GOOGLE_")  # so begin those that workers have as the command has them
-_MONTH = 30 * 24 * 3600  # seconds that a worker waits for another; one that has died is noticed at once
 
 
 class RayError(ValueError):
@@ -69,12 +68,12 @@ def _result(arguments: list[str], count: int, logs: Path, on_gpu: bool) -> str:
         return printed.getvalue()
 
     trainer: Any = TorchTrainer  # its types are those of Ray Train's first version
-    restarts, resources = FailureConfig(max_failures=3), {"CPU": 1, "GPU": int(on_gpu)}
     job = trainer(
         work,
-        scaling_config=ScalingConfig(num_workers=count, use_gpu=on_gpu, resources_per_worker=resources),
-        torch_config=TorchConfig("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout_s=_MONTH),
-        run_config=RunConfig(name=logs.name, storage_path=str(logs.parent), failure_config=restarts),
+        scaling_config=ScalingConfig(num_workers=count, use_gpu=on_gpu, resources_per_worker={"CPU": 1, "GPU": on_gpu}),
+        # Workers wait for each other for a month at most; one that has died is noticed at once.
+        torch_config=TorchConfig("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout_s=30 * 24 * 3600),
+        run_config=RunConfig(name=logs.name, storage_path=str(logs.parent), failure_config=FailureConfig(3)),
     )
     try:
         return str(job.fit().return_value)
@@ -113,7 +112,7 @@ def _shown(log: Path) -> Iterator[None]:
     """Show what is added to a log, on standard error, until the block ends."""
     make_private_folder(log.parent)
     ended, said = threading.Event(), sys.stderr
-    with open_private(log, "ab"), log.open(encoding="utf-8", errors="replace") as file:
+    with open_private(log, "ab"), log.open(encoding="utf-8", errors="replace") as file, ExitStack() as at_end:
         file.seek(0, 2)
 
         def show() -> None:
@@ -122,9 +121,7 @@ def _shown(log: Path) -> Iterator[None]:
 
         thread = threading.Thread(target=show)
         thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-            said.write(file.read())
+        at_end.callback(lambda: said.write(file.read()))
+        at_end.callback(thread.join)
+        at_end.callback(ended.set)
+        yield
