@@ -1,10 +1,10 @@
-"""A first description of tables: guesses, and what a person says instead."""
+"""A first description of tables: guesses, and what is named instead."""
 
 from pathlib import Path
 
 import pytest
 
-from tpsl.cli.drafting import TablesDraft, Wishes, draft_tables
+from tpsl.cli.drafting import JobDraft, draft_tables
 from tpsl.cli.guessing import sample_of
 from tpsl.tables import DataError
 
@@ -20,13 +20,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def draft(folder: Path, **wishes: object) -> TablesDraft:
+def draft(folder: Path, *ids: str, label: str | None = None) -> JobDraft:
     shop, bank = sample_of(folder / "shop.csv"), sample_of(folder / "bank.csv")
-    return draft_tables([shop], bank, Wishes(**wishes))  # type: ignore[arg-type]
+    return draft_tables([shop], bank, ids, label)
 
 
 def test_guesses_become_the_data_of_a_job(folder: Path) -> None:
-    assert draft(folder).as_dict(folder / "jobs") == {
+    assert draft(folder).data(folder / "jobs") == {
         "source": "table",
         "features": [
             {
@@ -44,31 +44,21 @@ def test_guesses_become_the_data_of_a_job(folder: Path) -> None:
     }
 
 
-def test_what_a_person_says_takes_the_place_of_guesses(folder: Path) -> None:
-    said = draft(
-        folder,
-        ids=("customer", "client"),
-        positive="no",
-        categorical=("level",),
-        numeric=("amount",),
-        drop=("visits",),
-        time="day",
-        date_order="day",
-    )
-    found = said.as_dict(None)
-    (shop,) = found["features"]
-    assert (shop["categorical"], shop.get("numeric"), shop["path"]) == (["plan", "level"], None, "shop.csv")
-    assert found["label"]["numeric"] == ["amount"]
-    assert [shop["time"], found["label"]["time"], found["label"]["date_order"]] == ["day", "day", "day"]
-    assert found["split"] == "chronological"
-    assert found["class_values"] == ["yes", "no"]
+def test_ids_and_the_label_can_be_named(folder: Path) -> None:
+    found = draft(folder, "customer", "amount", label="paid").data(None)
+    assert [found["features"][0]["id"], found["label"]["id"], found["label"]["label"]] == [
+        "customer",
+        "amount",
+        "paid",
+    ]
+    assert [found["features"][0]["path"], found["label"]["path"]] == ["shop.csv", "bank.csv"]
 
 
 def test_one_table_may_hold_features_and_labels(folder: Path) -> None:
     bank = sample_of(folder / "bank.csv")
-    found = draft_tables([bank], bank, Wishes(drop=("day",))).as_dict(None)
-    assert found["features"] == [{"party": "feature", "path": "bank.csv", "id": "client", "numeric": ["amount"]}]
-    assert found["label"]["label"] == "paid"
+    (shop,) = draft_tables([bank], bank).data(None)["features"]
+    assert (shop["path"], shop["id"], shop["numeric"], shop["dates"]) == ("bank.csv", "client", ["amount"], ["day"])
+    assert "categorical" not in shop
 
 
 def test_records_without_a_label_are_refused(folder: Path) -> None:
@@ -83,20 +73,15 @@ def test_records_without_a_label_are_refused(folder: Path) -> None:
 def test_several_feature_parties_are_called_as_their_files_are(folder: Path) -> None:
     (folder / "Web shop.csv").write_bytes((folder / "shop.csv").read_bytes())
     samples = [sample_of(folder / name) for name in ("shop.csv", "Web shop.csv")]
-    drafted = draft_tables(samples, sample_of(folder / "bank.csv"), Wishes())
+    drafted = draft_tables(samples, sample_of(folder / "bank.csv"))
     assert [file.party for file in drafted.files] == ["shop", "web-shop", "label"]
 
 
-@pytest.mark.parametrize(
-    ("wishes", "sentence"),
-    [
-        ({"drop": ("vists",)}, "there is no column 'vists'; the columns are 'customer', 'visits'"),
-        ({"ids": ("customer",)}, r"bank\.csv: has no column 'customer'; name its id too"),
-        ({"time": "amount"}, r"shop\.csv: there is no column 'amount', and the time is one at each party"),
-        ({"drop": ("plan",), "numeric": ("plan",)}, "column 'plan' is given more than one kind"),
-        ({"drop": ("plan", "visits", "level", "day")}, r"shop\.csv: no column can be learned from"),
-    ],
-)
-def test_what_cannot_be_is_said_in_a_sentence(folder: Path, wishes: dict[str, object], sentence: str) -> None:
-    with pytest.raises(DataError, match=sentence):
-        draft(folder, **wishes)
+def test_what_cannot_be_is_said_in_a_sentence(folder: Path) -> None:
+    with pytest.raises(DataError, match="there is no column 'custmer'; the columns are 'customer', 'visits'"):
+        draft(folder, "custmer")
+    with pytest.raises(DataError, match=r"bank\.csv: has no column 'customer'; name its id too"):
+        draft(folder, "customer")
+    (folder / "shop.csv").write_text("customer,level\n" + "".join(f"c{i},1\n" for i in range(ROWS)))
+    with pytest.raises(DataError, match=r"shop\.csv: no column can be learned from"):
+        draft(folder)

@@ -62,13 +62,6 @@ def test_classes_are_in_an_order_that_follows_from_what_they_are_called(
         assert sum(found.counts) == sum(value != "NA" for value in repeated)
 
 
-def test_of_two_labels_the_positive_one_can_be_named() -> None:
-    table = sample(id=list(range(ROWS)), status=["yes", "no"] * 20)
-    assert guess_label(table, "id", positive="no").values == ("yes", "no")
-    with pytest.raises(DataError, match="'maybe' is no label; the labels in column 'status' are no, yes"):
-        guess_label(table, "id", positive="maybe")
-
-
 def test_the_label_is_the_column_that_is_called_like_one_or_has_two_values() -> None:
     ids, two = list(range(ROWS)), [0, 1] * 20
     assert guess_label(sample(id=ids, churned=two, gender=two), "id").column == "churned"

@@ -99,7 +99,7 @@ def test_a_fault_of_the_program_is_one_object_too(
     def broken(*_: object) -> None:
         raise RuntimeError("this cannot be")
 
-    monkeypatch.setattr("tpsl.cli.help_topics._list_keys", broken)
+    monkeypatch.setattr("tpsl.cli.main._list_keys", broken)
     with pytest.raises(RuntimeError, match="this cannot be"):
         tpsl("help", "keys", "--json")
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "internal"

@@ -98,7 +98,7 @@ def test_a_worker_that_is_not_the_first_tells_only_what_ends_it() -> None:
         live.notice("nobody reads this")
         live.event("epoch", epoch=1)
         live.at_step(3, 10, 30)
-        wait_until(lambda: live.state.progress[0] == 3)
+        wait_until(lambda: live.done[0] == 3)
         raise ValueError("broken")
     (told,) = objects(written)
     assert (told["event"], told["reason"]) == ("error", "broken")
@@ -145,9 +145,9 @@ def test_the_first_step_ends_what_was_prepared() -> None:
     with live:
         live.watch("airport", "connected")
         live.progress(78, 78, "fitting the wide part")
-        assert live.state.line() == "fitting the wide part 78/78"
+        assert live.line() == "fitting the wide part 78/78"
         live.at_step(1, 10, 5)
-        assert live.state.line().startswith("step 1/10 · ")
+        assert live.line().startswith("step 1/10 · ")
 
 
 def test_the_same_news_is_told_once() -> None:
@@ -234,7 +234,7 @@ def test_strangers_are_shown_and_not_kept() -> None:
     with live:
         for number in range(200):
             live.watch(f"stranger{number}" + "x" * 1000, "refused: not a party of this job")
-    assert list(live.state.peers) == ["airport", "bank"]
+    assert list(live.peers) == ["airport", "bank"]
     assert written.getvalue().count("refused") == 200
     assert max(map(len, written.getvalue().splitlines())) < 700
 
@@ -253,5 +253,5 @@ def test_news_from_many_threads_is_neither_lost_nor_mixed() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    assert {peer.connections for peer in live.state.peers.values()} == {600}
+    assert {peer.connections for peer in live.peers.values()} == {600}
     assert sum(line["event"] == "connected" for line in objects(written)) == 1200

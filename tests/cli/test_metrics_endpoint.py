@@ -26,8 +26,8 @@ def running(side: Literal["label", "feature"], *peers: str, host: str = "127.0.0
 
 
 def scrape(live: Live, accept: str = "text/plain") -> str:
-    assert live.endpoint
-    request = urllib.request.Request(f"http://127.0.0.1:{live.endpoint.port}/metrics", headers={"Accept": accept})
+    assert live.metrics_port
+    request = urllib.request.Request(f"http://127.0.0.1:{live.metrics_port}/metrics", headers={"Accept": accept})
     with urllib.request.urlopen(request, timeout=60) as answer:
         return str(answer.read().decode())
 
@@ -107,8 +107,8 @@ def test_names_in_any_script_and_the_format_of_newer_scrapers() -> None:
 
 def test_it_is_there_for_this_machine_only_and_gone_afterwards() -> None:
     with running("label", "airport") as live:
-        assert live.endpoint
-        port = live.endpoint.port
+        assert live.metrics_port
+        port = live.metrics_port
         scrape(live)
         # All of 127/8 is this machine: a server on every address would answer here.
         with pytest.raises(ConnectionRefusedError):
@@ -129,20 +129,20 @@ def test_a_port_in_use_is_one_sentence() -> None:
 
 
 def answer(live: Live, *headers: str) -> str:
-    assert live.endpoint
-    with socket.create_connection(("127.0.0.1", live.endpoint.port), timeout=60) as connection:
+    assert live.metrics_port
+    with socket.create_connection(("127.0.0.1", live.metrics_port), timeout=60) as connection:
         connection.sendall("\r\n".join(("GET /metrics HTTP/1.1", *headers, "", "")).encode())
         return connection.makefile("rb").read().decode()
 
 
 def test_no_other_site_gets_the_figures_through_a_browser() -> None:
     with running("label", "airport") as live:
-        assert live.endpoint
+        assert live.metrics_port
         live.at_step(7, 20, 700)
-        own = f"Host: 127.0.0.1:{live.endpoint.port}"
+        own = f"Host: 127.0.0.1:{live.metrics_port}"
         rebound = [
             ["Host: evil.example"],
-            [f"Host: evil.example:{live.endpoint.port}"],
+            [f"Host: evil.example:{live.metrics_port}"],
             ["Host: 127.0.0.1.evil.example"],
             ["Host: [::1]"],
             [],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -75,19 +74,6 @@ def test_it_ends_with_a_table_and_the_path_of_the_page(tpsl: Any, run: Path, tmp
     data = data_of(tmp_path / "page.html")
     assert data["title"] == "run, stopped"
     assert [view["state"] for view in data["runs"]] == ["finished", "unfinished"]
-
-
-def test_it_names_the_commands_for_what_was_not_measured(tpsl: Any, table_job: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    assert tpsl("train", table_job, "--out", run).status == 0
-    printed = tpsl("report", run, "--out", tmp_path / "page.html").stdout
-    asked = re.findall(r"is not measured:  tpsl (.*)", printed.replace("\n", ""))[0]
-    commands = [shlex.split(command) for command in re.split(r"What .* is not measured:  tpsl|The page:.*", asked)[:2]]
-    assert [command[0] for command in commands] == ["attack", "train"]
-    for command in commands:
-        assert tpsl(*command).status == 0
-    both = tpsl("report", run, commands[1][-1], "--out", tmp_path / "page.html").stdout
-    assert "is not measured" not in both and "that runs name" not in both
 
 
 def test_the_page_of_a_feature_party(tpsl: Any, run: Path, tmp_path: Path) -> None:

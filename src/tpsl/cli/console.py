@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import textwrap
+import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import typer
@@ -32,9 +35,10 @@ printed_json: list[bool] = []
 """Whether this process has printed its JSON object: an error adds none to it."""
 _COLUMNS = 80
 _MANY = 100_000
-"""From this total on, what is done is shown as a percentage."""
 FIRST_LOGGED_AFTER, _LONGEST_SILENCE = 10.0, 300.0
 """Seconds until a log gets the first line of progress, and between two lines at most."""
+STATUS = 128 + signal.SIGTERM
+"""The exit status that a shell gives to a program ended by SIGTERM."""
 
 
 def from_here(path: str | Path) -> Path:
@@ -161,40 +165,61 @@ def time_left(seconds: float | None, *, at_most: bool = False) -> str:
     return f"{bound} {seconds / 3600:.1f} h left"
 
 
-def _share_done(done: int, total: int) -> str:
-    """Return how much is done, for people: of many, such as bytes, as a percentage; nothing while nobody knows."""
-    if not total:
-        return ""
-    return f"{done:,}/{total:,}" if total < _MANY else f"{100 * done // total} %"
-
-
 @contextmanager
 def progress_bar(title: str, *, may_end_early: bool = False) -> Iterator[Progress]:
     """Show progress on stderr, as a bar on a terminal and in a log as lines; yields what tasks tell.
 
-    The first line of a log comes after ten seconds, the others ever more rarely, at least every five minutes.
+    Of many, such as bytes, a percentage is shown. The first line of a log comes after ten seconds, the others ever more
+    rarely, at least every five minutes.
     """
     pace, pause = Pace(30.0), FIRST_LOGGED_AFTER
     next_line = time.monotonic() + pause
-
-    def log(done: int, total: int, note: str) -> None:
-        nonlocal pause, next_line
-        if time.monotonic() >= next_line:
-            notice(f"{title}: " + " ".join(filter(None, (_share_done(done, total), note))))
-            pause = min(2 * pause, _LONGEST_SILENCE)
-            next_line = time.monotonic() + pause
-
-    if not stderr.is_terminal:
-        yield log
-        return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
-    with Bars(*columns, console=stderr, transient=True) as bar:
+    with Bars(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
         task = bar.add_task(title, total=None, note="")
 
         def update(done: int, total: int, note: str) -> None:
-            pace.add(done)
-            left = time_left(pace.seconds_left(total), at_most=may_end_early)
-            shown = " ".join(filter(None, (_share_done(done, total), note, left)))
-            bar.update(task, completed=done, total=total or None, note=shown)
+            nonlocal pause, next_line
+            share = "" if not total else f"{done:,}/{total:,}" if total < _MANY else f"{100 * done // total} %"
+            if not bar.disable:
+                pace.add(done)
+                left = time_left(pace.seconds_left(total), at_most=may_end_early)
+                shown = " ".join(filter(None, (share, note, left)))
+                bar.update(task, completed=done, total=total or None, note=shown)
+            elif time.monotonic() >= next_line:
+                notice(" ".join(filter(None, (f"{title}:", share, note))))
+                pause = min(2 * pause, _LONGEST_SILENCE)
+                next_line = time.monotonic() + pause
 
         yield update
+
+
+@contextmanager
+def stoppable(advice: str, *, log_json: bool = False) -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, with the advice as the last line; its exit status is 143.
+
+    With `log_json` the line is left to the log, which `tpsl.cli.live.Live` writes: each of its lines is a JSON object.
+    """
+
+    terminated: list[KeyboardInterrupt] = []
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is being closed is closed to the end
+        terminated.append(KeyboardInterrupt(f"terminated; {advice}"))
+        raise terminated[0]
+
+    if threading.current_thread() is not threading.main_thread():  # only there Python has signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    except KeyboardInterrupt:  # a library may have made one of its own of what was raised above
+        if not terminated:
+            notice(advice)
+            raise
+        if not log_json:
+            notice(str(terminated[0]))
+        raise typer.Exit(STATUS) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from tpsl.cli.console import answer, notice, progress_bar
 from tpsl.cli.flags import JsonFlag, option
 from tpsl.cli.train import OPTIONS_ALONE
-
-if TYPE_CHECKING:
-    from tpsl.data.dataset import Dataset
-    from tpsl.report.run_view import RunView
-    from tpsl.training.job import Job
+from tpsl.data.config import FlightsData
+from tpsl.data.dataset import load
+from tpsl.data.true_labels import reveal
+from tpsl.report.findings import keep_finding
+from tpsl.report.page import write_page
+from tpsl.report.run_table import summary, summary_table
+from tpsl.training.job import make_job
+from tpsl.training.observer import Watching
+from tpsl.training.run_folder import RunFolder
 
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("plain split learning", {**OPTIONS_ALONE, "privacy": {"mechanism": "none"}}),
@@ -47,20 +51,25 @@ def demo(
 
     The feature party is the airports and the weather service, the label party the airlines, which know who was late.
     """
-    from tpsl.data.config import FlightsData
-    from tpsl.data.dataset import load
-    from tpsl.data.true_labels import reveal
-    from tpsl.report.page import write_page
-    from tpsl.report.run_table import summary, summary_table
-    from tpsl.training.job import make_job
+    from tpsl.attacks import run_attacks
+    from tpsl.report.label_view import read_run
+    from tpsl.training.one_process import train
 
     config = FlightsData(rows=rows)
     notice("loading NYC flights 2013")
     data = load(config)
     views = []
     for folder, (name, content) in RUNS.items():
+        run = out / folder
+        if RunFolder(run).job_path.exists():  # of an earlier demo; whatever else is there stays, and is refused
+            shutil.rmtree(run)
         job = make_job({**content, "data": config.model_dump()}, {}, "demo")
-        views.append(_train_and_attack(name, job, data, out / folder))
+        with progress_bar(name) as progress:
+            watching = Watching(progress=progress, notice=notice)
+            train(job, run, record_steps=_ATTACKED_STEPS, data=data, watching=watching)
+        found = run_attacks(run, data.labels, which=_ATTACKS, features=data.feature_parties)
+        keep_finding(run, "attacks", found.as_dict())
+        views.append(read_run(run, name))
     late = reveal(data.labels).mean()
     page = out / "report.html"
     about = (
@@ -70,22 +79,8 @@ def demo(
         "public: to compare, the demo releases them three times, once without noise. Real labels are released once."
     )
     write_page(page, views, title="tpsl demo: flight delays", about=about)
-    found = {"page": str(page), "runs": [summary(view) for view in views]}
-    answer(json, found, [summary_table(views), f"The page: {page.resolve()}", *_NEXT])
-
-
-def _train_and_attack(name: str, job: Job, data: Dataset, run: Path) -> RunView:
-    from tpsl.attacks import run_attacks
-    from tpsl.report.findings import keep_finding
-    from tpsl.report.label_view import read_run
-    from tpsl.training.observer import Watching
-    from tpsl.training.one_process import train
-    from tpsl.training.run_folder import RunFolder
-
-    if RunFolder(run).job_path.exists():  # of an earlier demo; whatever else is there stays, and is refused
-        shutil.rmtree(run)
-    with progress_bar(name) as progress:
-        train(job, run, record_steps=_ATTACKED_STEPS, data=data, watching=Watching(progress=progress, notice=notice))
-    found = run_attacks(run, data.labels, which=_ATTACKS, features=data.feature_parties)
-    keep_finding(run, "attacks", found.as_dict())
-    return read_run(run, name)
+    answer(
+        json,
+        {"page": str(page), "runs": [summary(view) for view in views]},
+        [summary_table(views), f"The page: {page.resolve()}", *_NEXT],
+    )

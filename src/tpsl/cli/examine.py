@@ -1,33 +1,112 @@
-"""`tpsl attack` and `tpsl audit`: what an attacker makes of a run, and whether a job keeps the ε that it claims."""
+"""Looking at runs: `tpsl report` and `tpsl ui` show them, `tpsl attack` and `tpsl audit` test what they promise."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+from rich.console import RenderableType
 
-from tpsl.cli.console import Report, answer, complain, notice, progress_bar, slim_table
-from tpsl.cli.flags import EpsilonOption, JsonFlag, LocalsOption, RunArgument, SetOption, argument, option
+from tpsl.cli import flags
+from tpsl.cli.console import Facts, Report, answer, complain, notice, progress_bar, slim_table, stoppable
+from tpsl.cli.flags import argument, option
 from tpsl.cli.settings import Settings
+from tpsl.data.dataset import load_label_party
+from tpsl.net.peers import LABEL_PARTY
+from tpsl.report.findings import keep_finding
+from tpsl.report.known_vaults import Memory
+from tpsl.report.page import write_page
+from tpsl.report.run_table import summary, summary_table, vault_sentences
+from tpsl.report.version_view import version_rows
+from tpsl.report.words import bound_text, rounded_up, spoken
+from tpsl.training.job import load_job
+from tpsl.training.observer import Watching
+from tpsl.training.releases import check_first_releases
+from tpsl.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
     from tpsl import audit as audits
     from tpsl.attacks import AttackReport
 
 
+def report(
+    runs: flags.RunsArgument,
+    out: Annotated[Path, option("FILE", "The page.")] = Path("report.html"),
+    party: flags.ForOption = "label",
+    vault: Annotated[
+        Path | None, option("FOLDER", "Where the runs' vault is now. Default: where each run has noted it.")
+    ] = None,
+    json: flags.JsonFlag = False,
+) -> None:
+    """Write a page about runs: what was promised, what it costs, what an attacker got.
+
+    One HTML file that loads nothing. It is for the label party, because test AUCs depend on true labels; with --for
+    it is for a feature party. The folder of a search stands for its runs. Runs that go on are shown as unfinished.
+    The first ε of a run is what its records have spent in all, as its vault says now; of vaults that are gone, what the
+    runs have noted that are given, or lie beside them, is added.
+    """
+    from tpsl.prediction.model import TrainedModel
+    from tpsl.report.run_reading import read_view
+
+    runs = [run.path for path in runs for run in TrainedModel.open(path).runs()]
+    with progress_bar("reading runs") as progress:
+        views, memory = [], Memory.of(runs, vault)
+        for done, run in enumerate(runs):
+            progress(done, len(runs), run.name)
+            views.append(read_view(run, party, memory=memory))
+    names = [view["name"] for view in views]
+    write_page(out, views, title=", ".join(names) if len(names) <= 3 else f"{len(names)} runs")
+    content = {"page": str(out), "runs": [summary(view) for view in views], "versions": version_rows(views)}
+    answer(json, content, [summary_table(views), *vault_sentences(views), f"The page: {out.resolve()}"])
+
+
+def ui(
+    folder: Annotated[
+        Path | None,
+        argument(
+            "FOLDER",
+            "Folder with runs, which may lie in folders of it. Default: runs, or this folder if there is none.",
+        ),
+    ] = None,
+    port: Annotated[int, option("PORT", "Port of 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
+    party: flags.ForOption = "label",
+    json: flags.JsonFlag = False,
+) -> None:
+    """Show the runs of a folder in a browser: a list to sort, search and compare. Running jobs update live.
+
+    It only reads, and only this machine can reach it. The address contains a secret: anyone who has it can read the
+    page. Ctrl-C ends it.
+    """
+    from tpsl.report.live_page import LivePage
+    from tpsl.report.watching import WatchedFolder
+
+    if folder is None:
+        folder = Path("runs") if Path("runs").is_dir() else Path()
+    watched = WatchedFolder(folder, party)
+    live = LivePage(watched, port)
+    with progress_bar("reading runs") as progress:
+        snapshot = watched.snapshot(progress)
+    count, where = len(snapshot.runs), "this folder" if folder == Path() else str(folder)
+    runs = f"{count:,} run{'' if count == 1 else 's'}" if count else "the first run as soon as there is one,"
+    answer(json, {"url": live.url, "folder": str(folder), "runs": count}, [live.url])
+    if not json:
+        notice(f"Open this address in a browser: it shows {runs} in {where}. Ctrl-C ends it.")
+    for problem in snapshot.problems:
+        notice(f"not shown: {problem}")
+    with suppress(KeyboardInterrupt), stoppable("the page has ended"):
+        live.serve()
+
+
 def attack(
-    run: RunArgument,
+    run: flags.RunArgument,
     which: Annotated[list[str] | None, option("NAME", "Run only this attack; may be repeated.", "--only")] = None,
-    json: JsonFlag = False,
+    json: flags.JsonFlag = False,
 ) -> None:
     """Attack a run by every attack of the suite; the label party scores the guesses with its true labels.
 
@@ -41,12 +120,7 @@ def attack(
     """
     from tpsl.attacks import run_attacks
     from tpsl.attacks.attacked_run import require_parts_of_all
-    from tpsl.data.dataset import load_label_party
     from tpsl.learners.learning import require_no_learner
-    from tpsl.net.peers import LABEL_PARTY
-    from tpsl.report.findings import keep_finding
-    from tpsl.report.words import rounded_up
-    from tpsl.training.run_folder import RunFolder
 
     folder = RunFolder(run)
     require_no_learner(folder, "it has read the noisy labels and sent nothing, so there is no transcript to attack")
@@ -61,20 +135,6 @@ def attack(
     keep_finding(run, "attacks", report.as_dict())
     named = f"{report.mechanism}, {report.estimator}" if report.steps else report.mechanism
     slack = f", δ = {rounded_up(report.delta, 2)}" if report.delta else ""
-    found = Report(
-        "Attacked: AUC 0.5 is guessing, 1 is complete recovery",
-        {"run": run, "mechanism": named, "guarantee": f"ε = {rounded_up(report.epsilon, 6)}{slack}"},
-        {"see it as a page": f"tpsl report {run}"},
-        [_table(report)],
-    )
-    answer(json, {"run": str(run), **report.as_dict()}, found)
-    for line in () if json else _explanations(report):
-        notice(line)
-
-
-def _table(report: AttackReport) -> Table:
-    from tpsl.report.words import bound_text, spoken
-
     rows = (
         (
             spoken(result.name),
@@ -88,13 +148,15 @@ def _table(report: AttackReport) -> Table:
     numbers = ("AUC", "Theory", "Bound")
     table = slim_table(("Attack", "The attacker has", *numbers), rows, numbers=numbers)
     table.columns[0].no_wrap = True
-    return table
+    facts: Facts = {"run": run, "mechanism": named, "guarantee": f"ε = {rounded_up(report.epsilon, 6)}{slack}"}
+    headline = "Attacked: AUC 0.5 is guessing, 1 is complete recovery"
+    found = Report(headline, facts, {"see it as a page": f"tpsl report {run}"}, [table])
+    answer(json, {"run": str(run), **report.as_dict()}, found)
+    for line in () if json else _explanations(report):
+        notice(line)
 
 
 def _explanations(report: AttackReport) -> Iterator[str]:
-    """Say what the bounds are, which attack lies above its own by more than chance, and which were not run."""
-    from tpsl.report.words import bound_text, spoken
-
     if math.isfinite(report.epsilon) and report.steps:
         bound = bound_text(report.ceiling, report.ceiling, report.ceiling)
         proved = f"Bound {bound}: what ε allows an attacker who scores by the noisy label alone"
@@ -122,16 +184,23 @@ def _explanations(report: AttackReport) -> Iterator[str]:
         yield f"Not run: {', '.join(names)} (each {reason})." if len(names) > 1 else f"{names[0]}: not run, it {reason}"
 
 
-_PARTS = ("canaries", "releases", "statistic", "replay", "vault")
+_LOOKED_AT = {
+    "canaries": ("right", "guessed", "canaries", "neighbours"),
+    "releases": ("releases", "records", "mechanism"),
+    "statistic": ("right", "canaries", "expected", "releases", "noise"),
+    "replay": ("flipped", "frames", "frame_bytes", "files", "bytes"),
+    "vault": ("path",),
+}
+"""The parts of an audit, and what is told of each."""
 
 
 def audit(
     job: Annotated[Path | None, argument("JOB", "Job file or run folder. Without one, the options make a job.")] = None,
-    changes: SetOption = None,
-    local: LocalsOption = None,
-    epsilon: EpsilonOption = None,
+    changes: flags.SetOption = None,
+    local: flags.LocalsOption = None,
+    epsilon: flags.EpsilonOption = None,
     only: Annotated[
-        list[str] | None, option("NAME", f"Only this part, of {', '.join(_PARTS)}; may be repeated.")
+        list[str] | None, option("NAME", f"Only this part, of {', '.join(_LOOKED_AT)}; may be repeated.")
     ] = None,
     canaries: Annotated[int, option("NUMBER", "Records that get fair-coin labels.", min=1)] = 20_000,
     confidence: Annotated[
@@ -143,7 +212,7 @@ def audit(
     out: Annotated[
         Path | None, option("FOLDER", "Keep the audit's runs in this new folder. Default: they are deleted.")
     ] = None,
-    json: JsonFlag = False,
+    json: flags.JsonFlag = False,
 ) -> None:
     """Does a job keep the ε that it claims? Exit status 1 if any part of the audit finds that it does not.
 
@@ -156,9 +225,6 @@ def audit(
     accused four times in a million audits.
     """
     from tpsl import audit as auditing
-    from tpsl.training.job import load_job
-    from tpsl.training.observer import Watching
-    from tpsl.training.releases import check_first_releases
 
     run = job if job is not None and job.is_dir() else None
     parties = Settings.of(changes, {"privacy.epsilon": epsilon}).load_parties(run / "job.yaml" if run else job, local)
@@ -168,7 +234,7 @@ def audit(
         found = auditing.examine(
             parties.job,
             out or Path(stack.enter_context(TemporaryDirectory(prefix="tpsl-audit-", ignore_cleanup_errors=True))),
-            only=cast("list[audits.Part]", only or list(_PARTS)),
+            only=cast("list[audits.Part]", only or list(_LOOKED_AT)),
             run=run,
             handed=handed,
             canaries=canaries,
@@ -177,7 +243,12 @@ def audit(
             watching=Watching(progress=stack.enter_context(progress_bar("audit")), notice=notice),
         )
     if run is not None and (run / "label").is_dir() and parties.job == load_job(run / "job.yaml"):
-        _keep(run, found)
+        if found.canaries is not None:
+            keep_finding(run, "audit", asdict(found.canaries))
+        if found.replay is not None:
+            keep_finding(run, "replay", asdict(found.replay))
+        summary = {"passed": found.passed, "accusations": found.accusations, "parts": list(found.parts)}
+        keep_finding(run, "examination", summary)
     answer(json, found.as_dict(), _verdicts(found))
     if found.vault is not None and not json:
         for sentence in found.vault.cannot_see:
@@ -188,59 +259,23 @@ def audit(
         raise typer.Exit(1)
 
 
-def _keep(run: Path, found: audits.Examination) -> None:
-    from tpsl.report.findings import keep_finding
-
-    if found.canaries is not None:
-        keep_finding(run, "audit", asdict(found.canaries))
-    if found.replay is not None:
-        keep_finding(run, "replay", asdict(found.replay))
-    summary = {"passed": found.passed, "accusations": found.accusations, "parts": list(found.parts)}
-    keep_finding(run, "examination", summary)
-
-
-def _verdicts(found: audits.Examination) -> Iterator[str | Table | Text]:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
+def _verdicts(found: audits.Examination) -> Iterator[str | RenderableType]:
     yield from Report("Audited: nothing contradicts ε" if found.passed else "Audited: the job does NOT keep its ε")
-    if found.canaries is not None:
-        bound = f"audited ε ≥ {found.canaries.lower_bound:.4f} at {100 * found.canaries.confidence:g} % confidence"
-        yield f"claimed ε = {found.canaries.claimed:.6g}, {bound}"
-    if found.statistic is not None:
-        yield f"statistic: {_claimed_and_audited(found.statistic)} at {100 * found.statistic.confidence:g} % confidence"
-    table = Table(box=SIMPLE_HEAD)
-    for heading in ("Part", "Looked at", "Verdict"):
-        table.add_column(heading, overflow="fold", no_wrap=heading != "Looked at")
+    if canaries := found.canaries:
+        bound = f"audited ε ≥ {canaries.lower_bound:.4f} at {100 * canaries.confidence:g} % confidence"
+        yield f"claimed ε = {canaries.claimed:.6g}, {bound}"
+    if statistic := found.statistic:
+        claimed = f"claimed ε = {statistic.claimed:.6g}, audited ε ≥ {statistic.lower_bound:.4f}"
+        if statistic.rho is not None:
+            claimed = f"claimed ρ = {statistic.rho:.6g}, audited ρ ≥ {statistic.rho_lower_bound:.4g}"
+        yield f"statistic: {claimed} at {100 * statistic.confidence:g} % confidence"
+    rows = []
     for part, result in found.parts.items():
-        table.add_row(part, _looked_at(found, part), "passed" if result.passed else "FAILED")
-    yield table
+        values = {name.replace("_", " "): getattr(result, name) for name in _LOOKED_AT[part]}
+        numbers = (
+            f"{name} {each:,.0f}" if isinstance(each, int | float) else str(each) for name, each in values.items()
+        )
+        rows.append((part, ", ".join(numbers), "passed" if result.passed else "FAILED"))
+    yield slim_table(("part", "looked at", "verdict"), rows)
     if found.replay is not None and found.replay.passed:
         yield "every byte of the transcript and every weight is the same"
-
-
-def _claimed_and_audited(statistic: audits.StatisticResult) -> str:
-    if statistic.rho is None:
-        return f"claimed ε = {statistic.claimed:.6g}, audited ε ≥ {statistic.lower_bound:.4f}"
-    return f"claimed ρ = {statistic.rho:.6g}, audited ρ ≥ {statistic.rho_lower_bound:.4g}"
-
-
-def _looked_at(found: audits.Examination, part: audits.Part) -> str:
-    if part == "canaries" and (canaries := found.canaries):
-        return (
-            f"{canaries.right:,} of {canaries.guessed:,} coins guessed right ({canaries.canaries:,} canaries, "
-            f"{canaries.neighbours:,} pairs of neighbours)"
-        )
-    if part == "releases" and (releases := found.releases):
-        return f"{releases.releases} releases of {releases.records:,} made-up labels with {releases.mechanism}"
-    if part == "statistic" and (statistic := found.statistic):
-        return (
-            f"{statistic.right:,} of {statistic.canaries:,} coins guessed right, {statistic.expected:,.0f} expected "
-            f"({statistic.releases} releases with {statistic.noise})"
-        )
-    if part == "replay" and (replayed := found.replay):
-        return (
-            f"{replayed.flipped:,} true labels flipped; {replayed.frames:,} messages of {replayed.frame_bytes:,} bytes "
-            f"and {replayed.files} files of {replayed.bytes:,} bytes compared"
-        )
-    return f"chain, records, releases and noise of {found.vault.path}" if found.vault else ""

@@ -7,12 +7,13 @@ is set with `--set KEY=VALUE`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-if TYPE_CHECKING:
-    from tpsl.vault import Vault
+from tpsl.cli.schema_keys import choices_of, settable_keys
+from tpsl.vault import Vault, the_vault
+from tpsl.vault.place import label_meant
 
 Head = Literal["private", "local"]
 
@@ -34,39 +35,25 @@ def argument(word: str, help: str, **more: Any) -> Any:
 
 def complete_key(incomplete: str) -> list[str]:
     """Return the keys, and after the equals sign the values, that begin like this."""
-    from tpsl.cli.schema_keys import choices_of, settable_keys
-
     name, equals, value = incomplete.partition("=")
     if not equals:
         return [f"{key}=" for key in settable_keys() if key.startswith(name)]
     return [f"{name}={choice}" for choice in choices_of(name) if choice.startswith(value)]
 
 
-def complete_run(incomplete: str) -> list[str]:
-    """Return the run folders, here and one folder down, whose path begins like this."""
-    found = (job.parent for depth in ("*", "*/*") for job in Path().glob(f"{depth}/job.yaml"))
-    return [str(run) for run in sorted(found) if str(run).startswith(incomplete)]
-
-
-def complete_source(incomplete: str) -> list[str]:
-    """Return the data sources that begin like this."""
-    from tpsl.cli.schema_keys import choices_of
-
-    return [name for name in choices_of("data.source") if name.startswith(incomplete)]
-
-
 def complete_vault(incomplete: str) -> list[str]:
     """Return the names of the labels in the vault that begin like this."""
-    from tpsl.vault import Vault, the_vault
-
     return [name for name in Vault.labels(the_vault()) if name.startswith(incomplete)]
 
 
 def named_vault(path: Path | None) -> Path | None:
     """Return the label that was named on the command line; see `tpsl.vault.place.label_meant`."""
-    from tpsl.vault.place import label_meant
-
     return None if path is None else label_meant(path)
+
+
+def label_argument(help: str, word: str = "LABEL") -> Any:
+    """Return an argument that names a label of the vault, or the folder of another one."""
+    return argument(word, help, callback=named_vault, autocompletion=complete_vault)
 
 
 def called(vault: Path) -> str:
@@ -76,37 +63,24 @@ def called(vault: Path) -> str:
 
 def open_whole(vault: Path) -> Vault:
     """Open a vault by its folder for what concerns all its labels, however many it has; or by one of them."""
-    from tpsl.vault import Vault
-
     return Vault.open(next((vault / label for label in Vault.labels(vault)), vault))
 
 
 # Arguments
 
 JobArgument = Annotated[Path, argument("JOB", "The job file (YAML) that all parties hold.")]
-RunArgument = Annotated[Path, argument("RUN", "Run folder.", autocompletion=complete_run)]
+RunArgument = Annotated[Path, argument("RUN", "Run folder.")]
 ModelArgument = Annotated[
     Path,
-    argument("RUN", "Run folder, or that of a search, whose ensemble is the model then.", autocompletion=complete_run),
+    argument("RUN", "Run folder, or that of a search, whose ensemble is the model then."),
 ]
-RunsArgument = Annotated[list[Path], argument("RUN…", "Run folders.", autocompletion=complete_run)]
+RunsArgument = Annotated[list[Path], argument("RUN…", "Run folders.")]
 LabelArgument = Annotated[
     Path,
-    argument(
-        "LABEL",
-        "The label: its name in the vault, or the folder of a vault with one label, or FOLDER/LABEL.",
-        callback=named_vault,
-        autocompletion=complete_vault,
-    ),
+    label_argument("The label: its name in the vault, or the folder of a vault with one label, or FOLDER/LABEL."),
 ]
 WholeVaultArgument = Annotated[
-    Path | None,
-    argument(
-        "FOLDER",
-        "The folder of a vault, or one of its labels. Default: the vault.",
-        callback=named_vault,
-        autocompletion=complete_vault,
-    ),
+    Path | None, label_argument("The folder of a vault, or one of its labels. Default: the vault.", "FOLDER")
 ]
 
 # Keys and files

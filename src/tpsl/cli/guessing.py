@@ -40,6 +40,14 @@ _SIGNS = r"[$€£¥%'\s,]|CHF|EUR|USD|GBP"
 """What may stand in numbers besides digits, where people read them."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
+MOST_CLASSES = 20
+"""Different values that a column may have to be taken for the label, where nobody has named it."""
+_LABEL_NAME = re.compile(
+    r"label|target|class|outcome|default|churn|fraud|click|paid|repaid|response|convert|bought|result|^y$"
+)
+_YES = {"yes", "y", "t", "positive", "pos", "default", "defaulted", "churn", "churned", "fraud", "bad", "late", "click"}
+_NO = {"no", "n", "f", "negative", "neg", "good", "none", "ok", "paid", "repaid", "stayed", "normal"}
+
 KindOfUse = Literal["number", "category", "date"]
 
 
@@ -73,156 +81,6 @@ class ColumnGuess:
     short_year: str = ""
 
 
-def sample_of(path: Location) -> Sample:
-    """Return the first records of a table; columns whose names repeat or are empty are left out."""
-    dialect = dialect_of(path)
-    names = column_names(path, dialect)
-    usable = [name for name in names if name and names.count(name) == 1]
-    blocks, rows, is_whole = list[Any](), 0, True
-    for block in read_blocks(path, usable, dialect):
-        if rows >= SAMPLE_ROWS:
-            is_whole = False
-            break
-        blocks.append(block.columns)
-        rows += block.rows
-    columns = {name: one_array([plain(block[name]) for block in blocks]) for name in usable}
-    return Sample(path, dialect, columns, rows, is_whole)
-
-
-def guess_columns(sample: Sample) -> dict[str, ColumnGuess]:
-    """Return what each column of a table seems to be."""
-    return {name: _guess(name, values, sample) for name, values in sample.columns.items()}
-
-
-def looks_like_id(name: str) -> bool:
-    """Return whether a column is called as ids are."""
-    return _ID_NAME.search(_CAMEL.sub("_", name).lower()) is not None
-
-
-def _guess(name: str, values: Any, sample: Sample) -> ColumnGuess:
-    kind = value_type(values)
-    if is_text(kind):
-        return _guess_text(name, pc.utf8_trim_whitespace(values), sample)
-    missing = int(pc.sum(pc.is_null(values, nan_is_null=True)).as_py() or 0)
-    try:
-        found = ColumnGuess(name, None, len(values.drop_null().unique()), missing)
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        return ColumnGuess(name, None, 0, missing, f"is of type {kind}")
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return _unless_useless(replace(found, kind="date", date_orders=("year",)))
-    if pa.types.is_integer(kind) and looks_like_id(name):
-        return _as_category(found, len(values) - missing)
-    if any(is_of(kind) for is_of in _NUMERIC_TYPES):
-        return _unless_useless(replace(found, kind="number"))
-    return replace(found, reason=f"is of type {kind}")
-
-
-def _guess_text(name: str, values: Any, sample: Sample) -> ColumnGuess:
-    counted = pc.value_counts(values.fill_null(""))
-    texts, counts = counted.field("values"), counted.field("counts")
-    absent = pc.is_in(texts, value_set=pa.array(ABSENT))
-    known = _Texts(texts.filter(pc.invert(absent)), counts.filter(pc.invert(absent)))
-    missing = sample.rows - known.records
-    found = ColumnGuess(name, None, len(known.texts), missing, absent=tuple(texts.filter(absent).to_pylist()))
-    if len(known.texts) < 2:
-        return _unless_useless(replace(found, kind="category"))
-    if not (known.have_leading_zeros or looks_like_id(name) or _CODE_NAME.search(name.lower())):
-        odd = known.unreadable(with_points(known.texts, "," if sample.dialect.decimal_comma else ".")[0], pa.float64())
-        if odd is not None:
-            return _with_odd_texts(replace(found, kind="number"), odd)
-    return _guess_date(found, known) or _guess_category(found, known)
-
-
-@dataclass(frozen=True)
-class _Texts:
-    """The different texts of a column, and how many records have each."""
-
-    texts: Any
-    counts: Any
-
-    @property
-    def records(self) -> int:
-        """Number of records."""
-        return int(pc.sum(self.counts).as_py() or 0)
-
-    @property
-    def have_leading_zeros(self) -> bool:
-        """Whether there are digits that would be others as a number: 007."""
-        return bool(pc.any(pc.match_substring_regex(self.texts, "^0[0-9]+$")).as_py())
-
-    def unreadable(self, written: Any, *kinds: Any) -> dict[str, int] | None:
-        """Return the texts that cannot be read as the first of these types that nearly all can; None if there is none.
-
-        `written` are the texts as they are read, in their order.
-        """
-        for kind in kinds:
-            some = written[:_TRIED]
-            if parsed_or_null(some, kind).null_count > len(some) // 2:
-                continue
-            odd = pc.is_null(parsed_or_null(written, kind))
-            texts, counts = self.texts.filter(odd).to_pylist(), self.counts.filter(odd).to_pylist()
-            if len(texts) <= _ODD_TEXTS and sum(counts) <= _RARELY * self.records:
-                return dict(zip(texts, counts, strict=True))
-        return None
-
-
-def _guess_date(found: ColumnGuess, known: _Texts) -> ColumnGuess | None:
-    written = {
-        "year": known.texts,
-        "day": reordered(known.texts, DAY_FIRST),
-        "month": reordered(known.texts, MONTH_FIRST),
-    }
-    moments = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
-    odd = {order: known.unreadable(texts, *moments) for order, texts in written.items()}
-    fits = {order: texts for order, texts in odd.items() if texts is not None}
-    if not fits:
-        return None
-    fewest = min(len(texts) for texts in fits.values())
-    best = tuple(order for order, texts in fits.items() if len(texts) == fewest)
-    orders = ("year",) if "year" in best else best
-    short = known.texts.filter(pc.match_substring_regex(known.texts, SHORT_YEAR))
-    example = short[0].as_py() if len(short) else ""
-    return _with_odd_texts(replace(found, kind="date", date_orders=orders, short_year=example), fits[orders[0]])
-
-
-def _guess_category(found: ColumnGuess, known: _Texts) -> ColumnGuess:
-    without_signs = pc.replace_substring_regex(known.texts, _SIGNS, "")
-    if without_signs != known.texts and known.unreadable(without_signs, pa.float64()) is not None:
-        return replace(found, reason=f"numbers with other signs, as {known.texts[0].as_py()}")
-    return _as_category(found, known.records)
-
-
-def _as_category(found: ColumnGuess, records: int) -> ColumnGuess:
-    """Return the guess of a category that this many records have."""
-    if records >= _FEW and found.distinct >= ID_LIKE * records:
-        return replace(found, reason="hardly repeats, as ids do")
-    return _unless_useless(replace(found, kind="category"))
-
-
-def _with_odd_texts(found: ColumnGuess, odd: Mapping[str, int]) -> ColumnGuess:
-    """Return a guess in which these texts stand for a missing value."""
-    missing, distinct = found.missing + sum(odd.values()), found.distinct - len(odd)
-    return _unless_useless(replace(found, distinct=distinct, missing=missing, absent=(*found.absent, *odd)))
-
-
-def _unless_useless(found: ColumnGuess) -> ColumnGuess:
-    """Return the guess, without a kind if there is nothing in the column to learn from."""
-    if not found.distinct:
-        return replace(found, kind=None, reason="no values")
-    if found.distinct == 1 and not found.missing:
-        return replace(found, kind=None, reason="one value only")
-    return found
-
-
-MOST_CLASSES = 20
-"""Different values that a column may have to be taken for the label, where nobody has named it."""
-_LABEL_NAME = re.compile(
-    r"label|target|class|outcome|default|churn|fraud|click|paid|repaid|response|convert|bought|result|^y$"
-)
-_YES = {"yes", "y", "t", "positive", "pos", "default", "defaulted", "churn", "churned", "fraud", "bad", "late", "click"}
-_NO = {"no", "n", "f", "negative", "neg", "good", "none", "ok", "paid", "repaid", "stayed", "normal"}
-
-
 @dataclass(frozen=True)
 class LabelGuess:
     """The label column and its classes in order; `values` are None where they are the numbers from 0 on.
@@ -241,23 +99,136 @@ class LabelGuess:
         return self.values or tuple(map(str, range(len(self.counts))))
 
 
+def sample_of(path: Location) -> Sample:
+    """Return the first records of a table; columns whose names repeat or are empty are left out."""
+    dialect = dialect_of(path)
+    names = column_names(path, dialect)
+    usable = [name for name in names if name and names.count(name) == 1]
+    blocks, rows, is_whole = list[Any](), 0, True
+    for block in read_blocks(path, usable, dialect):
+        if rows >= SAMPLE_ROWS:
+            is_whole = False
+            break
+        blocks.append(block.columns)
+        rows += block.rows
+    columns = {name: one_array([plain(block[name]) for block in blocks]) for name in usable}
+    return Sample(path, dialect, columns, rows, is_whole)
+
+
+def guess_columns(sample: Sample) -> dict[str, ColumnGuess]:
+    """Return what each column of a table seems to be."""
+    found = {name: _guess(name, values, sample) for name, values in sample.columns.items()}
+    for name, guess in found.items():
+        if guess.kind is not None and guess.distinct < 2 and not (guess.distinct and guess.missing):
+            found[name] = replace(guess, kind=None, reason="one value only" if guess.distinct else "no values")
+    return found
+
+
+def looks_like_id(name: str) -> bool:
+    """Return whether a column is called as ids are."""
+    return _ID_NAME.search(_CAMEL.sub("_", name).lower()) is not None
+
+
+def _guess(name: str, values: Any, sample: Sample) -> ColumnGuess:
+    kind = value_type(values)
+    if is_text(kind):
+        return _guess_text(name, pc.utf8_trim_whitespace(values), sample)
+    missing = int(pc.sum(pc.is_null(values, nan_is_null=True)).as_py() or 0)
+    unusable = ColumnGuess(name, None, 0, missing, f"is of type {kind}")
+    try:
+        found = replace(unusable, distinct=len(values.drop_null().unique()))
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        return unusable
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return replace(found, kind="date", reason="", date_orders=("year",))
+    if pa.types.is_integer(kind) and looks_like_id(name):
+        return _as_category(found, len(values) - missing)
+    return replace(found, kind="number", reason="") if any(is_of(kind) for is_of in _NUMERIC_TYPES) else found
+
+
+def _guess_text(name: str, values: Any, sample: Sample) -> ColumnGuess:
+    counted = pc.value_counts(values.fill_null(""))
+    is_absent = pc.is_in(counted.field("values"), value_set=pa.array(ABSENT))
+    known, absent = counted.filter(pc.invert(is_absent)), counted.filter(is_absent)
+    texts, records = known.field("values"), int(pc.sum(known.field("counts")).as_py() or 0)
+    gone = tuple(absent.field("values").to_pylist())
+    found = ColumnGuess(name, "category", len(texts), sample.rows - records, absent=gone)
+    if len(texts) < 2:
+        return found
+    have_leading_zeros = pc.any(pc.match_substring_regex(texts, "^0[0-9]+$")).as_py()  # 007 is no 7
+    if not (have_leading_zeros or looks_like_id(name) or _CODE_NAME.search(name.lower())):
+        odd = _unreadable(known, with_points(texts, "," if sample.dialect.decimal_comma else ".")[0], pa.float64())
+        if odd is not None:
+            return _with_odd_texts(replace(found, kind="number"), odd)
+    written = {"year": texts, "day": reordered(texts, DAY_FIRST), "month": reordered(texts, MONTH_FIRST)}
+    moments = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
+    read = {order: _unreadable(known, dates, *moments) for order, dates in written.items()}
+    fits = {order: odd for order, odd in read.items() if odd is not None}
+    if fits:
+        fewest = min(map(len, fits.values()))
+        best = tuple(order for order, odd in fits.items() if len(odd) == fewest)
+        orders = ("year",) if "year" in best else best
+        short = texts.filter(pc.match_substring_regex(texts, SHORT_YEAR))
+        dates = replace(found, kind="date", date_orders=orders, short_year=short[0].as_py() if len(short) else "")
+        return _with_odd_texts(dates, fits[orders[0]])
+    without_signs = pc.replace_substring_regex(texts, _SIGNS, "")
+    if without_signs != texts and _unreadable(known, without_signs, pa.float64()) is not None:
+        return replace(found, kind=None, reason=f"numbers with other signs, as {texts[0].as_py()}")
+    return _as_category(found, records)
+
+
+def _unreadable(known: Any, written: Any, *kinds: Any) -> dict[str, int] | None:
+    """Return the texts that cannot be read as the first of these types that nearly all can; None if there is none.
+
+    `known` are the different texts and how many records have each, `written` the texts as they are read, in that order.
+    """
+    records = int(pc.sum(known.field("counts")).as_py() or 0)
+    for kind in kinds:
+        some = written[:_TRIED]
+        if parsed_or_null(some, kind).null_count > len(some) // 2:
+            continue
+        odd = known.filter(pc.is_null(parsed_or_null(written, kind)))
+        counts = odd.field("counts").to_pylist()
+        if len(odd) <= _ODD_TEXTS and sum(counts) <= _RARELY * records:
+            return dict(zip(odd.field("values").to_pylist(), counts, strict=True))
+    return None
+
+
+def _as_category(found: ColumnGuess, records: int) -> ColumnGuess:
+    if records >= _FEW and found.distinct >= ID_LIKE * records:
+        return replace(found, kind=None, reason="hardly repeats, as ids do")
+    return replace(found, kind="category", reason="")
+
+
+def _with_odd_texts(found: ColumnGuess, odd: Mapping[str, int]) -> ColumnGuess:
+    missing, distinct = found.missing + sum(odd.values()), found.distinct - len(odd)
+    return replace(found, distinct=distinct, missing=missing, absent=(*found.absent, *odd))
+
+
 def guess_ids(samples: Sequence[Sample], guesses: Sequence[Mapping[str, ColumnGuess]]) -> list[str]:
     """Return the id column of each table: it differs in each record, and its values are in the other tables too."""
     *others, last = [_unique_columns(sample, columns) for sample, columns in zip(samples, guesses, strict=True)]
     if not others:
         return [max(last, key=looks_like_id)]
-    best = max(
-        last, key=lambda name: sum(max(_likeness(known, name, last[name]) for known in each.items()) for each in others)
-    )
-    return [*(max(each.items(), key=lambda known: _likeness(known, best, last[best]))[0] for each in others), best]
+
+    def closest(columns: Mapping[str, set[str]], name: str) -> tuple[float, str]:
+        """Return how much the column that is most like this one of the last table seems to be one id with it."""
+        alike = []
+        for other, values in columns.items():
+            common = len(values & last[name]) / min(len(values), len(last[name]))
+            named = 2 * (other.lower() == name.lower()) + looks_like_id(other) + looks_like_id(name)
+            alike.append((4 * common + named, other))
+        return max(alike, key=lambda each: each[0])
+
+    best = max(last, key=lambda name: sum(closest(columns, name)[0] for columns in others))
+    return [*(closest(columns, best)[1] for columns in others), best]
 
 
 def _unique_columns(sample: Sample, guesses: Mapping[str, ColumnGuess]) -> dict[str, set[str]]:
     """Return the columns that could be the id, with their values; dates are none, also where they all differ."""
     found, closest = {}, ("", sample.rows)
     for name, values in sample.columns.items():
-        is_usable = is_text(value_type(values)) or pa.types.is_integer(value_type(values))
-        if not is_usable or values.null_count or guesses[name].kind == "date":
+        if not _names_somebody(values) or guesses[name].kind == "date":
             continue
         texts = values.cast(pa.string())
         repeated = sample.rows - len(texts.unique())
@@ -267,22 +238,26 @@ def _unique_columns(sample: Sample, guesses: Mapping[str, ColumnGuess]) -> dict[
             closest = name, repeated
     if not found:
         name, repeated = closest
-        times = "once" if repeated == 1 else f"{repeated:,} times"
-        hint = f" ({name!r} repeats an earlier value {times}, as {_repeated(sample, name)})" if name else ""
+        hint = ""
+        if name:
+            counted = pc.value_counts(sample.columns[name])
+            twice = shown(counted.field("values")[first_true(pc.greater(counted.field("counts"), 1))].as_py())
+            times = "once" if repeated == 1 else f"{repeated:,} times"
+            hint = f" ({name!r} repeats an earlier value {times}, as {twice})"
         raise DataError(f"{sample.path}: no column differs in every record{hint}, but a record needs an id of its own")
     return found
 
 
-def _repeated(sample: Sample, name: str) -> str:
-    counted = pc.value_counts(sample.columns[name])
-    return shown(counted.field("values")[first_true(pc.greater(counted.field("counts"), 1))].as_py())
+def _names_somebody(values: Any) -> bool:
+    """Return whether each record has a value, and these are such as ids have."""
+    return (is_text(value_type(values)) or pa.types.is_integer(value_type(values))) and not values.null_count
 
 
-def _likeness(known: tuple[str, set[str]], name: str, values: set[str]) -> float:
-    """Return how much two columns seem to be one id: by common values first, then by their names."""
-    common = len(known[1] & values) / min(len(known[1]), len(values))
-    same_name = known[0].lower() == name.lower()
-    return 4 * common + 2 * same_name + looks_like_id(known[0]) + looks_like_id(name)
+def guess_unit(sample: Sample, id_column: str, label: str) -> str | None:
+    """Return the column that says whom a record is about: called as ids are, and some have several records."""
+    known = ((name, values) for name, values in sample.columns.items() if name not in (id_column, label))
+    named = ((name, values) for name, values in known if looks_like_id(name) and _names_somebody(values))
+    return next((name for name, values in named if MOST_CLASSES < len(values.unique()) < sample.rows), None)
 
 
 def looks_like_label(name: str) -> bool:
@@ -290,23 +265,23 @@ def looks_like_label(name: str) -> bool:
     return _LABEL_NAME.search(name.lower()) is not None
 
 
-def guess_label(sample: Sample, id_column: str, named: str | None = None, positive: str | None = None) -> LabelGuess:
-    """Return the label column, or the classes of the one that is `named`; `positive` is the last of two classes."""
+def guess_label(sample: Sample, id_column: str, named: str | None = None) -> LabelGuess:
+    """Return the label column, or the classes of the one that is `named`."""
     if named is not None:
         counts = _class_counts(sample, named)
-        if (complaint := _no_label(sample, named, counts)) is not None:
+        if (complaint := _no_label(sample, counts)) is not None:
             raise DataError(f"{sample.path}: column {named!r} {complaint}")
-        return _ordered(named, counts, positive)
+        return _ordered(named, counts)
     others = {name: _class_counts(sample, name) for name in sample.columns if name != id_column}
     if not others:
         raise DataError(f"{sample.path}: there is no column with labels beside the id {id_column!r}")
     fit = {name: counts for name, counts in others.items() if 2 <= len(counts) <= MOST_CLASSES}
     if not fit:
         name, counts = min(others.items(), key=lambda other: len(other[1]))
-        raise DataError(f"{sample.path}: no column looks like a label; {name!r} {_no_label(sample, name, counts)}")
+        raise DataError(f"{sample.path}: no column looks like a label; {name!r} {_no_label(sample, counts)}")
     order = list(fit)
     column = max(fit, key=lambda name: (looks_like_label(name), len(fit[name]) == 2, order.index(name)))
-    return _ordered(column, fit[column], positive)
+    return _ordered(column, fit[column])
 
 
 def _class_counts(sample: Sample, name: str) -> dict[str, int]:
@@ -324,7 +299,7 @@ def _class_counts(sample: Sample, name: str) -> dict[str, int]:
     return dict(found.values())
 
 
-def _no_label(sample: Sample, name: str, counts: dict[str, int]) -> str | None:
+def _no_label(sample: Sample, counts: dict[str, int]) -> str | None:
     """Return why a column cannot be the label; None if it can."""
     if len(counts) < 2:
         same = f"is {shown(next(iter(counts)))} in every record" if counts else "has no values"
@@ -339,44 +314,18 @@ def _no_label(sample: Sample, name: str, counts: dict[str, int]) -> str | None:
     return f"has {len(counts):,} different texts: labels are a few classes"
 
 
-def _ordered(column: str, counts: dict[str, int], positive: str | None) -> LabelGuess:
+def _ordered(column: str, counts: dict[str, int]) -> LabelGuess:
     """Return the classes in order. It follows from the values alone, never from how many records have them."""
-    if positive is not None and positive not in counts:
-        raise DataError(f"{positive!r} is no label; the labels in column {column!r} are {', '.join(sorted(counts))}")
-    if {value.lower() for value in counts} == {"false", "true"} and positive is None:
+    if {value.lower() for value in counts} == {"false", "true"}:
         counts = {str(int(value.lower() == "true")): count for value, count in counts.items()}
-    if positive is None and set(counts) == set(map(str, range(len(counts)))):
+    if set(counts) == set(map(str, range(len(counts)))):
         return LabelGuess(column, None, tuple(counts[str(number)] for number in range(len(counts))))
-    numbers = parsed_or_null(pa.array(list(counts)), pa.float64())
-    order = sorted(counts) if numbers.null_count else sorted(counts, key=float)
-    is_sure = not numbers.null_count
+    are_numbers = not parsed_or_null(pa.array(list(counts)), pa.float64()).null_count
+    order = sorted(counts, key=float if are_numbers else None)
+    is_sure = are_numbers or len(order) > 2
     if len(order) == 2:
-        last = positive or _positive(order)
-        is_sure = is_sure or last is not None
-        order = sorted(order, key=lambda value: value == last) if last is not None else order
-    return LabelGuess(column, tuple(order), tuple(counts[value] for value in order), is_sure or len(order) > 2)
-
-
-def _positive(values: Sequence[str]) -> str | None:
-    """Return which of two labels says yes, if one of them is a word for yes or the other one for no."""
-    for value, other in (values, reversed(values)):
-        if value.lower() in _YES or other.lower() in _NO:
-            return value
-    return None
-
-
-def guess_unit(sample: Sample, id_column: str, label: str) -> str | None:
-    """Return the column that says whom a record is about: called as ids are, and some have several records."""
-    for name, values in sample.columns.items():
-        usable = is_text(value_type(values)) or pa.types.is_integer(value_type(values))
-        if usable and name not in (id_column, label) and looks_like_id(name) and not values.null_count:
-            distinct = len(values.unique())
-            if MOST_CLASSES < distinct < sample.rows:
-                return name
-    return None
-
-
-def common_dates(tables: Sequence[Mapping[str, ColumnGuess]]) -> list[str]:
-    """Return the columns with dates that every table has, under one name."""
-    dates = [{name for name, column in table.items() if column.kind == "date"} for table in tables]
-    return [name for name in tables[0] if all(name in each for each in dates)]
+        pairs = (order, order[::-1])
+        positive = next((each for each, other in pairs if each.lower() in _YES or other.lower() in _NO), None)
+        is_sure = is_sure or positive is not None
+        order.sort(key=lambda value: value == positive)
+    return LabelGuess(column, tuple(order), tuple(counts[value] for value in order), is_sure)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from rich.table import Table
 
-from tpsl.cli.console import answer, notice, progress_bar
-from tpsl.cli.flags import EpsilonOption, JsonFlag, argument, flag, option
-
-if TYPE_CHECKING:
-    from tpsl.cli.drafting import FileDraft, TablesDraft, Wishes
-    from tpsl.cli.guessing import Sample
-    from tpsl.cli.init_files import JobDraft
-    from tpsl.data.check import DataReport
-
-DATE_ORDERS = ("year", "day", "month")
+from tpsl.cli.console import Report, answer, notice, progress_bar, slim_table
+from tpsl.cli.drafting import FileDraft, JobDraft, draft_tables, read_part
+from tpsl.cli.flags import EpsilonOption, JsonFlag, argument, option
+from tpsl.cli.guessing import ABSENT, MOST_CLASSES, Sample, looks_like_label, sample_of
+from tpsl.cli.preview import tell_of_rare_labels
+from tpsl.data.check import DataReport, check_data
+from tpsl.data.config import TableData
+from tpsl.data.rawtable import FIND_COMMON_RECORDS
+from tpsl.files import make_private_folder, write_atomically
+from tpsl.net.peers import LABEL_PARTY
+from tpsl.tables.locations import location_of
+from tpsl.training.job import PrivacyConfig
+from tpsl.training.rare_labels import rare_label_warning
 
 
 def init(
@@ -36,61 +39,49 @@ def init(
     ] = None,
     part: Annotated[Path | None, option("FILE", "The part of the job that the other side has sent.", "--with")] = None,
     epsilon: EpsilonOption = None,
-    wishes: Annotated[
-        list[str] | None,
-        option(
-            "KEY=VALUE",
-            "Say what is in the tables; may be repeated. Keys: id (each of its names), label, positive (of two labels, "
-            "the one whose probability is predicted), numeric, categorical, dates, drop, time (of a record: the latest "
-            "are the test set), date_order (year: 2025-12-31, day: 31.12.2025, month: 12/31/2025). Values: columns, "
-            "with commas between.",
-            "--set",
-        ),
+    id: Annotated[
+        list[str] | None, option("COLUMN", "The id column; once for each of its names, if tables differ in it.")
     ] = None,
+    label: Annotated[str | None, option("COLUMN", "The label column.")] = None,
     out: Annotated[Path, option("FOLDER", "Folder to write to.")] = Path(),
-    yes: Annotated[bool, flag("--yes", "Ask nothing, take the guesses.", "-y")] = False,
     json: JsonFlag = False,
 ) -> None:
     """Look at your tables, guess what their columns are, and write a job to train with.
 
-    Nothing is sent anywhere. On a terminal you are asked about the guesses; options answer in advance. Example:
+    Nothing is sent anywhere. The guesses are shown, and stand in the job, where they can be changed. Example:
 
     tpsl init features.csv labels.csv
     """
-    from tpsl.cli.drafting import draft_tables
-    from tpsl.cli.init_files import JobDraft, as_dict, findings, guesses, notes, read_part, require_new, written
-    from tpsl.files import make_private_folder, write_atomically
-
-    here = _samples(files, party)
-    said, other = _wishes(wishes or ()), read_part(part)
-    draft = draft_tables(*here, said)
-    if epsilon is not None and draft.label is None:
+    features, labels = _samples(files, party)
+    if epsilon is not None and labels is None:
         raise ValueError("--epsilon: how private labels are is for the label party to say, in its own `tpsl init`")
-    require_new(JobDraft(draft, epsilon, other).texts(out))
+    other, theirs = read_part(part) if part else ({}, None)
+    asked = theirs if labels is None else epsilon
+    draft = draft_tables(features, labels, id or (), label)
+    draft = replace(draft, epsilon=1.0 if asked is None else float(asked), other=other)
+    for path in draft.texts(out):
+        if path.exists():  # a person may have edited it
+            raise ValueError(f"{path}: is there already; remove it, or choose another --out")
     if not json:
-        answer(False, {}, guesses(draft))
-    if on_terminal() and not (yes or json):
-        said = ask_for_wishes(draft, said, lambda changed: draft_tables(*here, changed))
-        epsilon = ask_for_epsilon() if epsilon is None and draft.label is not None else epsilon
-        draft = draft_tables(*here, said)
-    job, report = _checked(JobDraft(draft, epsilon, other))
-    texts = job.texts(out)
+        answer(False, {}, _guesses(draft))
+    draft, report = _checked(draft)
+    texts = draft.texts(out)
     make_private_folder(out.absolute())
     for path, text in texts.items():
         write_atomically(path, text.encode())
-    for sentence in notes(draft, said):
+    for sentence in _notes(draft):
         notice(sentence)
-    found = {"files": [str(path) for path in texts], **as_dict(draft, report)}
-    answer(json, found, [*findings(report), *written(job, list(texts), report)])
+    if asked is None and labels is not None:
+        notice("the job asks for ε = 1; --epsilon says otherwise (0.5 is strong, 4 weak)")
+    content = {"files": [str(path) for path in texts], **_as_dict(draft, report)}
+    findings = (f"{finding.level}: {finding.text}" for finding in report.findings)
+    answer(json, content, [*findings, *_written(draft, list(texts), report)])
     if not report.passed:
         raise typer.Exit(1)
 
 
 def _samples(files: Sequence[str], party: str | None) -> tuple[list[Sample], Sample | None]:
     """Return the first records of the feature parties' tables and of the label party's, of those that are here."""
-    from tpsl.cli.guessing import sample_of
-    from tpsl.tables.locations import location_of
-
     if (len(files) == 1) != (party is not None):
         raise ValueError(
             "init takes the table of features and the table of labels; if you have only one of them, say "
@@ -100,84 +91,39 @@ def _samples(files: Sequence[str], party: str | None) -> tuple[list[Sample], Sam
     return (samples, None) if party == "feature" else (samples[:-1], samples[-1])
 
 
-WISHES = ("id", "label", "positive", "numeric", "categorical", "dates", "drop", "time", "date_order")
-
-
-def _wishes(texts: Sequence[str]) -> Wishes:
-    """Return what `--set` says of the tables; columns of a key that comes twice are added."""
-    from tpsl.cli.drafting import Wishes
-
-    said: dict[str, list[str]] = {key: [] for key in WISHES}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or key not in WISHES:
-            raise typer.BadParameter(f"--set takes KEY=VALUE, with a key of {', '.join(WISHES)}; got {text!r}")
-        said[key] += [value]
-
-    def names(key: str) -> tuple[str, ...]:
-        return tuple(name.strip() for name in ",".join(said[key]).split(",") if name.strip())
-
-    def one(key: str) -> str | None:
-        return said[key][-1] if said[key] else None
-
-    order = one("date_order")
-    if order not in (None, *DATE_ORDERS):
-        raise typer.BadParameter(f"date_order is one of {', '.join(DATE_ORDERS)}, not {order!r}")
-    return Wishes(
-        ids=names("id"),
-        label=one("label"),
-        positive=one("positive"),
-        numeric=names("numeric"),
-        categorical=names("categorical"),
-        dates=names("dates"),
-        drop=names("drop"),
-        time=one("time"),
-        date_order=order,
-    )
-
-
-def _checked(job: JobDraft) -> tuple[JobDraft, DataReport]:
+def _checked(draft: JobDraft) -> tuple[JobDraft, DataReport]:
     """Return the job, with an alignment if the parties' ids differ, and what is strange about its data.
 
     Of a part of a job only the classes are: it takes both sides to know what else to look for.
     """
-    from tpsl.cli.drafting import LABEL
-    from tpsl.cli.preview import tell_of_rare_labels
-    from tpsl.data.check import check_data
-    from tpsl.data.rawtable import FIND_COMMON_RECORDS
-
-    if not job.is_complete:
-        return job, _alone(job)
-    agreed = job.job()
+    if not draft.is_complete:
+        return draft, _classes_checked(draft)
+    job = draft.job()
     with progress_bar("reading") as progress:
-        report = check_data(agreed.data, progress=progress)
+        report = check_data(job.data, progress=progress)
     for party, common in report.common_ids.items():
         if not common:
-            ids = {file.party: file for file in job.tables.files}
+            ids = {file.party: _id_example(file) for file in draft.files}
             raise ValueError(
-                f"{_id_example(ids[party])} and {_id_example(ids[LABEL])} have no value in common: ids must be "
-                "written in the same way in both tables; --set id=COLUMN names other columns"
+                f"{ids[party]} and {ids[LABEL_PARTY]} have no value in common: ids must be written in the same way in "
+                "both tables; --id COLUMN names other columns"
             )
     if report.common_ids:
         report.findings = [each for each in report.findings if FIND_COMMON_RECORDS not in each.text]
-        job = replace(job, aligned=True)
-    tell_of_rare_labels(agreed, report)
-    return job, report
+        draft = replace(draft, aligned=True)
+    tell_of_rare_labels(job, report)
+    return draft, report
 
 
-def _alone(job: JobDraft) -> DataReport:
+def _classes_checked(draft: JobDraft) -> DataReport:
     """Return what the label party should know of its classes, which its whole table tells; nothing for others."""
-    from tpsl.data.check import DataReport
-    from tpsl.data.config import TableData
-    from tpsl.training.job import PrivacyConfig
-    from tpsl.training.rare_labels import rare_label_warning
-
-    report, table, label = DataReport(), job.tables.label, job.tables.guessed_label
-    if table is not None and label is not None and table.sample.is_whole:
+    report = DataReport()
+    if draft.label is not None and draft.classes is not None and draft.label.sample.is_whole:
         trained = 1 - TableData.model_fields["test_fraction"].default
-        classes = {name: round(trained * count) for name, count in zip(label.names, label.counts, strict=True)}
-        if warning := rare_label_warning(PrivacyConfig(epsilon=job.agreed_epsilon), classes, split=True):
-            report.warn(table.party, warning)
+        counts = zip(draft.classes.names, draft.classes.counts, strict=True)
+        classes = {name: round(trained * count) for name, count in counts}
+        if warning := rare_label_warning(PrivacyConfig(epsilon=draft.epsilon), classes, split=True):
+            report.warn(LABEL_PARTY, warning)
     return report
 
 
@@ -185,66 +131,101 @@ def _id_example(file: FileDraft) -> str:
     return f"{file.id!r} of {file.sample.path.name} (as {str(file.sample.columns[file.id][0])!r})"
 
 
-def on_terminal() -> bool:
-    """Return whether somebody is there to answer."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def ask_for_wishes(draft: TablesDraft, wishes: Wishes, redraft: Callable[[Wishes], TablesDraft]) -> Wishes:
-    """Ask about what was guessed and not said on the command line; `redraft` guesses again after an answer."""
-    if not wishes.ids:
-        ids = [
-            _one_of(f"Id column of {file.sample.path.name}", list(file.sample.columns), file.id) for file in draft.files
+def _guesses(draft: JobDraft) -> Iterator[str | Table]:
+    for file in draft.files:
+        records = f"{'' if file.sample.is_whole else 'the first '}{file.sample.rows:,} records"
+        yield f"{file.sample.path} ({file.party}): {records}, id {file.id!r}"
+        if file.label is not None:
+            counts = zip(file.label.names, file.label.counts, strict=True)
+            yield f"label {file.label.column!r}: " + ", ".join(f"{name} ({count:,})" for name, count in counts)
+        rows = [
+            (column.name, column.kind or f"– ({column.reason})", f"{column.missing:,}", f"{column.distinct:,}")
+            for column in file.columns
         ]
-        if ids != [file.id for file in draft.files]:
-            wishes = replace(wishes, ids=tuple(dict.fromkeys(ids)))
-            draft = redraft(wishes)
-    at_label, label = draft.label, draft.guessed_label
-    if at_label is not None and label is not None:
-        if wishes.label is None:
-            columns = [name for name in at_label.sample.columns if name != at_label.id]
-            wishes = replace(wishes, label=_one_of("Label column", columns, label.column))
-            draft = redraft(wishes)
-        wishes = _ask_for_positive(draft, wishes)
-    if not wishes.drop:
-        wishes = replace(wishes, drop=_ask_what_to_leave_out(draft))
-    if draft.dates_in_all and wishes.time is None:
-        column = draft.dates_in_all[0]
-        if typer.confirm(f"Keep the latest records, by {column!r}, for the test?", default=False, err=True):
-            wishes = replace(wishes, time=column)
-    return wishes
+        if rows:
+            yield slim_table(("column", "taken as", "missing", "different"), rows, numbers=("missing", "different"))
 
 
-def ask_for_epsilon() -> float:
-    """Ask how private it shall be."""
-    question = "ε: how much a noisy label may tell about the true one (0.5 is strong, 1 usual, 4 weak)"
-    return float(typer.prompt(question, default=1.0, type=float, err=True))
+def _notes(draft: JobDraft) -> Iterator[str]:
+    """Yield what a person should know of the guesses, and how to say otherwise."""
+    for file in draft.files:
+        dates = [each for each in file.columns if each.kind == "date"]
+        if unclear := [each.name for each in dates if len(each.date_orders) > 1]:
+            yield f"{', '.join(unclear)}: read with the day first; write date_order: month if the month is"
+        for each in dates:
+            if each.short_year:
+                yield f"{each.name}: dates as {each.short_year} are in 1969 to 2068; if they are no dates, leave it out"
+        if odd := [repr(text) for text in file.missing if text not in ABSENT]:
+            yield f"taken for missing values, and named in the job: {', '.join(odd)}"
+    at_label, label = draft.label, draft.classes
+    if at_label is None or label is None:
+        return
+    for file in draft.features if not looks_like_label(label.column) else ():
+        for column in file.columns:
+            if looks_like_label(column.name) and 2 <= column.distinct <= MOST_CLASSES:
+                yield f"{column.name!r} of {file.sample.path.name} looks like a label: the table of labels comes last"
+    if not label.is_sure:
+        yield f"predicted is the probability of {label.names[-1]!r}; for the other one, swap class_values in the job"
+    if at_label.unit:
+        yield f"{at_label.unit!r} of the label party repeats: the ledger will state the largest ε of any of them"
+    if at_label.columns:
+        names = ", ".join(column.name for column in at_label.columns)
+        yield f"not used of the label party: {names}; the job can name what was known before the label, as its numeric"
 
 
-def _ask_for_positive(draft: TablesDraft, wishes: Wishes) -> Wishes:
-    label = draft.guessed_label
-    if label is None or wishes.positive is not None or label.values is None or len(label.values) != 2:
-        return wishes
-    chosen = _one_of("Of which label is the probability predicted", label.values, label.values[-1], show=True)
-    return replace(wishes, positive=chosen)
+def _as_dict(draft: JobDraft, report: DataReport) -> dict[str, Any]:
+    """Return the guesses as JSON has them; how often a label occurs is not among them."""
+    tables = [
+        {
+            "party": file.party,
+            "path": str(file.sample.path),
+            "id": file.id,
+            "columns": {column.name: column.kind for column in file.columns},
+            **({"label": file.label.column, "classes": list(file.label.names)} if file.label else {}),
+        }
+        for file in draft.files
+    ]
+    return {"tables": tables, "findings": [asdict(finding) for finding in report.findings]}
 
 
-def _ask_what_to_leave_out(draft: TablesDraft) -> tuple[str, ...]:
-    """Ask for columns, with commas between them, until all of them are there."""
-    used = [column.name for file in draft.files for column in file.columns if column.kind is not None]
-    while True:
-        text = typer.prompt("Columns to leave out, with commas between", default="none", err=True)
-        names = [] if text == "none" else [name.strip() for name in text.split(",") if name.strip()]
-        unknown = [name for name in names if name not in used]
-        if not unknown:
-            return tuple(names)
-        typer.echo(f"there is no column {unknown[0]!r}; those that are used are {', '.join(used)}", err=True)
+def _written(draft: JobDraft, files: Sequence[Path], report: DataReport) -> Report:
+    name, names = files[0], [str(file) for file in files]
+    headline = f"Wrote {', '.join(names[:-1])} and {names[-1]}"
+    if not draft.is_complete:
+        has_labels = draft.label is not None
+        told = "of your columns and of the labels, no counts" if has_labels else "of your columns, no contents"
+        there = f"tpsl init TABLE --party {'feature' if has_labels else 'label'} --with {name.name}"
+        send = f"{name} to the other side; it holds the names {told}"
+        return Report(headline, {"send": send, "there": f"{there} writes job.yaml, which both sides need"})
+    if not report.passed:
+        return Report(f"{headline}, but the data have errors", {}, {"mend them, then": f"tpsl check {name}"})
+    parties = [file.party for file in draft.files]
+    is_alone = draft.label is None or len(parties) == 1
+    then = "edit it as you like, then send it" if is_alone else "edit it as you like, and show it"
+    facts = {"the job": f"names columns and classes, no contents: {then} to the other side"}
+    if draft.aligned:
+        counts = list(report.common_ids.values())
+        common = f"{counts[0]:,} are in both tables" if len(counts) == 1 else "the parties' ids differ"
+        facts["records"] = f"{common}; training takes the common ones, and all parties learn which"
+    if is_alone:
+        facts["ids"] = "must be the same at both sides; if some differ, add `alignment: {mode: both}` under data"
+        return Report(headline, facts, _apart(draft, name, parties))
+    together = {"find common records": f"tpsl align {name} --together"} if draft.aligned else {}
+    together |= {
+        "train, in one process": f"tpsl train {name} --out runs/first",
+        "attack it yourself": "tpsl attack runs/first",
+        "make the page": "tpsl report runs/first",
+    }
+    return Report(headline, facts, together | _apart(draft, name, parties))
 
 
-def _one_of(question: str, choices: Sequence[str], default: str, show: bool = False) -> str:
-    while True:
-        shown = f"{question} ({', '.join(choices)})" if show else question
-        answer = str(typer.prompt(shown, default=default, err=True))
-        if answer in choices:
-            return answer
-        typer.echo(f"{answer!r} is none of {', '.join(choices)}", err=True)
+def _apart(draft: JobDraft, name: Path, parties: Sequence[str]) -> dict[str, str]:
+    certificates = f"tpsl certs {name}" + ("" if name.parent == Path() else f" --out {name.parent / 'certs'}")
+    found = {"two parties: first": certificates}
+    for party in sorted(parties, key=lambda party: party != LABEL_PARTY):
+        local = f"{name} --local {name.with_name(party + '.yaml')}"
+        command = "label serve" if party == LABEL_PARTY else "feature join"
+        found |= {f"{party} party: align": f"tpsl align {local}"} if draft.aligned else {}
+        found[f"{party} party: train"] = f"tpsl {command} {local}"
+    evaluate = f"tpsl label evaluate runs/{name.stem}-{LABEL_PARTY} --local {name.with_name(LABEL_PARTY + '.yaml')}"
+    return found | {f"{LABEL_PARTY} party: test, afterwards": evaluate}

@@ -7,34 +7,43 @@
 
 The events of a JSON log are listening, connected, lost, left, waiting, refused, resumed, restarted, checkpoint, epoch,
 stopped early, progress, notice, finished and error. None has a fact that depends on true labels.
+
+Metrics for Prometheus are for this machine only, unless another address was asked for, as in a container; a feature
+party's hold nothing that depends on labels.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from rich.console import Console
 from rich.live import Live as RichLive
 from rich.text import Text
 
-from tpsl.cli.console import printable, stderr
-from tpsl.cli.live_state import LiveState
+from tpsl.cli.console import printable, stderr, time_left
 from tpsl.files import for_json
-from tpsl.training.observer import Fact, Observer
+from tpsl.net.browsers import is_asked_from_here
+from tpsl.progress import Pace
+from tpsl.training.observer import Connection, Fact, Observer, Traffic
 
 if TYPE_CHECKING:
-    from tpsl.cli.metrics_endpoint import MetricsEndpoint
-    from tpsl.training.observer import Connection
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 WATCHED = ("connected", "lost", "left", "waiting", "refused")
 """How the transport's sentences about a peer begin."""
-
+_WINDOW = 10.0  # seconds over which speeds are averaged
+_NOTABLE_WAIT = 1.0  # seconds: every step waits a little for the other side
 _EVERY = 5.0  # seconds between two plain lines or two progress events
 _REFRESHES = 4  # of the live line, a second
 _LONGEST = 300  # characters of a sentence about a peer, who may have written part of it
@@ -44,7 +53,141 @@ _ENDS = ("_low", "_high")
 """What the ends of a number's interval are called."""
 
 
-class Live(Observer):
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass
+class Peer:
+    """One peer as the transport last described it; one that has `left` has said goodbye: nobody waits for it."""
+
+    connected: bool = False
+    left: bool = False
+    connections: int = 0
+    state: str = "not here yet"
+
+
+class LiveState(Observer):
+    """What one side knows of its running job: steps, speed, peers. The live line, the logs and the metrics read it.
+
+    The step loop only assigns; everything else is computed when somebody looks. It grows with the job, not with what
+    peers do: only the job's own peers are kept.
+    """
+
+    def __init__(self, peers: Sequence[str], epochs: int, may_end_early: bool = False) -> None:
+        self.peers, self.epochs, self.may_end_early = {name: Peer() for name in peers}, epochs, may_end_early
+        self.is_over = False  # whether nothing more is to come, so that no time is left
+        self.preparing: str | None = "preparing"
+        self.done: tuple[int, int, int] = (0, 0, 0)
+        """Steps done, steps in all, records; one tuple, so that no reader sees half of an update."""
+        self._awaited: tuple[str | None, float] = (None, 0.0)  # the peer the role waits for, and since when
+        self._prepared: tuple[tuple[str, int], Pace] = (("", 0), Pace(0.0))  # what, how much of it, and how fast
+        self._traffics: list[Traffic] = []
+        self._pace = Pace(_WINDOW)
+
+    def gathered(self, channels: Mapping[str, Connection]) -> None:
+        """Count these connections too; those of a peer that was restarted keep what went through them."""
+        for channel in channels.values():
+            if not any(channel.traffic is known for known in self._traffics):
+                self._traffics.append(channel.traffic)
+        # The next line to be shown has a speed already, in which no waiting for these peers counts.
+        self._pace = Pace(_WINDOW)
+        self.speed()
+
+    def at_step(self, done: int, total: int, records: int) -> None:
+        """Note how far the role is."""
+        self.preparing, self.done = None, (done, total, records)
+
+    def waiting_for(self, peer: str | None) -> None:
+        """Note that the role waits for a peer (None: computes) from now on."""
+        if peer is not None:
+            self.preparing = None
+        self._awaited = (peer, time.monotonic())
+
+    def progress(self, done: int, total: int | None = None, note: str = "") -> None:
+        """Note what is done before the first step, such as reading a file, and how much of it."""
+        if self._prepared[0] != (note, total or 0):
+            self._prepared = (note, total or 0), Pace(60.0)
+        pace = self._prepared[1]
+        pace.add(done)
+        count = f"{done:,}/{total:,}" if total else f"{done:,}" if done else ""
+        left = time_left(pace.seconds_left(total or 0))
+        self.preparing = " · ".join(filter(None, (f"{note} {count}".rstrip(), left)))
+
+    def peer_is(self, name: str, event: str, state: str) -> bool:
+        """Note what the transport says of a peer; return whether that is news."""
+        peer = self.peers.get(name)
+        if peer is None or (event == "refused" and peer.connected):  # somebody else came in its name
+            return True
+        connected = event == "connected"
+        news = connected or (peer.connected, peer.state) != (False, state)
+        peer.connected, peer.left, peer.state = connected, event == "left", state
+        peer.connections += connected
+        return news
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """Bytes sent to all peers, and received from them."""
+        return sum(each.bytes_sent for each in self._traffics), sum(each.bytes_received for each in self._traffics)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next step belongs to, from 1; at the end that of the last step."""
+        done, total, _ = self.done
+        step = done - 1 if done and (self.is_over or done == total) else done
+        return step * self.epochs // max(total, 1) + 1
+
+    def missing(self) -> dict[str, str]:
+        """Return the peers this side waits for, each with the reason."""
+        if self.preparing:
+            return {}
+        absent = {name: peer for name, peer in self.peers.items() if not (peer.connected or peer.left)}
+        found = {name: peer.state.removeprefix("waiting: ") for name, peer in absent.items()}
+        peer, since = self._awaited
+        seconds = time.monotonic() - since
+        if peer is not None and peer not in found and seconds >= _NOTABLE_WAIT:
+            found[peer] = f"{seconds:,.0f} s"
+        return found
+
+    def speed(self) -> tuple[float, float]:
+        """Return samples and megabytes a second, means over the last seconds; for one thread, every now and then."""
+        steps, _, records = self.done
+        self._pace.add(steps, records, sum(self.traffic))
+        _, samples, transferred = self._pace.per_second
+        return samples, transferred / 1e6
+
+    def facts(self) -> dict[str, Fact]:
+        """Return all of it for machines."""
+        done, total, records = self.done
+        samples, megabytes = self.speed()
+        return {
+            "step": done,
+            "steps": total,
+            "epoch": self.epoch,
+            "records": records,
+            "samples_per_second": round(samples, 1),
+            "megabytes_per_second": round(megabytes, 3),
+            "waiting_for": ", ".join(self.missing()),
+        }
+
+    def line(self) -> str:
+        """Return all of it in one line."""
+        if self.preparing:
+            return self.preparing
+        done, total, _ = self.done
+        samples, megabytes = self.speed()
+        parts = []
+        if total:
+            parts += [f"step {done:,}/{total:,}", f"epoch {self.epoch:,}"]
+            parts += [f"{samples:,.0f} samples/s", f"{megabytes:,.1f} MB/s"]
+        left = None if self.is_over else self._pace.seconds_left(total)
+        if waiting := ", ".join(f"{peer} ({reason})" for peer, reason in self.missing().items()):
+            parts.append(f"waiting for {waiting}")
+        elif left is not None:
+            parts.append(time_left(left, at_most=self.may_end_early))
+        return " · ".join(parts)
+
+
+class Live(LiveState):
     """Shows a running side until the `with` block ends.
 
     On a terminal one line changes in place, and events scroll past above it. In a log events are lines, and so is
@@ -64,8 +207,8 @@ class Live(Observer):
         every: float = _EVERY,
         only_errors: bool = False,
     ) -> None:
-        self.state = LiveState(peers, epochs)
-        self.endpoint: MetricsEndpoint | None = None
+        super().__init__(peers, epochs)
+        self.metrics_port: int | None = None
         self._party, self._metrics, self._console, self._every = party, metrics, console, every
         self._log_json, self._only_errors = log_json, only_errors
         self._on_terminal = console.is_terminal and not console.is_dumb_terminal and not (log_json or only_errors)
@@ -75,14 +218,11 @@ class Live(Observer):
 
     def __enter__(self) -> Self:
         if self._metrics is not None:
-            from tpsl.cli.metrics_endpoint import MetricsEndpoint
-
-            self.endpoint = MetricsEndpoint.start(*self._metrics, self.state)
-            self._open.callback(self.endpoint.stop)
-            self.notice(f"metrics at http://{self._metrics[0]}:{self.endpoint.port}/metrics")
+            self.metrics_port = self._open.enter_context(metrics_served(*self._metrics, self))
+            self.notice(f"metrics at http://{self._metrics[0]}:{self.metrics_port}/metrics")
         if self._on_terminal:
             line = RichLive(
-                get_renderable=lambda: Text(printable(self.state.line()), no_wrap=True, overflow="ellipsis"),
+                get_renderable=lambda: Text(printable(self.line()), no_wrap=True, overflow="ellipsis"),
                 console=self._console,
                 refresh_per_second=_REFRESHES,
                 transient=True,
@@ -105,21 +245,9 @@ class Live(Observer):
             reason = str(error) or ("interrupted" if isinstance(error, KeyboardInterrupt) else repr(error))
             self._show("error", {"reason": reason})
 
-    def gathered(self, channels: Mapping[str, Connection]) -> None:
-        """Count the traffic of these connections from now on."""
-        self.state.gathered(channels)
-
-    def at_step(self, done: int, total: int, records: int) -> None:
-        """Note how far the role is."""
-        self.state.preparing, self.state.progress = None, (done, total, records)
-
-    def waiting_for(self, peer: str | None) -> None:
-        """Note that the role waits."""
-        self.state.wait(peer)
-
     def event(self, name: str, **facts: Fact) -> None:
         """Show what happened."""
-        self.state.preparing = None
+        self.preparing = None
         self._show(name, facts)
 
     def watch(self, peer: str, state: str) -> None:
@@ -128,13 +256,9 @@ class Live(Observer):
         first_word = state.partition(" ")[0].rstrip(":;,.")
         event = first_word if first_word in WATCHED else "waiting"
         with self._lock:
-            self.state.preparing = None
-            if self.state.peer_is(peer, event, state):
+            self.preparing = None
+            if self.peer_is(peer, event, state):
                 self._show(event, {"peer": peer, "reason": state})
-
-    def progress(self, done: int, total: int | None = None, note: str = "") -> None:
-        """Show what is done before the first step, such as reading a file."""
-        self.state.prepare(done, total or 0, note)
 
     def notice(self, text: str) -> None:
         """Tell the user something."""
@@ -144,8 +268,8 @@ class Live(Observer):
         if self._only_errors and name != "error":
             return
         if self._log_json:
-            time = datetime.now(UTC).isoformat(timespec="milliseconds")
-            self._write(json.dumps(for_json({"time": time, "event": name, "party": self._party, **facts})))
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            self._write(json.dumps(for_json({"time": now, "event": name, "party": self._party, **facts})))
         elif name in _ONLY_FOR_MACHINES:
             return
         elif not self._on_terminal:
@@ -156,20 +280,20 @@ class Live(Observer):
     def _log_progress(self) -> None:
         while not self._stopped.wait(self._every):
             self._log_progress_once()
-        if self.state.progress[0] and not self.state.preparing:
-            self.state.is_over = True
+        if self.done[0] and not self.preparing:
+            self.is_over = True
             self._log_progress_once()
 
     def _log_progress_once(self) -> None:
         # Not the seconds of a wait: a wait of an hour does not need 720 lines.
-        now = (self.state.preparing, self.state.progress, tuple(self.state.waiting_for()))
+        now = (self.preparing, self.done, tuple(self.missing()))
         if now == self._shown:
             return
         self._shown = now
         if self._log_json:
-            self._show("progress", self.state.facts())
+            self._show("progress", self.facts())
         else:
-            self._write(printable(self.state.line()))
+            self._write(printable(self.line()))
 
     def _write(self, line: str) -> None:
         # A log that nobody reads any more (a closed pipe) must not stop the training.
@@ -185,21 +309,70 @@ def sentence(name: str, facts: Mapping[str, Fact]) -> str:
         return printable(str(facts["text"]))
     if {"peer", "reason"} <= facts.keys():
         return printable(f"{facts['peer']}: {facts['reason']}")
-    head = f"{name} {_value_text(facts[name])}" if name in facts else name
-    others = [
-        f"{key.replace('_', ' ')} {_value_text(value)}{_interval(key, facts)}"
+    shown = {
+        key: value if isinstance(value, str) else f"{value:,.4f}" if isinstance(value, float) else f"{value:,}"
         for key, value in facts.items()
-        if key not in (name, *_FACTS_FOR_MACHINES) and not key.endswith(_ENDS) and value == value  # NaN is not
-    ]
-    return printable(" · ".join([head, *others]))
+    }
+    words = [f"{name} {shown[name]}" if name in facts else name]
+    for key, value in facts.items():
+        if key in (name, *_FACTS_FOR_MACHINES) or key.endswith(_ENDS) or value != value:  # NaN is not
+            continue
+        low, high = (shown.get(key + end) for end in _ENDS)
+        interval = "" if low is None or high is None else f" ({low} to {high})"
+        words.append(f"{key.replace('_', ' ')} {shown[key]}{interval}")
+    return printable(" · ".join(words))
 
 
-def _interval(key: str, facts: Mapping[str, Fact]) -> str:
-    low, high = (facts.get(key + end) for end in _ENDS)
-    return "" if low is None or high is None else f" ({_value_text(low)} to {_value_text(high)})"
+@contextmanager
+def metrics_served(host: str, port: int, state: LiveState) -> Iterator[int]:
+    """Serve the state at http://HOST:PORT/metrics until the block ends; yields the port, the real one if 0 was asked.
+
+    The state is read when somebody asks, not before. It is given out only under the name of this machine, or that
+    address, so that no site gets at a label party's figures through a browser.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    try:
+        server, _ = start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        raise ValueError(f"the metrics cannot be served on {host}:{port} ({error.strerror})") from error
+    app: WSGIApplication = make_wsgi_app(registry)
+
+    def not_for_sites(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        hosts = [environ["HTTP_HOST"]] if "HTTP_HOST" in environ else []  # several are one here, with commas
+        site, mode = environ.get("HTTP_SEC_FETCH_SITE"), environ.get("HTTP_SEC_FETCH_MODE")
+        if is_asked_from_here(hosts, site, mode, or_by_number=host != LOOPBACK):
+            return app(environ, start_response)
+        start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"Metrics are given out only under the name of this machine.\n"]
+
+    server.set_app(not_for_sites)
+    registry.register(_State(state))  # only now: the server listens already
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
-def _value_text(value: Fact) -> str:
-    if isinstance(value, float):
-        return f"{value:,.4f}"
-    return f"{value:,}" if isinstance(value, int) else value
+class _State(Collector):
+    def __init__(self, state: LiveState) -> None:
+        self._state = state
+
+    def collect(self) -> Iterable[Metric]:
+        state = self._state
+        done, total, records = state.done
+        sent, received = state.traffic
+        yield GaugeMetricFamily("tpsl_step", "Steps done.", value=done)
+        yield GaugeMetricFamily("tpsl_steps_total", "Steps of the whole job.", value=total)
+        yield CounterMetricFamily("tpsl_records", "Records processed by this process.", value=records)
+        yield CounterMetricFamily("tpsl_bytes_sent", "Bytes sent to all peers.", value=sent)
+        yield CounterMetricFamily("tpsl_bytes_received", "Bytes received from all peers.", value=received)
+        connected = GaugeMetricFamily("tpsl_connected", "1 while the peer is connected.", labels=["peer"])
+        again = CounterMetricFamily("tpsl_reconnections", "How often the peer came back.", labels=["peer"])
+        waiting = GaugeMetricFamily("tpsl_waiting", "1 while this side waits for the peer.", labels=["peer"])
+        waited_for = state.missing()
+        for name, peer in state.peers.items():
+            connected.add_metric([name], int(peer.connected))
+            again.add_metric([name], max(peer.connections - 1, 0))
+            waiting.add_metric([name], int(name in waited_for))
+        yield from (connected, again, waiting)

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import nullcontext, redirect_stdout
 from typing import Annotated, Any
 
 import typer
-from rich.console import RenderableType
 from typer.core import TyperGroup
 
 from tpsl import __version__
-from tpsl.cli import (
-    align,
-    certs,
-    console,
-    demo,
-    examine,
-    help_topics,
-    init,
-    party_commands,
-    predict,
-    preview,
-    report,
-    score,
-    train,
-    tune,
-    vault_commands,
-    vault_labels,
-)
-from tpsl.cli.console import Report, answer, complain, print_json, warn
-from tpsl.cli.flags import flag, option
-from tpsl.cli.termination import STATUS
+from tpsl.cli import console, demo, examine, init, party_commands, predict, preview, train, vault_commands
+from tpsl.cli.console import STATUS, Report, answer, complain, print_json, warn
+from tpsl.cli.flags import JsonFlag, argument, flag, option
+from tpsl.cli.schema_keys import all_keys
 from tpsl.error_codes import code_of
 from tpsl.registry import Registry, use
 
@@ -42,24 +26,97 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 COMMANDS: Registry[typer.Typer] = Registry("command")
 """Groups of commands that installed packages bring, by entry points of the group `tpsl.commands`."""
+_INSTALLED = "From installed packages"
+_INTERRUPTED = 130  # what typer makes of Ctrl-C
 
 
-PANELS = {
-    "Begin": ("init", "demo", "check"),
-    "Train": ("train", "label", "feature", "align", "tune"),
-    "Use a model": ("predict", "score", "export"),
-    "Trust": ("report", "ui", "vault", "attack", "audit"),
-    "Operate": ("certs", "plan", "help"),
+def _group(help: str, **commands: Callable[..., None]) -> typer.Typer:
+    group = typer.Typer(help=help, no_args_is_help=True)
+    group.callback()(lambda: None)  # a group of one command is a group too
+    for name, command in commands.items():
+        group.command(name)(command)
+    return group
+
+
+def explain(
+    context: typer.Context,
+    topic: Annotated[
+        list[str] | None,
+        argument("TOPIC…", "The word `keys`, then words in their names; or a command, as `vault release`."),
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Explain a command, or list the keys of a job and of a local file as --set takes them.
+
+    Each key with what it means, its values and its default. Example: tpsl help keys epochs local
+    """
+    first, *words = topic or [""]
+    if first == "keys":
+        _list_keys(words, json)
+        return
+    root: Any = context.find_root().command
+    printed = io.StringIO()
+    with redirect_stdout(printed) if json else nullcontext():
+        root.main([*(topic or []), "--help"], prog_name="tpsl", standalone_mode=False)
+    answer(json, {"help": printed.getvalue()}, [])
+
+
+def _list_keys(words: list[str], json: bool) -> None:
+    found = [key for key in all_keys() if not words or any(word in key.name for word in words)]
+    if not found:
+        raise ValueError(f"no key has {' or '.join(words)} in its name")
+    names = ("name", "source", "values", "default", "description")
+    facts = [{name: str(getattr(key, name)) for name in names} for key in found]
+    lines = [
+        f"{key.name}{f' ({key.source})' if key.source else ''}: {key.values}"
+        f"{f'; default {key.default}' if key.default else ''}\n    {key.description}"
+        for key in found
+    ]
+    if any(key.name.startswith("data.features[]") for key in found):
+        lines.append("data.label takes the keys of data.features[] too, as data.label.path")
+    answer(json, {"keys": facts}, lines)
+
+
+PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Begin": {"init": init.init, "demo": demo.demo, "check": preview.check},
+    "Train": {
+        "train": train.train,
+        "label": _group(
+            "The label party: has the labels, listens, sends perturbed gradients.",
+            serve=party_commands.serve,
+            evaluate=party_commands.evaluate,
+        ),
+        "feature": _group("A feature party: has features, connects, sends embeddings.", join=party_commands.join),
+        "align": party_commands.align,
+        "tune": train.tune,
+    },
+    "Use a model": {"predict": predict.predict, "score": predict.score, "export": predict.export},
+    "Trust": {
+        "report": examine.report,
+        "ui": examine.ui,
+        "vault": _group(
+            "Keep labels, release each one once, and account for it (label party).",
+            add=vault_commands.add,
+            release=vault_commands.release,
+            ledger=vault_commands.ledger,
+            verify=vault_commands.verify,
+            statement=vault_commands.statement,
+            backup=vault_commands.backup,
+            move=vault_commands.move,
+        ),
+        "attack": examine.attack,
+        "audit": examine.audit,
+    },
+    "Operate": {"certs": party_commands.certs, "plan": preview.plan, "help": explain},
 }
 """The commands as help lists them, those of every day first."""
-_INSTALLED = "From installed packages"
 
 
 class _Commands(TyperGroup):
     """The commands of `PANELS`, and after them those of `COMMANDS`."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*(name for names in PANELS.values() for name in names if name in self.commands), *COMMANDS.names()]
+        return [*(name for names in PANELS.values() for name in names), *COMMANDS.names()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
@@ -67,29 +124,30 @@ class _Commands(TyperGroup):
             command = typer.main.get_command(COMMANDS.get(cmd_name))
             command.name = cmd_name
         if command is not None:
-            found = (panel for panel, names in PANELS.items() if cmd_name in names)
-            command.rich_help_panel = next(found, _INSTALLED)  # type: ignore[attr-defined]
-            _without_types_below(command, ctx)
+            panels = (panel for panel, names in PANELS.items() if cmd_name in names)
+            command.rich_help_panel = next(panels, _INSTALLED)  # type: ignore[attr-defined]
+            _show_words(command, ctx)
         return command
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_types(super().get_params(ctx))
 
 
+def _show_words(command: Any, ctx: Any) -> None:
+    """Have the help of a command, and of those below it, show words and not Python's types."""
+    _without_types(command.get_params(command.context_class(command, parent=ctx)))
+    for below in getattr(command, "commands", {}).values():
+        _show_words(below, ctx)
+
+
 def _without_types(parameters: list[Any]) -> list[Any]:
-    """Return parameters whose help shows words, not Python's types: nothing after a flag or an argument's name."""
+    """Return parameters of which help shows nothing after a flag or an argument's name."""
     for parameter in parameters:
         if parameter.param_type_name == "argument":
             parameter.display_type_rich = lambda ctx: None
         elif parameter.is_flag:
             parameter.metavar = ""
     return parameters
-
-
-def _without_types_below(command: Any, ctx: Any) -> None:
-    _without_types(command.get_params(command.context_class(command, parent=ctx)))
-    for below in getattr(command, "commands", {}).values():
-        _without_types_below(below, ctx)
 
 
 app = typer.Typer(
@@ -102,43 +160,11 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-label = typer.Typer(no_args_is_help=True, help="The label party: has the labels, listens, sends perturbed gradients.")
-label.command("serve")(party_commands.serve)
-label.command("evaluate")(party_commands.evaluate)
-feature = typer.Typer(help="A feature party: has features, connects, sends embeddings.", no_args_is_help=True)
-feature.command("join")(party_commands.join)
-feature.callback()(lambda: None)  # a group of one command is a group too
-vault = typer.Typer(help="Keep labels, release each one once, and account for it (label party).", no_args_is_help=True)
-vault.command("add")(vault_labels.add)
-vault.command("release")(vault_labels.release)
-vault.command("ledger")(vault_commands.ledger)
-vault.command("verify")(vault_commands.verify)
-vault.command("statement")(vault_commands.statement)
-vault.command("backup")(vault_commands.backup)
-vault.command("move")(vault_commands.move)
-for name, group in (("label", label), ("feature", feature), ("vault", vault)):
-    app.add_typer(group, name=name)
-for name, command in (
-    ("init", init.init),
-    ("demo", demo.demo),
-    ("check", preview.check),
-    ("train", train.train),
-    ("align", align.align),
-    ("tune", tune.tune),
-    ("predict", predict.predict),
-    ("score", score.score),
-    ("export", predict.export),
-    ("report", report.report),
-    ("ui", report.ui),
-    ("attack", examine.attack),
-    ("audit", examine.audit),
-    ("certs", certs.certs),
-    ("plan", preview.plan),
-    ("help", help_topics.explain),
-):
-    app.command(name)(command)
-
-_INTERRUPTED = 130  # what typer makes of Ctrl-C
+for name, command in (each for commands in PANELS.values() for each in commands.items()):
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name)
+    else:
+        app.command(name)(command)
 
 
 def _version(show: bool) -> None:
@@ -167,22 +193,13 @@ def _options(
 ) -> None:
     use(name.strip() for names in modules or () for name in names.split(",") if name.strip())
     if context.invoked_subcommand is None:
-        answer(False, {}, _first_steps())
-
-
-def _first_steps() -> Iterator[RenderableType]:
-    """Say what to do first, and which commands there are."""
-    yield from Report(
-        "Train one network across two organisations, and prove how little the labels leak",
-        {
+        first = {
             "see it work": "tpsl demo",
             "your own files": "tpsl init features.csv labels.csv",
             "two organisations": "tpsl certs job.yaml, tpsl label serve, tpsl feature join",
-        },
-    )
-    installed = {_INSTALLED: COMMANDS.names()} if COMMANDS.names() else {}
-    commands = {panel: ", ".join(names) for panel, names in {**PANELS, **installed}.items()}
-    yield from Report("\nCommands (tpsl COMMAND --help explains one)", commands)
+        }
+        answer(False, {}, Report("Train one network, and prove how little the labels leak", first))
+        context.get_help()  # prints it
 
 
 def main() -> None:

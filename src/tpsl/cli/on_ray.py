@@ -1,7 +1,7 @@
 """`--ray N`: the workers of a party as a Ray Train job, on a Ray cluster that is the party's own.
 
-Ray starts N processes, gives each its number and connects them (`torch.distributed`), and starts all of them again if
-one dies. Each runs the command line, as those of `torchrun` do. Who reaches a cluster can run programs in it.
+Ray starts N processes that run the command line, as `torchrun` does, and starts all of them again if one dies. Anyone
+who reaches a cluster can run programs in it.
 """
 
 from __future__ import annotations
@@ -13,22 +13,18 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from tpsl.cli.console import notice
-from tpsl.cli.termination import stoppable
+from tpsl.cli.console import notice, stoppable
 from tpsl.files import make_private_folder, open_private
 from tpsl.registry import use, used
 
 _VARIABLES = ("TPSL_", "AWS_", "AZURE_", "GOOGLE_")  # so begin those that workers have as the command has them
-_RESTARTS = 3  # of all workers, after one was lost or has ended with an error
-_PATIENCE = 30 * 24 * 3600  # seconds that a worker waits for another; one that has died is noticed at once
 
 
 class RayError(ValueError):
@@ -45,19 +41,22 @@ def trains_on_ray(count: int | None, run: Path, device: str, *, log_json: bool =
     goes_on = stoppable("the same command goes on where it stopped", log_json=log_json)
     with goes_on, redirect_stdout(sys.stderr), _shown(logs / "worker-0.log"):
         _connect(count)
-        printed = _result(_worker((*sys.argv[1:], "--out", str(run)), logs), count, logs, device)
+        printed = _result([*sys.argv[1:], "--out", str(run)], count, logs, device == "cuda")
     typer.echo(printed, nl=False)
     return True
 
 
-def _worker(arguments: tuple[str, ...], logs: Path) -> Callable[[], str]:
-    """Return what each worker does. Ray shows the configuration of a job, not what a function holds: here are keys."""
+def _result(arguments: list[str], count: int, logs: Path, on_gpu: bool) -> str:
+    """Return what the first worker has printed; raise what a worker has raised, not Ray's account of it."""
+    from ray.train import FailureConfig, RunConfig, ScalingConfig, get_context
+    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.v2.api.exceptions import TrainingFailedError
+
     folder, modules = Path.cwd(), used()
+    # Ray shows the configuration of a job, not what a function holds: here are keys.
     variables = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
 
     def work() -> str:
-        from ray.train import get_context
-
         from tpsl.cli.main import app
 
         os.chdir(folder)
@@ -65,25 +64,16 @@ def _worker(arguments: tuple[str, ...], logs: Path) -> Callable[[], str]:
         use(modules)
         log, printed = logs / f"worker-{get_context().get_world_rank()}.log", io.StringIO()
         with log.open("a", buffering=1, encoding="utf-8") as file, redirect_stderr(file), redirect_stdout(printed):
-            app(list(arguments), prog_name="tpsl", standalone_mode=False)
+            app(arguments, prog_name="tpsl", standalone_mode=False)
         return printed.getvalue()
 
-    return work
-
-
-def _result(work: Callable[[], str], count: int, logs: Path, device: str) -> str:
-    """Return what the first worker has printed; raise what a worker has raised, not Ray's account of it."""
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchConfig, TorchTrainer
-    from ray.train.v2.api.exceptions import TrainingFailedError
-
-    on_gpu, restarts = device == "cuda", FailureConfig(max_failures=_RESTARTS)
     trainer: Any = TorchTrainer  # its types are those of Ray Train's first version
     job = trainer(
         work,
         scaling_config=ScalingConfig(num_workers=count, use_gpu=on_gpu, resources_per_worker={"CPU": 1, "GPU": on_gpu}),
-        torch_config=TorchConfig("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout_s=_PATIENCE),
-        run_config=RunConfig(name=logs.name, storage_path=str(logs.parent), failure_config=restarts),
+        # Workers wait for each other for a month at most; one that has died is noticed at once.
+        torch_config=TorchConfig("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout_s=30 * 24 * 3600),
+        run_config=RunConfig(name=logs.name, storage_path=str(logs.parent), failure_config=FailureConfig(3)),
     )
     try:
         return str(job.fit().return_value)
@@ -91,10 +81,8 @@ def _result(work: Callable[[], str], count: int, logs: Path, device: str) -> str
         causes = list(getattr(error, "worker_failures", {}).values())
         for cause in causes:  # the list grows: Ray's own errors have the cause as a part
             causes += filter(None, [getattr(cause, "cause", None) or cause.__cause__])
-        said = [cause for cause in causes if isinstance(cause, ValueError | OSError)]  # the others may have lost a peer
-        raise (
-            said[0] if said else RayError(f"the Ray job has failed: {' '.join(str(error).split())[:300]}")
-        ) from error
+        said = (cause for cause in causes if isinstance(cause, ValueError | OSError))  # others may have lost a peer
+        raise next(said, RayError(f"the Ray job has failed: {' '.join(str(error).split())[:300]}")) from error
 
 
 def _connect(count: int) -> None:
@@ -124,17 +112,16 @@ def _shown(log: Path) -> Iterator[None]:
     """Show what is added to a log, on standard error, until the block ends."""
     make_private_folder(log.parent)
     ended, said = threading.Event(), sys.stderr
-    with open_private(log, "ab"), log.open(encoding="utf-8", errors="replace") as file:
+    with open_private(log, "ab"), log.open(encoding="utf-8", errors="replace") as file, ExitStack() as at_end:
         file.seek(0, 2)
 
         def show() -> None:
             while not ended.wait(0.2):
                 said.write(file.read())
-            said.write(file.read())
 
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(show)
-            try:
-                yield
-            finally:
-                ended.set()
+        thread = threading.Thread(target=show)
+        thread.start()
+        at_end.callback(lambda: said.write(file.read()))
+        at_end.callback(thread.join)
+        at_end.callback(ended.set)
+        yield

@@ -1,50 +1,44 @@
-"""`tpsl label serve`, `tpsl feature join` and `tpsl label evaluate`: one party of a job, or of a search."""
+"""The commands of one party of a job, or of a search: serve, join, evaluate, and before that align and certs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from tpsl.cli.console import Facts, Report, answer, notice, progress_bar
-from tpsl.cli.flags import (
-    CertsOption,
-    ConnectOption,
-    JobArgument,
-    JsonFlag,
-    ListenOption,
-    LocalOption,
-    OutOption,
-    PartyOption,
-    RayOption,
-    RunArgument,
-    SetOption,
-    VaultOption,
-    option,
-)
+from tpsl.cli import flags
+from tpsl.cli.console import Facts, Report, answer, from_here, notice, progress_bar, stoppable, warn
+from tpsl.cli.flags import argument, flag, option
+from tpsl.cli.live import Live
 from tpsl.cli.on_ray import trains_on_ray
-from tpsl.cli.run_result import show_result
-from tpsl.cli.settings import LOCAL, Settings
-from tpsl.cli.termination import stoppable
-from tpsl.cli.tune import show_tuned
+from tpsl.cli.run_result import show_result, show_tuned
+from tpsl.cli.settings import LOCAL, Settings, the_only
+from tpsl.data.config import TableData
+from tpsl.data.dataset import feature_party_names, load_label_party
+from tpsl.files import write_atomically
+from tpsl.mechanisms import build_mechanism
+from tpsl.net.certificates import AUTHORITY, party_folders
+from tpsl.net.peers import LABEL_PARTY
+from tpsl.report.words import counted, estimate_texts, records_text, spent_text
+from tpsl.training.job import Job, load_job
+from tpsl.training.local import Local, own_data, party_of
+from tpsl.training.loggers import run_logger
+from tpsl.training.observer import Watching
+from tpsl.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from tpsl.training.job import Job
-    from tpsl.training.local import Local
-    from tpsl.training.observer import Watching
-    from tpsl.training.result import FeatureResult
-    from tpsl.training.run_folder import RunFolder
-    from tpsl.training.shared_evaluation import SharedEvaluation
+    from tpsl.alignment.parties import Aligned
     from tpsl.tuning.candidates import Trial
-    from tpsl.tuning.joint_search import JointSearch
-    from tpsl.vault import Spent
+    from tpsl.tuning.joint_search import JointSearch, Watched
     from tpsl.workers import Workers
 
-
+Result = TypeVar("Result")
+GOES_ON = "the same command goes on where it stopped"
 DEFAULT_SPACE = "auto"
 TuneOption = Annotated[
     str | None,
@@ -68,19 +62,9 @@ class Side:
     @classmethod
     def of(cls, settings: Settings, job_file: Path, local_file: Path | None, party: str | None = None) -> Side:
         """Return the side that the files and the options describe; `party` if the command says which it is."""
-        from tpsl.training.local import party_of
-
         job, local = settings.load_job(job_file), settings.load_local(local_file)
         me = party_of(job, local, party or local.party)
         return cls(job, me, local, local.out or Path("runs") / f"{job_file.stem}-{me}")
-
-    @property
-    def peers(self) -> list[str]:
-        """The parties that this side talks with."""
-        from tpsl.data.dataset import feature_party_names
-        from tpsl.net.peers import LABEL_PARTY
-
-        return list(feature_party_names(self.job.data)) if self.party == LABEL_PARTY else [LABEL_PARTY]
 
     @property
     def workers(self) -> Workers:
@@ -89,62 +73,62 @@ class Side:
 
         return Workers.of_this_process(self.local.device)
 
-    @property
-    def record_steps(self) -> int:
-        """How many steps of a run over the network are recorded."""
+    def run(self, role: Callable[..., Result], ray: int | None) -> Result | None:
+        """Have the role run, in workers on Ray if there is a count of them; None where another process shows it."""
         from tpsl.training.one_process import ALL_STEPS
 
-        return ALL_STEPS if self.local.record_transcript else 0
-
-    def trains_on_ray(self, workers: int | None) -> bool:
-        """Run the command in workers on Ray if it was told to."""
-        return trains_on_ray(workers, self.out, self.local.device, log_json=self.local.logs_json)
+        if trains_on_ray(ray, self.out, self.local.device, log_json=self.local.logs_json):
+            return None
+        with self.watched() as watching:
+            result = role(
+                watching=watching,
+                record_steps=ALL_STEPS if self.local.record_transcript else 0,
+                insecure_loopback=self.local.insecure_loopback,
+            )
+        return result if self.workers.is_first else None
 
     @contextmanager
-    def watched(self) -> Iterator[Watching]:
-        """Show how this side runs until the block ends, and tell the loggers.
-
-        Of several workers the first shows it and tells the loggers; the others show what ends them.
-        """
-        from tpsl.cli.live import Live
-        from tpsl.net.peers import LABEL_PARTY
-        from tpsl.training.loggers import run_logger
-        from tpsl.training.observer import Watching
-
-        workers, others = self.workers, "feature parties wait" if self.party == LABEL_PARTY else "label party waits"
-        log_json = self.local.logs_json
+    def live(self) -> Iterator[Live]:
+        """Show how this side runs until the block ends; of several workers all but the first show what ends them."""
+        workers, log_json = self.workers, self.local.logs_json
+        others = "feature parties wait" if self.party == LABEL_PARTY else "label party waits"
         with (
-            stoppable(
-                f"the same command goes on where it stopped; the {others} for it",
-                log_json=log_json or not workers.is_first,
-            ),
+            stoppable(f"{GOES_ON}; the {others} for it", log_json=log_json or not workers.is_first),
             Live(
                 self.party,
-                peers=self.peers,
+                peers=feature_party_names(self.job.data) if self.party == LABEL_PARTY else [LABEL_PARTY],
                 epochs=self.job.training.epochs,
                 log_json=log_json,
                 metrics=self.local.metrics_address(workers),
                 only_errors=not workers.is_first,
             ) as live,
+        ):
+            live.may_end_early = self.job.training.patience > 0
+            yield live
+
+    @contextmanager
+    def watched(self) -> Iterator[Watching]:
+        """Show how this side runs until the block ends, and tell the loggers."""
+        with (
+            self.live() as live,
             run_logger(self.job, self.out, self.party, live.notice, self.local.loggers, {"display": live})
-            if workers.is_first
+            if self.workers.is_first
             else nullcontext(live) as observer,
         ):
-            live.state.may_end_early = self.job.training.patience > 0
             yield Watching(observer, live.progress, live.notice, live.watch, live.notice)
 
 
 def serve(
-    job: JobArgument,
-    changes: SetOption = None,
-    local: LocalOption = None,
-    listen: ListenOption = None,
-    certs: CertsOption = None,
-    out: OutOption = None,
-    vault: VaultOption = None,
+    job: flags.JobArgument,
+    changes: flags.SetOption = None,
+    local: flags.LocalOption = None,
+    listen: flags.ListenOption = None,
+    certs: flags.CertsOption = None,
+    out: flags.OutOption = None,
+    vault: flags.VaultOption = None,
     tune: TuneOption = None,
-    ray: RayOption = None,
-    json: JsonFlag = False,
+    ray: flags.RayOption = None,
+    json: flags.JsonFlag = False,
 ) -> None:
     """Be the label party: wait for the feature parties of the job and train with them.
 
@@ -156,40 +140,33 @@ def serve(
 
     Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m -- tpsl label serve …
     """
-    flags = {"local.listen": listen, "local.certificates": certs, "local.out": out, "local.vault": vault}
-    side = Side.of(Settings.of(changes, flags), job, local, "label")
+    given = {"local.listen": listen, "local.certificates": certs, "local.out": out, "local.vault": vault}
+    side = Side.of(Settings.of(changes, given), job, local, "label")
     if tune is not None:
-        _tune_as_label(side, tune, json)
-        return
-    if side.trains_on_ray(ray):
+        from tpsl.tuning.joint_search import tune_as_label
+
+        found = tune_as_label(*_search(side, tune))
+        show_tuned(found, side.out, json, {"test metrics": f"tpsl label evaluate {side.out}"})
         return
 
     from tpsl.training.serve import serve as run
 
-    with side.watched() as watching:
-        result = run(
-            side.job,
-            side.local,
-            side.out,
-            watching=watching,
-            record_steps=side.record_steps,
-            insecure_loopback=side.local.insecure_loopback,
-        )
-    if side.workers.is_first:
+    result = side.run(partial(run, side.job, side.local, side.out), ray)
+    if result is not None:
         show_result(side.out, result, json, evaluated=False)
 
 
 def join(
-    job: JobArgument,
-    changes: SetOption = None,
-    local: LocalOption = None,
-    connect: ConnectOption = None,
-    certs: CertsOption = None,
-    party: PartyOption = None,
-    out: OutOption = None,
+    job: flags.JobArgument,
+    changes: flags.SetOption = None,
+    local: flags.LocalOption = None,
+    connect: flags.ConnectOption = None,
+    certs: flags.CertsOption = None,
+    party: flags.PartyOption = None,
+    out: flags.OutOption = None,
     tune: TuneOption = None,
-    ray: RayOption = None,
-    json: JsonFlag = False,
+    ray: flags.RayOption = None,
+    json: flags.JsonFlag = False,
 ) -> None:
     """Be a feature party: connect to the label party of the job and train with it.
 
@@ -199,92 +176,58 @@ def join(
 
     Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m -- tpsl feature join …
     """
-    flags = {"local.connect": connect, "local.certificates": certs, "local.party": party, "local.out": out}
-    side = Side.of(Settings.of(changes, flags), job, local)
+    given = {"local.connect": connect, "local.certificates": certs, "local.party": party, "local.out": out}
+    side = Side.of(Settings.of(changes, given), job, local)
     if tune is not None:
-        _tune_as_feature(side, tune, json)
-        return
-    if side.trains_on_ray(ray):
+        from tpsl.tuning.joint_search import tune_as_feature
+
+        members = tune_as_feature(*_search(side, tune))
+        content: dict[str, Any] = {"out": str(side.out), "party": side.party, "candidates": members}
+        ensemble = f"{len(members)} networks, which the label party weights"
+        score = {"score new records": f"tpsl predict {side.out} --records new.csv --connect HOST:7443"}
+        report = Report("Searched with the label party", {"ensemble": ensemble, "folder": side.out}, score)
+        answer(json, content, report)
         return
 
     from tpsl.training.join import join as run
-    from tpsl.training.run_folder import RunFolder
 
-    with side.watched() as watching:
-        result = run(
-            side.job,
-            side.party,
-            side.local,
-            side.out,
-            watching=watching,
-            record_steps=side.record_steps,
-            insecure_loopback=side.local.insecure_loopback,
-        )
-    if not side.workers.is_first:
+    result = side.run(partial(run, side.job, side.party, side.local, side.out), ray)
+    if result is None:
         return
     if side.job.hands_over and (trained := RunFolder(side.out).result()) is not None:
         show_result(side.out, trained, json)
         return
-    answer(json, asdict(result), _joined(side, result))
-
-
-def _joined(side: Side, result: FeatureResult) -> Report:
-    from tpsl.report.words import counted, records_text
-
     speed = f", {result.samples_per_second:,.0f} samples/s" if result.steps else ""
-    trained = f"{counted(result.steps, 'step')}, {counted(result.epochs, 'epoch')}{speed}"
-    return Report(
-        f"Trained on {records_text(result.train_records)} with the label party",
-        {"run": Path(result.run), "weights": side.out / side.party / "bottom.safetensors", "training": trained},
-        {"see it as a page": f"tpsl report {side.out} --for {side.party}"},
-    )
+    training = f"{counted(result.steps, 'step')}, {counted(result.epochs, 'epoch')}{speed}"
+    weights = side.out / side.party / "bottom.safetensors"
+    facts: Facts = {"run": Path(result.run), "weights": weights, "training": training}
+    steps = {"see it as a page": f"tpsl report {side.out} --for {side.party}"}
+    headline = f"Trained on {records_text(result.train_records)} with the label party"
+    answer(json, asdict(result), Report(headline, facts, steps))
 
 
-def _tune_as_label(side: Side, space: str, json: bool) -> None:
-    from tpsl.tuning.joint_search import tune_as_label
-
-    search = _search(side, space)
-    found = tune_as_label(search, _Watched(side, search))
-    show_tuned(found, side.out, json, {"test metrics": f"tpsl label evaluate {side.out}"})
-
-
-def _tune_as_feature(side: Side, space: str, json: bool) -> None:
-    from tpsl.tuning.joint_search import tune_as_feature
-
-    search = _search(side, space)
-    members = tune_as_feature(search, _Watched(side, search))
-    content: dict[str, Any] = {"out": str(side.out), "party": side.party, "candidates": members}
-    facts: Facts = {"ensemble": f"{len(members)} networks, which the label party weights", "folder": side.out}
-    steps = {"score new records": f"tpsl predict {side.out} --records new.csv --connect HOST:7443"}
-    answer(json, content, Report("Searched with the label party", facts, steps))
-
-
-def _search(side: Side, space: str) -> JointSearch:
+def _search(side: Side, space: str) -> tuple[JointSearch, Watched]:
+    """Return a search with the other side, and what shows each configuration of it as a run."""
     from tpsl.tuning.joint_search import JointSearch
     from tpsl.tuning.space import load_space
 
     configurations = None if space == DEFAULT_SPACE else load_space(Path(space))
     insecure = side.local.insecure_loopback
-    return JointSearch.of(side.job, side.party, side.local, side.out, configurations, insecure_loopback=insecure)
+    search = JointSearch.of(side.job, side.party, side.local, side.out, configurations, insecure_loopback=insecure)
+    names = [trial.name for trial in search.trials]
 
+    def watched(trial: Trial) -> AbstractContextManager[Watching]:
+        if not side.local.logs_json:
+            notice(f"configuration {names.index(trial.name) + 1} of {len(names)}: {trial.name}")
+        return replace(side, job=trial.job, out=trial.run.path).watched()
 
-class _Watched:
-    """Shows each configuration of a search as a run."""
-
-    def __init__(self, side: Side, search: JointSearch) -> None:
-        self._side = side
-        self._names = [trial.name for trial in search.trials]
-
-    def __call__(self, trial: Trial) -> AbstractContextManager[Watching]:
-        if not self._side.local.logs_json:
-            notice(f"configuration {self._names.index(trial.name) + 1} of {len(self._names)}: {trial.name}")
-        return replace(self._side, job=trial.job, out=trial.run.path).watched()
+    return search, watched
 
 
 def evaluate(
-    run: RunArgument,
-    changes: SetOption = None,
-    local: LocalOption = None,
+    run: flags.RunArgument,
+    changes: flags.SetOption = None,
+    local: flags.LocalOption = None,
     epsilon: Annotated[
         float | None,
         option("NUMBER", "Make metrics that feature parties may see, from noisy labels: the ε that each may cost."),
@@ -300,7 +243,7 @@ def evaluate(
         Path | None,
         option("FILE", "With --epsilon: the file to hand over. Default: shared_metrics.json in the run folder."),
     ] = None,
-    json: JsonFlag = False,
+    json: flags.JsonFlag = False,
 ) -> None:
     """Evaluate a finished run, or search, on its test records, and train its local head if the job has one.
 
@@ -316,61 +259,46 @@ def evaluate(
 
     tpsl label evaluate runs/job-label --epsilon 0.5
     """
-    settings = Settings.of(changes, parts=("privacy", LOCAL))
-    here = settings.load_local(local)
-    if epsilon is None:
-        if scores or out or settings.job:
-            raise typer.BadParameter("--scores, --out and keys of privacy are for --epsilon")
-        _evaluate(run, here, json)
-        return
-    mechanism = str(settings.job.get("privacy", {}).get("mechanism", "auto"))
-    _share(run, here, (epsilon, mechanism), scores, out, json)
-
-
-def _evaluate(path: Path, local: Local, json: bool) -> None:
-    """Compute what depends on true labels, and print it."""
     from tpsl.prediction.model import TUNE
     from tpsl.training.after_training import evaluate_run
-    from tpsl.training.run_folder import RunFolder
     from tpsl.tuning.after_search import evaluate_search
 
-    if (path / TUNE).exists():
-        show_tuned(evaluate_search(path, local, lambda run: _watched(run, local.loggers)), path, json)
+    settings = Settings.of(changes, parts=("privacy", LOCAL))
+    here = settings.load_local(local)
+    if epsilon is not None:
+        mechanism = str(settings.job.get("privacy", {}).get("mechanism", "auto"))
+        _share(run, here, (epsilon, mechanism), scores, out, json)
         return
-    run = RunFolder(path)
-    with _watched(run, local.loggers) as watching:
-        result = evaluate_run(run, local, watching)
-    show_result(path, result, json)
+    if scores or out or settings.job:
+        raise typer.BadParameter("--scores, --out and keys of privacy are for --epsilon")
+
+    def watched(folder: RunFolder) -> AbstractContextManager[Watching]:
+        return bar_and_loggers("evaluating", folder.job(), folder.path, here)
+
+    if (run / TUNE).exists():
+        show_tuned(evaluate_search(run, here, watched), run, json)
+        return
+    with watched(RunFolder(run)) as watching:
+        result = evaluate_run(RunFolder(run), here, watching)
+    show_result(run, result, json)
 
 
 @contextmanager
-def _watched(run: RunFolder, log: list[str] | None) -> Iterator[Watching]:
+def bar_and_loggers(title: str, job: Job, run: Path, local: Local) -> Iterator[Watching]:
     """Show a progress bar until the block ends, and tell the loggers."""
-    from tpsl.net.peers import LABEL_PARTY
-    from tpsl.training.loggers import run_logger
-    from tpsl.training.observer import Watching
-
-    with progress_bar("evaluating") as progress, run_logger(run.job(), run.path, LABEL_PARTY, notice, log) as logger:
-        yield Watching(logger, progress, notice)
+    early = job.training.patience > 0
+    with (
+        progress_bar(title, may_end_early=early) as progress,
+        run_logger(job, run, LABEL_PARTY, notice, local.loggers) as logger,
+    ):
+        yield Watching(logger, progress, notice, reason=notice)
 
 
 def _share(
     run: Path, local: Local, release: tuple[float, str], scores: Path | None, out: Path | None, json: bool
 ) -> None:
-    """Write metrics from noisy labels, and print what they cost."""
-    from tpsl.data.dataset import load_label_party
-    from tpsl.files import write_atomically
-    from tpsl.mechanisms import build_mechanism
-    from tpsl.net.peers import LABEL_PARTY
     from tpsl.prediction.scores import read_scores
-    from tpsl.training.local import own_data
-    from tpsl.training.run_folder import RunFolder
-    from tpsl.training.shared_evaluation import (
-        SHARED_METRICS,
-        EvaluationTerms,
-        evaluate_new_records,
-        evaluate_test_records,
-    )
+    from tpsl.training import shared_evaluation as shared
 
     folder, (epsilon, mechanism) = RunFolder(run), release
     job = folder.job()
@@ -379,26 +307,121 @@ def _share(
     with progress_bar("reading labels") as progress:
         side = load_label_party(data, progress, late_labels=job.has_late_labels, source=source)
     chosen, _ = build_mechanism(mechanism, side.records.classes, epsilon=epsilon)
-    terms = EvaluationTerms(chosen, local.vault or folder.vault(), local.release_policy(), notice)
+    terms = shared.EvaluationTerms(chosen, local.vault or folder.vault(), local.release_policy(), notice)
     if scores is None:
-        found, total = evaluate_test_records(folder, side, terms)
+        found, total = shared.evaluate_test_records(folder, side, terms)
     else:
-        found, total = evaluate_new_records(folder, side, *read_scores(scores, side.records.class_names), terms)
-    file = out or run / SHARED_METRICS
+        new = read_scores(scores, side.records.class_names)
+        found, total = shared.evaluate_new_records(folder, side, *new, terms)
+    file = out or run / shared.SHARED_METRICS
     write_atomically(file, found.to_json())
-    spent = {"total_epsilon": total.epsilon, "total_delta": total.delta, "private": total.private}
-    answer(json, {"file": str(file), **spent, **found.as_dict()}, _report(found, total, file))
-
-
-def _report(found: SharedEvaluation, total: Spent, file: Path) -> Report:
-    from tpsl.report.words import estimate_texts, spent_text
-
+    content = {"total_epsilon": total.epsilon, "total_delta": total.delta, "private": total.private}
     spent = spent_text(total.epsilon, total.delta) + ("" if total.private else ", NOT PRIVATE")
-    return Report(
-        f"Evaluated on noisy labels of {found.records:,} {found.of}, {found.mechanism}",
-        {
-            **estimate_texts(found.metrics),
-            "guarantee": f"{'the people in them' if total.who == 'person' else found.of} have spent {spent} in all",
-            "to hand over": file,
-        },
-    )
+    whose = "the people in them" if total.who == "person" else found.of
+    facts: Facts = {**estimate_texts(found.metrics), "guarantee": f"{whose} have spent {spent} in all"}
+    headline = f"Evaluated on noisy labels of {found.records:,} {found.of}, {found.mechanism}"
+    answer(json, {"file": str(file), **content, **found.as_dict()}, Report(headline, {**facts, "to hand over": file}))
+
+
+def align(
+    job: flags.JobArgument,
+    changes: flags.SetOption = None,
+    local: flags.LocalsOption = None,
+    listen: flags.ListenOption = None,
+    connect: flags.ConnectOption = None,
+    certs: flags.CertsOption = None,
+    party: flags.PartyOption = None,
+    out: Annotated[Path | None, option("FOLDER", "This party's alignment. Default: alignments/JOB-PARTY.")] = None,
+    together: Annotated[bool, flag("--together", "Be all parties in this process, for tries on one machine.")] = False,
+    json: flags.JsonFlag = False,
+) -> None:
+    """Find the records that all parties have in common, without showing the others.
+
+    The job says how, in `data.alignment`. The label party listens and the feature parties connect; the local file, the
+    certificate or --party says which party this is. An interrupted alignment continues when the same command is given
+    again. `--set data.alignment.engine=plain`, at all parties, compares salted hashes: the label party can then test
+    any id it guesses. Example:
+
+    tpsl align job.yaml --party label --listen 0.0.0.0:7443 --certs certs/label
+    """
+    from tpsl.alignment import parties
+
+    given = {"local.listen": listen, "local.connect": connect, "local.certificates": certs, "local.party": party}
+    settings = Settings.of(changes, {**given, "local.alignment": out})
+    side = None if together else Side.of(settings, job, the_only(local))
+    agreed = settings.load_parties(job, local).job if side is None else side.job
+    if isinstance(agreed.data, TableData) and agreed.data.alignment is not None:  # else refused where it is used
+        for sentence in parties.warnings(agreed.data.alignment):
+            warn(sentence)
+    if side is None:
+        with stoppable(GOES_ON), progress_bar("aligning") as progress:
+            found = parties.align_all(agreed, Watching(progress=progress, notice=notice))
+        content = {"parties": {name: each.as_dict() for name, each in found.items()}}
+        answer(json, content, [part for each in found.values() for part in _aligned(each)])
+        return
+    agreed = own_data(agreed, side.party, side.local.data, side.local.alignment)
+    with side.live() as live:
+        watching = Watching(live, live.progress, live.notice, live.watch)
+        insecure = side.local.insecure_loopback
+        mine = parties.align(agreed, side.party, side.local, watching=watching, insecure_loopback=insecure)
+    answer(json, mine.as_dict(), _aligned(mine))
+
+
+def _aligned(each: Aligned) -> Report:
+    alignment = each.result.alignment
+    some_are_known = alignment.mode == "label-only" and alignment.matched is not None
+    matched = f", {alignment.matched:,} of them known to the label party" if some_are_known else ""
+    left_out = [
+        f"{counts[name]:,} {what} {name}"
+        for what, counts in (("without", each.keys.missing), ("with a repeated", each.keys.repeated))
+        for name in counts
+        if counts[name]
+    ]
+    facts: Facts = {
+        "alignment": from_here(each.folder),
+        "records": f"{len(alignment):,}{matched}" if alignment.mode != "size" else f"{alignment.matched:,} in common",
+        "own rows": ", ".join([f"{alignment.source.rows:,}", *left_out]),
+        "digest": alignment.digest[:16],
+        "traffic": f"{each.result.bytes_sent:,} bytes sent, {each.result.bytes_received:,} received",
+    }
+    for sentence in each.learned:
+        who, _, what = sentence.partition(": ")
+        facts[f"learned by {who}"] = what
+    return Report("Found the common records", facts)
+
+
+def certs(
+    job: Annotated[Path | None, argument("JOB", "Job file: a certificate for each of its parties.")] = None,
+    out: Annotated[Path, option("FOLDER", "Folder for the authority and the parties' folders.")] = Path("certs"),
+    party: Annotated[list[str] | None, option("NAME", "A certificate for this party too; may be repeated.")] = None,
+    days: Annotated[int, option("NUMBER", "How long the certificates are valid.", min=1, max=3650)] = 365,
+    json: flags.JsonFlag = False,
+) -> None:
+    """Make an authority and one certificate per party; what is there already stays as it is.
+
+    Example: tpsl certs job.yaml
+    """
+    of_job = [LABEL_PARTY, *feature_party_names(load_job(job).data)] if job else []
+    parties = list(dict.fromkeys([*of_job, *(party or ())]))
+    if not parties:
+        raise ValueError("certs needs a job file, or a --party to make a certificate for")
+    made, authority = party_folders(out, parties, days), out / AUTHORITY
+    folders = [
+        {"party": m.party, "folder": str(m.folder), "expires": m.expires.isoformat(), "new": m.new} for m in made
+    ]
+    new = [each.party for each in made if each.new]
+    facts, steps, name = dict[str, str | Path](), {}, job or Path("job.yaml")
+    for each in made:
+        is_label = each.party == LABEL_PARTY
+        sent = (
+            f"send the folder {each.folder} to {'the label party' if is_label else each.party} over a channel you trust"
+        )
+        kept = f"{each.folder} was there already and stays as it is"
+        facts[each.party] = f"{sent if each.new else kept} (valid until {each.expires:%Y-%m-%d})"
+        command = f"label serve {name} --certs {each.folder} --listen 0.0.0.0:7443"
+        if not is_label:
+            command = f"feature join {name} --certs {each.folder} --connect HOST:7443"
+        steps[f"train as {each.party}"] = f"tpsl {command}"
+    facts["authority"] = f"keep {authority} offline or delete it: anyone who has it can pose as any party"
+    headline = f"Made certificates for {', '.join(new)}" if new else "All certificates were there already"
+    answer(json, {"authority": str(authority), "parties": folders}, Report(headline, facts, steps))

@@ -1,39 +1,32 @@
-"""`tpsl predict`: score new records with a finished run; `tpsl export`: a party's half of it for use without tpsl."""
+"""`tpsl predict`: score new records with a finished run; `tpsl score`: the same as a service; `tpsl export`: a party's
+half of it for use without tpsl."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import signal
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpsl.cli.console import Facts, Report, answer, notice, progress_bar, warn
-from tpsl.cli.flags import (
-    CertsOption,
-    ConnectOption,
-    HeadOption,
-    JsonFlag,
-    ListenOption,
-    LocalsOption,
-    ModelArgument,
-    SetOption,
-    flag,
-    option,
-)
+from tpsl.cli import flags
+from tpsl.cli.console import STATUS, Facts, Report, answer, notice, progress_bar, stoppable, warn
+from tpsl.cli.flags import argument, flag, option
 from tpsl.cli.settings import LOCAL, Settings, locals_by_party, the_only
-from tpsl.cli.termination import stoppable
+from tpsl.net.peers import LABEL_PARTY
+from tpsl.report.words import records_text
+from tpsl.training.local import Local, LocalError, certificates_of, connect_address, listen_address, party_of
+from tpsl.training.observer import Watching
+from tpsl.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from tpsl.prediction.records import NewRecords
-    from tpsl.prediction.two_parties import PredictionSetup
-    from tpsl.progress import Progress
-    from tpsl.training.local import Local
+    from tpsl.serving.feature_service import FeatureService
+    from tpsl.serving.label_service import LabelService
 
 
 def predict(
-    run: ModelArgument,
+    run: flags.ModelArgument,
     records: Annotated[
         list[str] | None,
         option(
@@ -42,16 +35,16 @@ def predict(
         ),
     ] = None,
     out: Annotated[Path | None, option("FILE", "File for the scores, .parquet or .csv.")] = None,
-    changes: SetOption = None,
-    local: LocalsOption = None,
-    listen: ListenOption = None,
-    connect: ConnectOption = None,
-    certs: CertsOption = None,
-    head: HeadOption = "private",
+    changes: flags.SetOption = None,
+    local: flags.LocalsOption = None,
+    listen: flags.ListenOption = None,
+    connect: flags.ConnectOption = None,
+    certs: flags.CertsOption = None,
+    head: flags.HeadOption = "private",
     numbered: Annotated[
         bool, flag("--numbered", "Feature party: the label party has no list of the records, and numbers them.")
     ] = False,
-    json: JsonFlag = False,
+    json: flags.JsonFlag = False,
 ) -> None:
     """Score new records where one process has the halves and the records of all parties, or together with them.
 
@@ -68,79 +61,15 @@ def predict(
 
     tpsl predict runs/job-airport --records new.csv --connect label.example:7443 --certs certs/airport
     """
-    flags = {"local.listen": listen, "local.connect": connect, "local.certificates": certs}
-    settings = Settings.of(changes, flags, parts=(LOCAL,))
-    if not _is_joint(settings, local):
-        _in_one_process(run, records or (), _required(out), local or (), head, json)
-        return
-    mine = settings.load_local(the_only(local))
-    if mine.connect is not None:
-        _as_feature(run, mine, _own(records), out, json, numbered=numbered)
-    else:
-        _as_label(run, mine, _own(records), _required(out), head, json)
-
-
-def _is_joint(settings: Settings, local: Sequence[Path] | None) -> bool:
-    """Whether this process is one party: an address says so, of an option or of the only local file."""
+    given = {"local.listen": listen, "local.connect": connect, "local.certificates": certs}
+    settings = Settings.of(changes, given, parts=(LOCAL,))
     mine = None if local and len(local) > 1 else settings.load_local(the_only(local))
-    return mine is not None and not (mine.listen is None and mine.connect is None)
-
-
-def _in_one_process(run: Path, records: Iterable[str], out: Path, local: Iterable[Path], head: str, json: bool) -> None:
-    from tpsl.learners.record_scoring import RecordScorer
-    from tpsl.prediction.model import TrainedModel
-
-    files = _by_party(records)
-    own = locals_by_party(TrainedModel.open(run).run.job(), local)
-    aligned = {party: mine.alignment for party, mine in own.items() if mine.alignment is not None}
-    with progress_bar("predicting") as progress:
-        place, first = RecordScorer(run, local_head=head == "local").score(files, out, aligned, progress)
-    _show(json, place, first, head)
-
-
-def _as_label(run: Path, mine: Local, records: str | None, out: Path, head: str, json: bool) -> None:
-    """Wait for the feature parties of the run and score new records with them."""
-    from tpsl.net.peers import LABEL_PARTY
-    from tpsl.prediction.two_parties import predict_as_label
-
-    with _joint(run, mine) as (setup, progress):
-        found = None if records is None else _read(setup, LABEL_PARTY, records, progress)
-        place, scored = predict_as_label(setup, found, out, local_head=head == "local")
-    _show(json, place, scored, head)
-
-
-def _as_feature(run: Path, mine: Local, records: str | None, out: Path | None, json: bool, *, numbered: bool) -> None:
-    """Connect to the label party of the run and have new records scored."""
-    from tpsl.prediction.two_parties import predict_as_feature
-    from tpsl.training.local import party_of
-
-    if records is None:
-        raise typer.BadParameter("a feature party needs --records FILE")
-    with _joint(run, mine) as (setup, progress):
-        party = party_of(setup.job, setup.local, setup.local.party)
-        found = _read(setup, party, records, progress)
-        place = predict_as_feature(setup, party, found, out, numbered=numbered)
-    _show(json, place, found)
-
-
-@contextmanager
-def _joint(run: Path, mine: Local) -> Iterator[tuple[PredictionSetup, Progress]]:
-    """Show how a joint prediction runs until the block ends."""
-    from tpsl.prediction.model import TrainedModel
-    from tpsl.prediction.two_parties import PredictionSetup
-    from tpsl.training.observer import Watching
-
-    with stoppable("the same command begins again"), progress_bar("predicting") as progress:
-        watching = Watching(
-            progress=progress, notice=notice, connections=lambda peer, sentence: notice(f"{peer}: {sentence}")
-        )
-        yield PredictionSetup(TrainedModel.open(run), mine, watching, mine.insecure_loopback), progress
-
-
-def _read(setup: PredictionSetup, party: str, source: str, progress: Progress) -> NewRecords:
-    from tpsl.prediction.records import read_records
-
-    return read_records(setup.run, party, source, setup.local.alignment, progress)
+    if mine is None or (mine.listen is None and mine.connect is None):
+        _in_one_process(run, records or (), out, local or (), head, json)
+        return
+    if records and len(records) > 1:
+        raise typer.BadParameter("--records is given more than once; that is for all parties in one process")
+    _with_others(run, mine, records[0] if records else None, out, head, numbered, json)
 
 
 def _required(out: Path | None) -> Path:
@@ -149,43 +78,68 @@ def _required(out: Path | None) -> Path:
     return out
 
 
-def _own(records: Sequence[str] | None) -> str | None:
-    """Return this side's only file of records, if it names one."""
-    if records and len(records) > 1:
-        raise typer.BadParameter("--records is given more than once; that is for all parties in one process")
-    return records[0] if records else None
+def _in_one_process(
+    run: Path, records: Iterable[str], out: Path | None, local: Iterable[Path], head: str, json: bool
+) -> None:
+    from tpsl.learners.record_scoring import RecordScorer
+    from tpsl.prediction.model import TrainedModel
 
-
-def _by_party(pairs: Iterable[str]) -> dict[str, str]:
-    found = {}
-    for pair in pairs:
+    scores, files = _required(out), dict[str, str]()
+    for pair in records:
         party, equals, value = pair.partition("=")
-        if not equals or party in found:
+        if not equals or party in files:
             raise typer.BadParameter(f"--records takes PARTY=FILE, once for each party; got {pair!r}")
-        found[party] = value
-    if not found:
+        files[party] = value
+    if not files:
         raise typer.BadParameter("--records PARTY=FILE names the new records of each party")
-    return found
+    own = locals_by_party(TrainedModel.open(run).run.job(), local)
+    aligned = {party: mine.alignment for party, mine in own.items() if mine.alignment is not None}
+    with progress_bar("predicting") as progress:
+        place, first = RecordScorer(run, local_head=head == "local").score(files, scores, aligned, progress)
+    _show(json, place, len(first), head)
 
 
-def _show(json: bool, place: Path | None, records: NewRecords, head: str | None = None) -> None:
-    """Print where scores are; a feature party does not know of which head."""
-    from tpsl.report.words import records_text
+def _with_others(
+    run: Path, mine: Local, records: str | None, out: Path | None, head: str, numbered: bool, json: bool
+) -> None:
+    """Be one party of the run, and score new records with the others; a feature party does not know by which head."""
+    from tpsl.prediction.model import TrainedModel
+    from tpsl.prediction.records import read_records
+    from tpsl.prediction.two_parties import PredictionSetup, predict_as_feature, predict_as_label
 
-    content = {"scores": None if place is None else str(place), "records": len(records)}
+    if mine.connect is None:
+        _required(out)
+    elif records is None:
+        raise typer.BadParameter("a feature party needs --records FILE")
+    with stoppable("the same command begins again"), progress_bar("predicting") as progress:
+        watching = Watching(
+            progress=progress, notice=notice, connections=lambda peer, sentence: notice(f"{peer}: {sentence}")
+        )
+        setup = PredictionSetup(TrainedModel.open(run), mine, watching, mine.insecure_loopback)
+        party = LABEL_PARTY if mine.connect is None else party_of(setup.job, mine, mine.party)
+        found = None if records is None else read_records(setup.run, party, records, mine.alignment, progress)
+        if mine.connect is None:
+            place, scored = predict_as_label(setup, found, _required(out), local_head=head == "local")
+            _show(json, place, len(scored), head)
+        elif found is not None:
+            _show(json, predict_as_feature(setup, party, found, out, numbered=numbered), len(found))
+
+
+def _show(json: bool, place: Path | None, count: int, head: str | None = None) -> None:
+    content = {"scores": None if place is None else str(place), "records": count}
     content |= {} if head is None else {"head": head}
     facts: Facts = {"scores": "they stay with the label party" if place is None else place}
     if head == "local":
         facts["guarantee"] = "NOT PRIVATE: keep them where they are"
-    answer(json, content, Report(f"Scored {records_text(len(records))}", facts))
+    answer(json, content, Report(f"Scored {records_text(count)}", facts))
 
 
 def export(
-    run: ModelArgument,
+    run: flags.ModelArgument,
     party: Annotated[str, option("NAME", "Whose half: a feature party's name, or label.")],
     out: Annotated[Path, option("FOLDER", "A new folder for it.")],
-    head: HeadOption = "private",
-    json: JsonFlag = False,
+    head: flags.HeadOption = "private",
+    json: flags.JsonFlag = False,
 ) -> None:
     """Write a party's trained half for its owner: for PyTorch, as ONNX, as safetensors, with encoder and model card.
 
@@ -196,7 +150,6 @@ def export(
     """
     from tpsl.export.half import export_half
     from tpsl.learners.learning import require_no_learner
-    from tpsl.training.run_folder import RunFolder
 
     require_no_learner(RunFolder(run), "there is no half to export, and `tpsl predict` scores with it")
     notice(f"exporting the half of {party}")
@@ -211,3 +164,75 @@ def export(
     steps = {"try it": f"python {folder / 'predict.py'} --help"} if "predict.py" in written else {}
     report = Report(f"Exported the half of {party}", {"folder": folder, "files": written}, steps)
     answer(json, {"folder": str(folder), "card": card}, report)
+
+
+def score(
+    run: Annotated[
+        Path, argument("RUN", "Run folder, or that of a search, or a link that is moved when there is a newer one.")
+    ],
+    changes: flags.SetOption = None,
+    local: flags.LocalOption = None,
+    listen: flags.ListenOption = None,
+    connect: flags.ConnectOption = None,
+    certs: flags.CertsOption = None,
+    http: Annotated[
+        int | None, option("PORT", "Port of 127.0.0.1 for this side's applications. Default: a free one.")
+    ] = None,
+    head: flags.HeadOption = "private",
+    take_over: Annotated[
+        bool, flag("--take-over", "Wait for the ports until the process that has them ends, then continue.")
+    ] = False,
+    json: flags.JsonFlag = False,
+) -> None:
+    """Score records as they come: a service of the label party (--listen) or of a feature party (--connect).
+
+    The label party's scores records whose shares feature parties send over mutual TLS. A feature party's turns records
+    into embeddings for its clients, and asks the label party for their scores. Applications ask at
+    http://127.0.0.1:PORT/v1/score (a feature party's also at /v1/embed); others on this machine can reach that port
+    too. SIGHUP reads the run folder again, and no request is lost. Examples:
+
+    tpsl score runs/current --listen 0.0.0.0:7443 --certs certs/label --http 8080
+
+    tpsl score runs/current --connect label.example:7443 --certs certs/airport --http 8081
+    """
+    from tpsl.serving.running import prepared
+    from tpsl.serving.running import run as serve
+
+    given = {"local.listen": listen, "local.connect": connect, "local.certificates": certs, "local.http": http}
+    settings = Settings.of(changes, given, parts=(LOCAL,))
+    service = prepared(lambda: _service(run, settings.load_local(local), head == "local", take_over), take_over)
+
+    def tell() -> None:
+        address, model = f"http://127.0.0.1:{service.http_port}", service.versions.newest.name
+        content: dict[str, Any] = {"http": address, "model": model}
+        party: str | None = getattr(service, "party", None)
+        content |= {"listening": getattr(service, "address", None)} if party is None else {"party": party}
+        text = f"embedding for clients of {party} at {address}"
+        if party is None:
+            text = f"scoring for feature parties at {content['listening']}, for your own applications at {address}"
+        answer(json, content, [text])
+
+    raise typer.Exit(STATUS if serve(service, tell) == signal.SIGTERM else 0)
+
+
+def _service(run: Path, mine: Local, local_head: bool, take_over: bool) -> LabelService | FeatureService:
+    """Return the service of the party that this side is, which its address says."""
+    import torch
+
+    from tpsl.prediction.model import TrainedModel
+    from tpsl.serving.feature_service import FeatureOptions, FeatureService
+    from tpsl.serving.label_service import LabelOptions, LabelService
+
+    torch.set_num_threads(mine.threads or 1)  # batches are small: threads would wait for each other
+    secure = not mine.insecure_loopback
+    if mine.connect is not None:
+        party = party_of(TrainedModel.open(run).run.job(), mine, mine.party)
+        channel = certificates_of(mine, party).channel() if secure else None
+        options = FeatureOptions(run, party, connect_address(mine), channel, mine.http, mine.deadline, take_over)
+        return FeatureService(options, notice)
+    if mine.listen is None:
+        raise LocalError("a label party needs --listen HOST:PORT, a feature party --connect HOST:PORT")
+    server = certificates_of(mine, LABEL_PARTY).server() if secure else None
+    listen, returns = listen_address(mine), mine.returns
+    at_label = LabelOptions(run, listen, server, mine.http, mine.deadline, take_over, local_head, returns)
+    return LabelService(at_label, notice)

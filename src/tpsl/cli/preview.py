@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import filesize
+from rich.table import Table
 
 from tpsl.cli.console import Report, answer, notice, progress_bar, slim_table
 from tpsl.cli.flags import JobArgument, JsonFlag, LocalsOption, SetOption, option
 from tpsl.cli.settings import ALL_PARTS, LOCAL, Settings, locals_by_party
+from tpsl.data.check import DataReport, check_data
+from tpsl.mechanisms.effective_labels import effective_labels
+from tpsl.net.peers import LABEL_PARTY
+from tpsl.planning.counts import Counts
+from tpsl.report.words import counted
+from tpsl.training.job import Job
+from tpsl.training.method import resolve_method
+from tpsl.training.rare_labels import rare_label_warning_of
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from tpsl.data.check import DataReport, PartyCounts
     from tpsl.planning.plan import Prediction
-    from tpsl.planning.traffic import Exchange
-    from tpsl.training.job import Job
 
 
 def check(job: JobArgument, changes: SetOption = None, local: LocalsOption = None, json: JsonFlag = False) -> None:
@@ -28,14 +34,15 @@ def check(job: JobArgument, changes: SetOption = None, local: LocalsOption = Non
     Reads the data of every party that is here, the true labels too where the label party's is: then what is printed
     must stay with the label party. Exit status 1 if there are errors, 0 if there are none or only warnings.
     """
-    from tpsl.data.check import check_data
-
     parties = Settings.of(changes).load_parties(job, local)
     agreed, given = parties.job, ((party, parts.source(party)) for party, parts in parties.own.items())
     sources = {party: source for party, source in given if source is not None}
     with progress_bar("reading") as progress:
         found = check_data(agreed.data, late_labels=agreed.has_late_labels, sources=sources, progress=progress)
-    worth = _clean_labels(agreed, found)
+    worth = None
+    if found.passed and found.classes and agreed.trains:
+        mechanism, counts = agreed.privacy.build(agreed.classes), list(_training_classes(agreed, found).values())
+        worth = round(effective_labels(mechanism, counts, agreed.privacy.draws))
     tell_of_rare_labels(agreed, found)
     answer(json, {**found.as_dict(), "effective_labels": worth}, _for_people(found, agreed, worth))
     if found.classes:
@@ -48,11 +55,8 @@ def check(job: JobArgument, changes: SetOption = None, local: LocalsOption = Non
 
 def tell_of_rare_labels(job: Job, found: DataReport) -> None:
     """Add a warning to what was found if noise will drown the rarest class."""
-    from tpsl.data.check import LABEL
-    from tpsl.training.rare_labels import rare_label_warning_of
-
     if found.passed and (warning := rare_label_warning_of(job, _training_classes(job, found))):
-        found.warn(LABEL, warning)
+        found.warn(LABEL_PARTY, warning)
 
 
 def _training_classes(job: Job, found: DataReport) -> dict[str, int]:
@@ -60,21 +64,21 @@ def _training_classes(job: Job, found: DataReport) -> dict[str, int]:
     return {name: round(count * (1 - job.data.test_fraction)) for name, count in found.classes.items()}
 
 
-def _clean_labels(job: Job, found: DataReport) -> int | None:
-    """Return how many clean labels the noisy ones of the training records are worth; None where that is not known."""
-    from tpsl.mechanisms.effective_labels import effective_labels
-
-    if not found.passed or not found.classes or not job.trains:
-        return None
-    counts = list(_training_classes(job, found).values())
-    return round(effective_labels(job.privacy.build(job.classes), counts, job.privacy.draws))
-
-
 def _for_people(found: DataReport, job: Job, worth: int | None) -> Iterator[str | Table]:
     for party in found.parties:
         yield f"{party.party}: {party.records:,} records in {party.source}"
-        if party.columns:
-            yield _columns(party)
+        rows = [
+            (
+                each.name,
+                each.kind.replace("_", " "),
+                f"{each.missing:,}",
+                "" if each.distinct is None else f"{each.distinct:,}",
+            )
+            for each in party.columns
+        ]
+        numbers = ("missing", "different values")
+        if rows:
+            yield slim_table(("column", "kind", *numbers), rows, numbers=numbers)
     for name in found.not_here:
         reason = f" ({found.looked_for[name]})" if name in found.looked_for else ""
         yield f"{name}: its data is not here, and was not checked{reason}"
@@ -88,20 +92,6 @@ def _for_people(found: DataReport, job: Job, worth: int | None) -> Iterator[str 
     for finding in found.findings:
         yield f"{finding.level}: {finding.text}"
     yield "no errors" if found.passed else "the job cannot run on these data"
-
-
-def _columns(party: PartyCounts) -> Table:
-    rows = (
-        (
-            column.name,
-            column.kind.replace("_", " "),
-            f"{column.missing:,}",
-            "" if column.distinct is None else f"{column.distinct:,}",
-        )
-        for column in party.columns
-    )
-    numbers = ("missing", "different values")
-    return slim_table(("column", "kind", *numbers), rows, numbers=numbers)
 
 
 def plan(
@@ -125,10 +115,8 @@ def plan(
     Traffic follows from the job, time from the speed of an earlier run. Nothing is trained, and no label of a table is
     read. Example: tpsl plan job.yaml --rows 100000000 --bandwidth 1Gb/s --latency 20ms
     """
-    from tpsl.planning.counts import Counts
     from tpsl.planning.line import Network, bandwidth_of, seconds_of
     from tpsl.planning.plan import Assumptions, last_run, plan, planned_job, records_of
-    from tpsl.training.method import resolve_method
 
     settings = Settings.of(changes, parts=[part for part in ALL_PARTS if part != LOCAL])
     asked = settings.load_job(job)
@@ -145,12 +133,6 @@ def plan(
 
 
 def _as_dict(prediction: Prediction) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    def crossing(each: Exchange) -> dict[str, Any]:
-        both = {f"bytes_{way}_label": each.bytes(to_label=way == "to") for way in ("to", "from")}
-        return {"party": each.party, "method": each.method, "calls": each.calls, **both}
-
     return {
         "exchange": prediction.job.training.exchange,
         **asdict(prediction.counts),
@@ -159,7 +141,16 @@ def _as_dict(prediction: Prediction) -> dict[str, Any]:
         "step_seconds": prediction.step,
         "bytes_to_label": prediction.to_label,
         "bytes_from_label": prediction.from_label,
-        "crossing": [crossing(each) for each in prediction.crossing],
+        "crossing": [
+            {
+                "party": each.party,
+                "method": each.method,
+                "calls": each.calls,
+                "bytes_to_label": each.bytes(to_label=True),
+                "bytes_from_label": each.bytes(to_label=False),
+            }
+            for each in prediction.crossing
+        ],
     }
 
 
@@ -185,49 +176,29 @@ def _report(job: Path, folder: Path, found: Sequence[Prediction], last: tuple[Pa
     return Report(title, facts, {"train, in one process": f"tpsl train {job}"}, [table])
 
 
-Row = tuple[str, list[str], str]
-
-
-def _rows(found: Sequence[Prediction]) -> Iterator[Row]:
+def _rows(found: Sequence[Prediction]) -> Iterator[tuple[str, list[str], str]]:
     """Yield the rows of the table: what, its value for each prediction, and where it comes from."""
     counts = found[0].counts
     yield "records", [f"{each.counts.rows:,}" for each in found], f"{counts.train:,} to train on"
     yield "time", [_time(each.seconds) for each in found], f"{counts.steps:,} steps"
     steps = ["–" if each.step is None else f"{1000 * each.step:,.1f} ms" for each in found]
     yield "  a step", steps, "computing and the line"
-    yield "to label party", [_size(each.to_label) for each in found], "with TLS"
-    yield from _methods(found, to_label=True)
-    yield "from label party", [_size(each.from_label) for each in found], "with TLS"
-    yield from _methods(found, to_label=False)
-
-
-def _methods(found: Sequence[Prediction], *, to_label: bool) -> Iterator[Row]:
-    """Yield the numbers that cross in one direction, by the question that they belong to."""
-    from tpsl.report.words import counted
-
-    crossing = [[each for each in prediction.crossing if each.width(to_label=to_label)] for prediction in found]
-    for method in dict.fromkeys(each.method for exchanges in crossing for each in exchanges):
-        alike = [[each for each in exchanges if each.method == method] for exchanges in crossing]
-        sizes = [_size(sum(each.bytes(to_label=to_label) for each in own)) if own else "–" for own in alike]
-        yield f"  {method}", sizes, counted(max(sum(each.calls for each in own) for own in alike), "message")
+    for to_label in (True, False):
+        sizes = [filesize.decimal(round(each.to_label if to_label else each.from_label)) for each in found]
+        yield "to label party" if to_label else "from label party", sizes, "with TLS"
+        crossing = [[each for each in one.crossing if each.width(to_label=to_label)] for one in found]
+        for method in dict.fromkeys(each.method for exchanges in crossing for each in exchanges):
+            alike = [[each for each in exchanges if each.method == method] for exchanges in crossing]
+            sizes = [
+                filesize.decimal(sum(each.bytes(to_label=to_label) for each in own)) if own else "–" for own in alike
+            ]
+            yield f"  {method}", sizes, counted(max(sum(each.calls for each in own) for own in alike), "message")
 
 
 def _time(seconds: float | None) -> str:
     if seconds is None:
         return "–"
-    if seconds < 120:
-        return f"{seconds:,.1f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:,.1f} min"
-    return f"{seconds / 3600:,.1f} h" if seconds < 48 * 3600 else f"{seconds / 86_400:,.1f} d"
-
-
-def _size(count: float) -> str:
-    for name, unit in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if count >= unit:
-            return f"{_three_digits(count / unit)} {name}"
-    return f"{_three_digits(count / 1e3)} kB"
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
+    for limit, unit, length in ((120, "s", 1), (7200, "min", 60), (48 * 3600, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds / 86_400:,.1f} d"

@@ -1,20 +1,32 @@
-"""What a command prints of a finished run: what was promised, how good it is, what to do next."""
+"""What commands print of a finished run or search: what was promised, how good it is, what to do next."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tpsl.cli.console import Facts, Report, answer, from_here
+from rich.table import Table
+from rich.text import Text
+
+from tpsl.cli.console import Facts, Report, answer, from_here, slim_table, warn
+from tpsl.data.dataset import feature_party_names
 from tpsl.files import for_json
+from tpsl.net.peers import LABEL_PARTY
+from tpsl.report import words
+from tpsl.report.ledgers import RunLedger, result_now
+from tpsl.training.evaluation import TestMetrics
+from tpsl.training.job import Job
+from tpsl.training.result import NOTHING_RELEASED, TrainResult
+from tpsl.training.run_folder import RunFolder
+from tpsl.vault.cost import is_large_delta
 
 if TYPE_CHECKING:
-    from tpsl.report.ledgers import RunLedger
-    from tpsl.training.job import Job
-    from tpsl.training.result import Origin, TrainResult
-    from tpsl.training.run_folder import RunFolder
+    from tpsl.learners.learning import LearnResult
+    from tpsl.tuning.candidates import Candidate, TuneResult
 
 
 def show_result(path: Path, result: TrainResult, json: bool, *, evaluated: bool = True) -> None:
@@ -22,69 +34,46 @@ def show_result(path: Path, result: TrainResult, json: bool, *, evaluated: bool 
 
     A result that is not `evaluated` says nothing of true labels, but how they are evaluated.
     """
-    from tpsl.net.peers import LABEL_PARTY
-    from tpsl.report.ledgers import result_now
-    from tpsl.training.run_folder import RunFolder
-
     run = RunFolder(path)
     job, origin, (result, ledger) = run.job(), run.origin(LABEL_PARTY), result_now(run, result)
-    local = run.local_head() if evaluated else None
-    steps = _next_steps(run, result) if evaluated else _evaluation(run, job)
-    facts = {
-        "run": run.path,
-        **({"starts from": _starts_from(origin)} if origin else {}),
-        **_promise(run, result, ledger),
-        **_quality(result),
-        **(_test_quality(result) if evaluated else {}),
-        **({"local head AUC": f"{local['test_auc']:.4f} (NOT PRIVATE, stays with the label party)"} if local else {}),
-    }
-    content = {**result.as_dict(), **ledger.facts, **({"local_head": local} if local else {})}
+    content, facts = {**result.as_dict(), **ledger.facts}, Facts(run=run.path)
     if origin:
         content["origin"] = for_json(asdict(origin))
-    answer(json, content, Report(_headline(job, result), facts, steps))
-
-
-def _headline(job: Job, result: TrainResult) -> str:
-    from tpsl.report.words import records_text
-
-    if job.hands_over and not result.epochs:
-        return f"Handed over {result.train_records:,} noisy labels, on which the feature party trains alone"
+        spent = f", {words.spent_text(origin.released.epsilon, 0.0)} in all" if origin.released else ""
+        records = f"{words.records_text(origin.train_records)}{spent}"
+        facts["starts from"] = f"{from_here(origin.run)} ({records}; their labels are in these weights too)"
+    facts |= {**_promise(run, result, ledger), **_quality(result)}
+    if evaluated:
+        facts |= _test_quality(result)
+        if local := run.local_head():
+            content["local_head"] = local
+            facts["local head AUC"] = f"{local['test_auc']:.4f} (NOT PRIVATE, stays with the label party)"
     speed = f", {result.samples_per_second:,.0f} samples/s" if result.steps else ""
-    return f"Trained on {records_text(result.train_records)} in {result.seconds:,.1f} s{speed}"
-
-
-def _starts_from(origin: Origin) -> str:
-    from tpsl.report.words import records_text, spent_text
-
-    spent = f", {spent_text(origin.released.epsilon, 0.0)} in all" if origin.released else ""
-    records = records_text(origin.train_records)
-    return f"{from_here(origin.run)} ({records}{spent}; their labels are in these weights too)"
+    headline = f"Trained on {words.records_text(result.train_records)} in {result.seconds:,.1f} s{speed}"
+    if job.hands_over and not result.epochs:
+        headline = f"Handed over {result.train_records:,} noisy labels, on which the feature party trains alone"
+    answer(json, content, Report(headline, facts, _next_steps(run, job, result, evaluated)))
 
 
 def _promise(run: RunFolder, result: TrainResult, ledger: RunLedger) -> Facts:
     """What was released, what that promises, and the vault whose ledger says so."""
-    from tpsl.report.words import LARGE_DELTA_TEXT, guarantee_text, spent_text, vault_texts
-    from tpsl.training.result import NOTHING_RELEASED
-    from tpsl.vault.cost import is_large_delta
-
     if result.mechanism == NOTHING_RELEASED:
         return {"guarantee": "ε = 0: nothing was released, the feature parties got nothing back"}
-    large = f". {LARGE_DELTA_TEXT}" if is_large_delta(result.total_delta, result.train_records) else ""
-    noted = run.noted_ledger()
-    noise, of_vault = result.mechanism, vault_texts(ledger.facts, spent_text(result.total_epsilon, result.total_delta))
+    noise, noted = result.mechanism, run.noted_ledger()
     if result.statistic_records < result.train_records:  # the others have noisy labels
         noise += f", estimator {result.estimator}" + (f", {result.draws} draws of each" if result.draws > 1 else "")
-    return {
-        "mechanism": noise,
-        "guarantee": guarantee_text(result) + large,
-        **({"vault": from_here(noted.vault)} if noted else {}),
-        **({"of the vault": "; ".join(of_vault)} if of_vault else {}),
-        **({"scratch run": "its vault counts in no total, and nothing of it may leave"} if run.is_scratch else {}),
-    }
+    large = f". {words.LARGE_DELTA_TEXT}" if is_large_delta(result.total_delta, result.train_records) else ""
+    facts: Facts = {"mechanism": noise, "guarantee": words.guarantee_text(result) + large}
+    if noted:
+        facts["vault"] = from_here(noted.vault)
+    if of_vault := words.vault_texts(ledger.facts, words.spent_text(result.total_epsilon, result.total_delta)):
+        facts["of the vault"] = "; ".join(of_vault)
+    if run.is_scratch:
+        facts["scratch run"] = "its vault counts in no total, and nothing of it may leave"
+    return facts
 
 
 def _quality(result: TrainResult) -> dict[str, str]:
-    """What noisy labels of held-out records say of the private head."""
     from tpsl.training.noisy_metrics import TOO_FEW
 
     found = {}
@@ -101,40 +90,75 @@ def _quality(result: TrainResult) -> dict[str, str]:
 
 
 def _test_quality(result: TrainResult) -> dict[str, str]:
-    """What true labels of test records say of the private head."""
     from tpsl.metrics import no_better_than_guessing
 
-    found = {}
-    if not math.isnan(result.test_log_loss):
+    if math.isnan(result.test_log_loss):
+        return {"test AUC": "– (no true label of a test record is known here)"} if result.epochs else {}
+    found = {"test AUC": "– (it needs test records of two classes)"}
+    if not math.isnan(result.test_auc):
         interval = f"95 % interval {result.test_auc_low:.4f} to {result.test_auc_high:.4f}"
-        found["test AUC"] = (
-            "– (it needs test records of two classes)"
-            if math.isnan(result.test_auc)
-            else f"{result.test_auc:.4f}, {interval}"
-        )
-        if no_better_than_guessing(result.test_auc_low):
-            found["verdict"] = "no better than guessing: the interval of the test AUC reaches 0.5"
-        found["test log loss"] = f"{result.test_log_loss:.4f}, calibration error {result.test_calibration_error:.4f}"
-    elif result.epochs:
-        found["test AUC"] = "– (no true label of a test record is known here)"
-    return found
+        found["test AUC"] = f"{result.test_auc:.4f}, {interval}"
+    if no_better_than_guessing(result.test_auc_low):
+        found["verdict"] = "no better than guessing: the interval of the test AUC reaches 0.5"
+    return found | {
+        "test log loss": f"{result.test_log_loss:.4f}, calibration error {result.test_calibration_error:.4f}"
+    }
 
 
-def _evaluation(run: RunFolder, job: Job) -> dict[str, str]:
-    """What computes what depends on true labels, which a process that a peer can see does not."""
-    if job.hands_over:
-        return {}
-    what = "test metrics and local head" if job.training.head == "local" else "test metrics"
-    return {what: f"tpsl label evaluate {run.path}"}
-
-
-def _next_steps(run: RunFolder, result: TrainResult) -> dict[str, str]:
-    from tpsl.data.dataset import feature_party_names
-
-    parties = feature_party_names(run.job().data)
+def _next_steps(run: RunFolder, job: Job, result: TrainResult, evaluated: bool) -> dict[str, str]:
+    if not evaluated:  # what depends on true labels is not computed by a process that a peer can see
+        what = "test metrics and local head" if job.training.head == "local" else "test metrics"
+        return {} if job.hands_over else {what: f"tpsl label evaluate {run.path}"}
+    parties = feature_party_names(job.data)
     if math.isnan(result.test_log_loss):  # at a feature party, which has no label to look at
         records = " ".join(f"--records {party}=new.csv" for party in parties)
         return {"score new records": f"tpsl predict {run.path} {records} --out scores.csv"} if result.epochs else {}
     recorded = all((run.party(party) / "transcript").is_dir() for party in parties)
     attack = {"play the attacker": f"tpsl attack {run.path}"} if recorded else {}
     return {"see it as a page": f"tpsl report {run.path}", **attack}
+
+
+def show_learned(result: LearnResult, party: str, json: bool) -> None:
+    """Print what a learner has made of noisy labels that were handed over."""
+    guarantee = words.spent_text(result.epsilon, result.delta) + ("" if result.private else "  (NOT PRIVATE)")
+    facts: Facts = {"run": Path(result.out), "guarantee": guarantee, **words.learned_texts(result)}
+    steps = {"score new records": f"tpsl predict {result.out} --records {party}=new.csv --out scores.csv"}
+    answer(json, result.as_dict(), Report(f"Learned from {result.records:,} noisy labels", facts, steps))
+
+
+def show_tuned(result: TuneResult, out: Path, json: bool, steps: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Print what a search has found, and how its committee is used; `steps` are what to do before that."""
+    for name in result.diverged:
+        warn(f"{name}: diverged, so that it is no candidate")
+    best, searched = result.best, len({candidate.configuration for candidate in result.candidates})
+    facts: Facts = {
+        "best by noisy labels": f"{best.configuration}, epoch {best.epoch}",
+        "its test AUC": _auc(best.test),
+        "committee": f"of all by weight: test AUC {_auc(result.committee)}",
+        "guarantee": f"{words.guarantee_text(result)}: one release for all of them",
+        "the best job": out / "best.yaml",
+    }
+    then = {"train the best job": f"tpsl train {out / 'best.yaml'}", "see it as a page": f"tpsl report {out}"}
+    headline = f"Searched {searched} configurations on one release"
+    answer(json, result.as_dict(), Report(headline, facts, {**steps, **then}, [_candidates(result)]))
+
+
+def _candidates(result: TuneResult) -> Table:
+    def row(candidate: Candidate) -> list[Text]:
+        judged = candidate.validation
+        cells = (
+            candidate.configuration,
+            str(candidate.epoch),
+            f"{judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}",
+            f"{candidate.weight:.3f}",
+            _auc(candidate.test),
+        )
+        return [Text(cell, "bold" if candidate == result.best else "") for cell in cells]
+
+    numbers = ("epoch", "noisy validation loss", "weight", "test AUC")
+    return slim_table(("configuration", *numbers), map(row, result.candidates), numbers=numbers)
+
+
+def _auc(metrics: TestMetrics) -> str:
+    """The test AUC, if there are true labels of test records here."""
+    return words.auc_text(for_json(metrics.test_auc))

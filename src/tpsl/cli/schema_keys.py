@@ -18,10 +18,19 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tpsl.cli.settings import LOCAL
 from tpsl.registry import Registry
+from tpsl.training.job import Job
+from tpsl.training.local import Local
 
-_SPOKEN = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "path", dict: "mapping"}
+_SPOKEN = {
+    bool: "true or false",
+    int: "integer",
+    float: "number",
+    str: "text",
+    Path: "path",
+    tuple: "list",
+    list: "list",
+}
 _FILE, _LABEL = "data.features[].", "data.label."
 
 
@@ -50,14 +59,13 @@ class Key:
         value = self.field.get_default(call_default_factory=True)
         if self.field.is_required() or value is None or self.is_part:
             return ""
-        return str(value) if isinstance(value, BaseModel) else value if isinstance(value, str) else json.dumps(value)
+        return str(value) if isinstance(value, BaseModel | str) else json.dumps(value)
 
     @property
     def choices(self) -> tuple[str, ...]:
         """The values it can have, if they are names."""
-        for known in self.field.metadata:
-            if isinstance(known, Registry):
-                return known.names()
+        if registry := _registry(self.field):
+            return registry.names()
         literals = [arm for arm in _arms(self.field.annotation) if get_origin(arm) is Literal]
         return tuple(str(value) for literal in literals for value in get_args(literal))
 
@@ -65,30 +73,22 @@ class Key:
     def type(self) -> Any:
         """The Python type of its values: one of bool, int, float, str, Path, tuple and dict, or a model."""
         arm = next(iter(_arms(self.field.annotation)), str)
-        if get_origin(arm) is Literal:
-            return type(get_args(arm)[0])
-        return get_origin(arm) or arm
+        return type(get_args(arm)[0]) if get_origin(arm) is Literal else get_origin(arm) or arm
 
     @property
     def values(self) -> str:
         """What it takes, in words."""
-        if self.choices:
-            return ", ".join(self.choices)
-        return _SPOKEN.get(self.type, "list" if self.type in (tuple, list) else "mapping")
+        return ", ".join(self.choices) or _SPOKEN.get(self.type, "mapping")
 
 
-@lru_cache(maxsize=1)
 def all_keys() -> tuple[Key, ...]:
     """Return every key that has a value, those of the job first; one that several data sources have comes for each.
 
     A party's file is described once, as `data.features[]`: `data.label` takes the same keys and two more.
     """
-    shared = {key.name.rpartition(".")[2] for key in _walked() if key.name.startswith(_FILE)}
-    return tuple(
-        key
-        for key in _walked()
-        if not key.is_part and not (key.name.startswith(_LABEL) and key.name.removeprefix(_LABEL) in shared)
-    )
+    keys = [key for key in _walked() if not key.is_part]
+    of_label = {_LABEL + key.name.removeprefix(_FILE) for key in keys if key.name.startswith(_FILE)}
+    return tuple(key for key in keys if key.name not in of_label)
 
 
 @lru_cache(maxsize=1)
@@ -103,18 +103,18 @@ def settable_keys() -> dict[str, tuple[Key, ...]]:
 
 @lru_cache(maxsize=1)
 def _walked() -> tuple[Key, ...]:
-    from tpsl.training.job import Job
-    from tpsl.training.local import Local
-
-    return (*_keys_of(Job, ""), *_keys_of(Local, f"{LOCAL}."))
+    return (*_keys_of(Job, ""), *_keys_of(Local, "local."))
 
 
 def key_named(name: str, source: str = "") -> Key:
     """Return the key of this name, of this data source if it matters."""
-    keys = settable_keys().get(name)
-    if keys is None:
-        raise UnknownKey(f"there is no key {name!r}; {_nearest(name)}")
-    return next((key for key in keys if key.source == source), keys[0])
+    known = settable_keys()
+    if name in known:
+        return next((key for key in known[name] if key.source == source), known[name][0])
+    ends = [other for other in known if other.rpartition(".")[2] == name.rpartition(".")[2]]
+    near = list(dict.fromkeys([*ends, *get_close_matches(name, known, 3)]))[:3]
+    hint = f"near are {', '.join(near)}" if near else "`tpsl help keys` lists them"
+    raise UnknownKey(f"there is no key {name!r}; {hint}")
 
 
 def choices_of(name: str) -> tuple[str, ...]:
@@ -125,27 +125,19 @@ def choices_of(name: str) -> tuple[str, ...]:
 def key_above(name: str) -> Key:
     """Return the key of this name, or the one of free content (a mapping) that the name lies in."""
     known, parts = settable_keys(), name.split(".")
-    above = (".".join(parts[:length]) for length in range(1, len(parts)))
-    free = next((known[part][0] for part in above if part in known and _is_free(known[part][0])), None)
-    return free or key_named(name)
-
-
-def _is_free(key: Key) -> bool:
-    """Whether a key's value is a mapping, whose entries can be set one by one."""
-    return key.type is dict or getattr(key.type, "is_value", False) is True
-
-
-def _nearest(name: str) -> str:
-    names = list(settable_keys())
-    ends = [known for known in names if known.rpartition(".")[2] == name.rpartition(".")[2]]
-    near = list(dict.fromkeys([*ends, *get_close_matches(name, names, 3)]))[:3]
-    return f"near are {', '.join(near)}" if near else "`tpsl help keys` lists them"
+    for length in range(1, len(parts)):
+        key = next(iter(known.get(".".join(parts[:length]), ())), None)
+        if key is not None and (key.type is dict or _is_value(key.type)):
+            return key
+    return key_named(name)
 
 
 def _keys_of(model: type[BaseModel], prefix: str, source: str = "") -> Iterator[Key]:
     for name, field in model.model_fields.items():
-        below = [arm for arm in _alternatives(field) if _is_part(arm)]
-        lists = [get_args(arm)[0] for arm in _alternatives(field) if get_origin(arm) in (tuple, list)]
+        registry = _registry(field)
+        arms = [registry.get(part) for part in registry.names()] if registry else _arms(field.annotation)
+        below = [arm for arm in arms if _is_part(arm)]
+        lists = [get_args(arm)[0] for arm in arms if get_origin(arm) in (tuple, list)]
         elements = [element for element in lists if _is_part(element)]
         yield Key(prefix + name, field, source, is_part=bool(below or elements))
         for arm in below:
@@ -155,12 +147,9 @@ def _keys_of(model: type[BaseModel], prefix: str, source: str = "") -> Iterator[
             yield from _keys_of(element, f"{prefix}{name}[].", source)
 
 
-def _alternatives(field: FieldInfo) -> list[Any]:
-    """Return the alternatives of a field's type; where a registry has its models, those."""
-    for known in field.metadata:
-        if isinstance(known, Registry):
-            return [known.get(name) for name in known.names()]
-    return _arms(field.annotation)
+def _registry(field: FieldInfo) -> Registry[Any] | None:
+    """Return the registry that has a field's values, or their models."""
+    return next((known for known in field.metadata if isinstance(known, Registry)), None)
 
 
 def _arms(annotation: Any) -> list[Any]:
@@ -172,10 +161,11 @@ def _arms(annotation: Any) -> list[Any]:
     return [] if annotation is type(None) else [annotation]
 
 
+def _is_value(annotation: Any) -> bool:
+    """Whether a schema stands for one value, which is written as a small mapping."""
+    return getattr(annotation, "is_value", False) is True
+
+
 def _is_part(annotation: Any) -> bool:
-    """Whether a type is a schema whose fields are keys; a value that is written as a small mapping is one key."""
-    return (
-        isinstance(annotation, type)
-        and issubclass(annotation, BaseModel)
-        and not getattr(annotation, "is_value", False)
-    )
+    """Whether a type is a schema whose fields are keys."""
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel) and not _is_value(annotation)

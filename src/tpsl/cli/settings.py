@@ -14,19 +14,20 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 import yaml
 
 from tpsl.cli.console import notice, warn
 from tpsl.cli.flags import named_vault
-
-if TYPE_CHECKING:
-    from tpsl.cli.schema_keys import Key
-    from tpsl.training.job import Job
-    from tpsl.training.local import Local
-    from tpsl.training.own_parts import OwnParts
+from tpsl.cli.schema_keys import key_above
+from tpsl.data.dataset import feature_party_names
+from tpsl.files import read_yaml
+from tpsl.net.peers import LABEL_PARTY
+from tpsl.training.job import Job, load_job, make_job
+from tpsl.training.local import Local, LocalError, load_local, own_data, require_party
+from tpsl.training.own_parts import OwnParts
 
 LOCAL = "local"
 """What the keys of a local file begin with."""
@@ -73,8 +74,6 @@ class Settings:
 
     def load_job(self, start: Path | Mapping[str, Any] | None) -> Job:
         """Return the job of a file, or of the content of one, with these settings in place; warn of seeded noise."""
-        from tpsl.training.job import load_job, make_job
-
         changes = dict(self.job)
         job = load_job(start, changes) if isinstance(start, Path) else make_job(dict(start or {}), changes, "options")
         if job.privacy.noise_seed is not None and is_first_worker():
@@ -83,8 +82,6 @@ class Settings:
 
     def load_local(self, file: Path | None) -> Local:
         """Return this side's local file, or none, with these settings in place; the process gets threads and key."""
-        from tpsl.training.local import Local, load_local
-
         return self._in_place(load_local(file) if file else Local())
 
     def load_parties(self, start: Path | Mapping[str, Any] | None, files: Iterable[Path] | None) -> Parties:
@@ -93,15 +90,12 @@ class Settings:
         The local file of a party that lies in the job's folder, as `tpsl init` writes it, is read unless another is
         named: what the label party permits is not forgotten.
         """
-        from tpsl.net.peers import LABEL_PARTY
-        from tpsl.training.local import Local, own_data
-
         job = self.load_job(start)
         named = locals_by_party(job, files)
-        found = locals_in_folder(job, start, named) if isinstance(start, Path) else {}
+        found = locals_in_folder(job, start, named) if isinstance(start, Path) else []
         if found and is_first_worker():
-            notice(f"read beside the job, as tpsl init writes them: {', '.join(map(str, found.values()))}")
-        locals_ = {LABEL_PARTY: Local(), **named, **locals_by_party(job, found.values())}
+            notice(f"read beside the job, as tpsl init writes them: {', '.join(map(str, found))}")
+        locals_ = {LABEL_PARTY: Local(), **named, **locals_by_party(job, found)}
         locals_[LABEL_PARTY] = self._in_place(locals_[LABEL_PARTY])
         for party, local in locals_.items():
             job = own_data(job, party, local.data, local.alignment)
@@ -124,27 +118,19 @@ class Settings:
         return changed
 
 
-def locals_in_folder(job: Job, job_file: Path, named: Collection[str]) -> dict[str, Path]:
+def locals_in_folder(job: Job, job_file: Path, named: Collection[str]) -> list[Path]:
     """Return the local files of parties that are not named: PARTY.yaml in the job's folder that says `party: PARTY`."""
-    from tpsl.data.dataset import feature_party_names
-    from tpsl.files import read_yaml
-    from tpsl.net.peers import LABEL_PARTY
-    from tpsl.training.local import LocalError
-
-    found = {}
-    for party in (LABEL_PARTY, *feature_party_names(job.data)):
-        file = job_file.with_name(f"{party}.yaml")
-        if party not in named and file != job_file and file.is_file():
-            content = read_yaml(file, LocalError)
-            if isinstance(content, dict) and content.get("party") == party:
-                found[party] = file
-    return found
+    parties = [party for party in (LABEL_PARTY, *feature_party_names(job.data)) if party not in named]
+    contents = {
+        (party, file): read_yaml(file, LocalError)
+        for party in parties
+        if (file := job_file.with_name(f"{party}.yaml")) != job_file and file.is_file()
+    }
+    return [file for (party, file), each in contents.items() if isinstance(each, dict) and each.get("party") == party]
 
 
 def locals_by_party(job: Job, files: Iterable[Path] | None) -> dict[str, Local]:
     """Return the local files of several parties of a job, where one command is for all of them."""
-    from tpsl.training.local import load_local, require_party
-
     found = {}
     for file in files or ():
         local = load_local(file)
@@ -169,23 +155,17 @@ def is_first_worker() -> bool:
 
 def _pair(text: str, parts: Collection[str]) -> tuple[str, Any]:
     """Return key and value of `KEY=VALUE`, a key of these parts; the value is YAML."""
-    from tpsl.cli.schema_keys import key_above
-
-    key, equals, value = text.partition("=")
+    key, equals, text_of_value = text.partition("=")
     if not equals:
         raise typer.BadParameter(f"--set takes KEY=VALUE, as training.epochs=3; got {text!r}")
     known = key_above(key)
     if key.partition(".")[0] not in parts:
         raise ValueError(f"{key}: this command takes only keys of {' and '.join(parts)}")
-    return key, _value(known, value)
-
-
-def _value(key: Key, text: str) -> Any:
     try:
-        value = yaml.safe_load(text)
+        value = yaml.safe_load(text_of_value)
     except yaml.YAMLError as error:
-        raise ValueError(f"--set {key.name}: the value is not YAML ({' '.join(str(error).split())})") from None
-    if isinstance(value, str) and key.type is float:
+        raise ValueError(f"--set {known.name}: the value is not YAML ({' '.join(str(error).split())})") from None
+    if isinstance(value, str) and known.type is float:
         with suppress(ValueError):  # YAML takes 1e-5 for a text
-            return float(value)
-    return value
+            return key, float(value)
+    return key, value

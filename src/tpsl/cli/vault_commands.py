@@ -3,43 +3,191 @@
 from __future__ import annotations
 
 import json as jsonlib
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from tpsl.cli.console import Facts, Report, answer, complain, notice, print_json, progress_bar, slim_table, warn
-from tpsl.cli.flags import (
-    JsonFlag,
-    WholeVaultArgument,
-    argument,
-    called,
-    complete_vault,
-    named_vault,
-    open_whole,
-    option,
-)
-from tpsl.cli.vault_labels import LARGEST
+from tpsl import __version__
+from tpsl.cli import flags
+from tpsl.cli.console import Facts, Report, answer, complain, notice, progress_bar, slim_table, warn
+from tpsl.cli.flags import JsonFlag, argument, called, flag, label_argument, open_whole, option
+from tpsl.cli.settings import LOCAL, Settings
+from tpsl.files import write_atomically
+from tpsl.handover.card import CARD, LABELS
+from tpsl.handover.checking import handed_problems
+from tpsl.handover.giving import hand_over, ids_of_table
+from tpsl.net import signing
+from tpsl.net.credentials import AUTHORITY_FILE
+from tpsl.report.statement_page import MEANING, statement_page
+from tpsl.report.words import counted, records_text, rounded_up, spent_text
+from tpsl.tables.locations import location_of
+from tpsl.training.rare_labels import rare_label_warning
+from tpsl.vault import LabelTable, Ledger, ReleaseReport, Vault, VaultError, place, the_vault
+from tpsl.vault.cost import Planned
+from tpsl.vault.statement import first_difference, require_statement
 
-if TYPE_CHECKING:
-    from tpsl.vault import Ledger
+LARGEST = "largest ε of any record"
+_LARGEST_FILE = 1 << 20
 
 
-def ledger(
+def add(
     vault: Annotated[
-        Path | None,
-        argument(
-            "LABEL",
-            "As elsewhere; none: list all labels of the vault.",
-            callback=named_vault,
-            autocompletion=complete_vault,
+        Path,
+        argument("LABEL", "The label's name in the vault, or FOLDER/LABEL; with --apart a new folder for a vault."),
+    ],
+    tables: Annotated[
+        list[str], argument("TABLE…", "CSV or Parquet files with ids and labels; folders, patterns, s3://bucket/…")
+    ],
+    new: Annotated[
+        bool, flag("--new", "A label that the vault does not have; makes the vault if there is none.")
+    ] = False,
+    id: Annotated[str, option("COLUMN", "Column with the record id.")] = "id",
+    label: Annotated[str, option("COLUMN", "Column with the label.")] = "label",
+    unit: Annotated[str | None, option("COLUMN", "Whom a record is about (a user id), for the ε per user.")] = None,
+    classes: Annotated[
+        list[str] | None,
+        option(
+            "NUMBER",
+            "Number of classes, 2 if not given: labels are numbers from 0 on. Where they are texts, repeat it with "
+            "each text, in class order (a job's class_values).",
         ),
+    ] = None,
+    apart: Annotated[
+        str | None,
+        option("TEXT", "Make a second vault: a sentence that says why its labels are nobody's in the first."),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Show what was released, when and at which price; without a label, what each one has spent in all."""
-    from tpsl.vault import Vault
+    """Store labels from files: a new label (--new), or records of one that arrived later; those of all files or none.
 
+    A released label never changes any more. Example: tpsl vault add late labels.csv --new
+    """
+    vault = vault if apart else place.label_meant(vault)
+    texts = classes if classes and not (len(classes) == 1 and classes[0].isdecimal()) else None
+    number = len(texts) if texts else int(classes[0]) if classes else 2
+    content: dict[str, Any]
+    with progress_bar("storing labels") as progress:
+        batches = [
+            LabelTable(path=location_of(name), id=id, label=label, unit=unit, class_values=texts, progress=progress)
+            for name in tables
+        ]
+        if new or apart is not None:
+            with Vault.create(vault, classes=number, batches=batches, apart=apart, notice=warn) as made:
+                content, has_more = {"records": len(made), "classes": number}, True
+            stored = f"{content['records']:,} of {number} classes, none released"
+        else:
+            with Vault.open(vault) as opened:
+                added = opened.add(batches, notice=warn)
+            content, has_more = asdict(added), added.new > 0
+            changed = f", {added.changed:,} with another label" if added.changed else ""
+            stored = f"{added.new:,} new, {added.unchanged:,} known before{changed}"
+            if added.changed_after_release:
+                warn(
+                    f"{added.changed_after_release:,} records have another label now than when they were released; "
+                    "their release stays as it is"
+                )
+    name = called(vault)
+    named = "" if name == vault.name else f" --vault {name}"
+    steps = {"release them": f"tpsl vault release {name} --epsilon 1", "or train": f"tpsl train job.yaml{named}"}
+    report = Report("Stored the labels", {"vault": vault, "labels": stored}, steps if has_more else {})
+    answer(json, {"vault": str(vault), **content}, report)
+
+
+def release(
+    vault: flags.LabelArgument,
+    changes: flags.SetOption = None,
+    epsilon: flags.EpsilonOption = None,
+    out: Annotated[
+        Path | None,
+        option(
+            "FOLDER", "Also write the noisy labels (Parquet) and a card (JSON), for a feature party that learns alone."
+        ),
+    ] = None,
+    certs: Annotated[
+        Path | None, option("FOLDER", "With --out: the label party's certificate folder; its key signs the card.")
+    ] = None,
+    records: Annotated[
+        Path | None, option("FILE", "CSV or Parquet file with the ids that the feature party has: these records alone.")
+    ] = None,
+    id: Annotated[str, option("COLUMN", "With --records: column with the record id.")] = "id",
+    label: Annotated[
+        str | None,
+        option("COLUMN", "With --out: what the labels are of, for the card: the label column's name in the job."),
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Draw the noisy label of every record that has none yet; asking again costs nothing and changes nothing.
+
+    With --out they are handed over: a file of noisy labels, and a card that says what they cost, for a feature party
+    that learns alone (`tpsl train --labels`). They tell it what the gradients of split training would. The file names
+    its records: --records leaves out all that the feature party does not have, and need not know of. Example:
+
+    tpsl vault release late --epsilon 1 --certs certs/label --out for-airport
+    """
+    settings = Settings.of(changes, {"privacy.epsilon": epsilon}, parts=("privacy", LOCAL))
+    card = None
+    with Vault.open(vault) as opened:
+        ids = None if records is None else ids_of_table(location_of(records), id, len(opened))
+        report = _release(opened, settings, ids)
+        if out is not None:
+            plan = Planned(report.mechanism, report.draws, report.seed)
+            card = hand_over(opened, plan, out, certs, ids, label)
+        total = opened.ledger().epsilon_per_record
+    names = ("draws", "epsilon", "delta", "private", "released", "already_released", "composed")
+    content: dict[str, Any] = {"vault": str(vault), "mechanism": report.mechanism.name}
+    content |= {**{name: getattr(report, name) for name in names}, "epsilon_per_record": total}
+    facts: Facts = {
+        "vault": vault,
+        "labels": f"{report.released:,} noisy labels released now, {report.already_released:,} before",
+        "mechanism": str(report.mechanism),
+        "guarantee": f"{LARGEST}: {rounded_up(total, 6)}",
+    }
+    name = called(vault)
+    steps = {"see all releases": f"tpsl vault ledger {name}", "check them": f"tpsl vault verify {name}"}
+    if out is not None and card is not None:
+        if ids is None:
+            notice(
+                "the file names every released record of the vault; --records FILE leaves out all that are not in FILE"
+            )
+        if certs is None:
+            warn("nobody has signed the card, so whoever gets it cannot tell where it comes from: sign it with --certs")
+        if not card.spent.private:
+            warn("the noise is seeded, or there is none: these labels are NOT PRIVATE")
+        content |= {"labels": str(out / LABELS), "card": str(out / CARD), "content": card.content()}
+        spent = spent_text(card.spent.epsilon, card.spent.delta)
+        facts |= {"to hand over": out, "guarantee": f"largest total of any record: {spent}"}
+        steps = {"feature party": f"tpsl train job.yaml --labels {out}{' --certs FOLDER' if certs else ''}"}
+    headline = "Released the labels" if report.released else "All labels were released before: nothing more was spent"
+    answer(json, content, Report(headline if report.private else f"{headline}, NOT PRIVATE", facts, steps))
+
+
+def _release(vault: Vault, settings: Settings, ids: Sequence[str] | None) -> ReleaseReport:
+    """Draw the noisy label of every record, or of `ids`, that has none yet, as the settings say and permit it."""
+    privacy = settings.load_job({"privacy": {"epsilon": None}}).privacy
+    if reason := privacy.reason(vault.classes):
+        notice(reason)
+    classes = {str(number): count for number, count in enumerate(vault.class_counts(ids))}
+    if warning := rare_label_warning(privacy, classes, split=False):
+        notice(warning)
+    with progress_bar("releasing") as progress:
+        return vault.release(
+            privacy.build(vault.classes),
+            draws=privacy.draws,
+            ids=ids,
+            seed=privacy.noise_seed,
+            policy=settings.load_local(None).release_policy(),
+            progress=progress,
+        )
+
+
+def ledger(
+    vault: Annotated[Path | None, label_argument("As elsewhere; none: list all labels of the vault.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Show what was released, when and at which price; without a label, what each one has spent in all."""
     if vault is None:
         _list_labels(json)
         return
@@ -49,10 +197,6 @@ def ledger(
 
 
 def _list_labels(json: bool) -> None:
-    """Show all labels of the one vault, and what each has spent."""
-    from tpsl.report.words import counted, spent_text
-    from tpsl.vault import Vault, VaultError, the_vault
-
     folder = the_vault()
     found: list[dict[str, Any]] = []
     rows: list[tuple[str, ...]] = []
@@ -76,8 +220,6 @@ def _list_labels(json: bool) -> None:
 
 
 def _ledger(vault: Path, found: Ledger) -> Report:
-    from tpsl.report.words import counted, records_text, rounded_up
-
     private = "" if found.private else ", NOT PRIVATE"
     facts: Facts = {LARGEST: rounded_up(found.epsilon_per_record, 6) + private}
     if found.all_labels:
@@ -98,21 +240,18 @@ def _ledger(vault: Path, found: Ledger) -> Report:
         for entry in found.entries
         if entry.details.get("label") in (found.label, *found.same_labels)
     )
-    table = slim_table(
-        ("#", "when (UTC)", "what", "records", "ε", "δ", "hash"),
-        rows,
-        numbers=("#", "when (UTC)", "records", "ε", "δ", "hash"),
-    )
-    releases, name = counted(len(found.releases), "release"), called(vault)
+    headings = ("#", "when (UTC)", "what", "records", "ε", "δ", "hash")
+    table = slim_table(headings, rows, numbers=[heading for heading in headings if heading != "what"])
+    name = called(vault)
     steps = {
         "check all of it": f"tpsl vault verify {name}",
         "state it, signed": f"tpsl vault statement {name} --certs certs/label",
     }
-    return Report(f"Ledger of {name}: {releases}", facts, steps, [table])
+    return Report(f"Ledger of {name}: {counted(len(found.releases), 'release')}", facts, steps, [table])
 
 
 def verify(
-    vault: WholeVaultArgument = None,
+    vault: flags.WholeVaultArgument = None,
     head: Annotated[
         str | None,
         option("HASH", "A hash of the ledger that was noted earlier: is the history up to it the same?", "--hash"),
@@ -124,9 +263,6 @@ def verify(
     json: JsonFlag = False,
 ) -> None:
     """Recompute everything the ledger claims and test the noise; exit status 1 if anything does not hold."""
-    from tpsl.handover.checking import handed_problems
-    from tpsl.vault import Vault, the_vault
-
     vault = vault or the_vault()
     with open_whole(vault) if handed is None else Vault.open(vault) as opened, progress_bar("verifying") as progress:
         since = opened.entries_since(head.strip().lower()) if head is not None else None
@@ -135,52 +271,42 @@ def verify(
         unseen = [] if problems else opened.cannot_see()
     if head is not None and since is None:
         problems.append(f"the ledger was cut or replaced: no entry of it has the hash {head.strip()}")
-    if json:
-        noted = {} if head is None else {"entries_since_head": since}
-        found = {"problems": problems, "cannot_see": unseen, **noted}
-        print_json({"vault": str(vault), "sound": not problems, **found})
-    elif problems:
-        for problem in problems:
-            complain(problem)
-    else:
-        for sentence in unseen:
-            notice(sentence)
-        answer(False, {}, _sound(vault, since, handed))
+    noted = {} if head is None else {"entries_since_head": since}
+    content = {"vault": str(vault), "sound": not problems, "problems": problems, "cannot_see": unseen, **noted}
+    facts: Facts = {"checked": "chain, records, releases and tables agree, and the noise is that of the tables"}
+    if since is not None:
+        facts["hash"] = f"{_entries(since)} added since it was noted" if since else "that of the newest ledger entry"
+    if handed is not None:
+        facts["handed over"] = f"{handed} holds noisy labels as they were released, and nothing else"
+    steps = {"state what was released": "tpsl vault statement LABEL --certs certs/label"}
+    answer(json, content, [] if problems else Report(f"{vault}: sound", facts, steps))
+    for sentence in () if json else unseen:
+        notice(sentence)
+    for problem in () if json else problems:
+        complain(problem)
     if problems:
         raise typer.Exit(1)
 
 
-def _sound(vault: Path, since: int | None, handed: Path | None) -> Report:
-    facts: Facts = {"checked": "chain, records, releases and tables agree, and the noise is that of the tables"}
-    if since is not None:
-        added = "1 ledger entry was" if since == 1 else f"{since:,} ledger entries were"
-        facts["hash"] = f"{added} added since it was noted" if since else "that of the newest ledger entry"
-    if handed is not None:
-        facts["handed over"] = f"{handed} holds noisy labels as they were released, and nothing else"
-    return Report(
-        f"{vault}: sound", facts, {"state what was released": "tpsl vault statement LABEL --certs certs/label"}
-    )
+def _entries(count: int) -> str:
+    return "no entry was" if not count else "1 entry was" if count == 1 else f"{count:,} entries were"
 
 
 def move(
     to: Annotated[Path, argument("FOLDER", "A new folder, or where the vault is by now.")], json: JsonFlag = False
 ) -> None:
     """Move the vault to another folder, or say where it is by now; every command finds it there from then on."""
-    from tpsl.vault import place
-
-    before = place.move(to)
-    facts: Facts = {"vault": to.resolve(), "before": before}
-    answer(json, {"vault": str(to.resolve()), "before": str(before)}, Report("Noted where the vault is", facts, {}))
+    before, after = place.move(to), to.resolve()
+    report = Report("Noted where the vault is", {"vault": after, "before": before})
+    answer(json, {"vault": str(after), "before": str(before)}, report)
 
 
 def backup(
     out: Annotated[Path, option("FOLDER", "A new folder for the copy.")],
-    vault: WholeVaultArgument = None,
+    vault: flags.WholeVaultArgument = None,
     json: JsonFlag = False,
 ) -> None:
     """Copy the vault as it is at this moment, also while others use it."""
-    from tpsl.vault import Vault, the_vault
-
     vault = vault or the_vault()
     with open_whole(vault) as opened:
         opened.back_up(out)
@@ -192,18 +318,10 @@ def backup(
     answer(json, content, Report(f"Copied the vault {vault}", facts, steps))
 
 
-_LARGEST_FILE = 1 << 20
-
-
 def statement(
     vault: Annotated[
         Path | None,
-        argument(
-            "LABEL",
-            "The label, as elsewhere. With --check: the vault that the statement speaks of, if you have it.",
-            callback=named_vault,
-            autocompletion=complete_vault,
-        ),
+        label_argument("The label, as elsewhere. With --check: the vault that it speaks of, if you have it."),
     ] = None,
     certs: Annotated[
         Path | None,
@@ -233,44 +351,36 @@ def statement(
 
 
 def _state(vault: Path, certs: Path, out: Path, json: bool) -> None:
-    from tpsl import __version__
-    from tpsl.files import write_atomically
-    from tpsl.net.signing import sign
-    from tpsl.report.statement_page import statement_page
-    from tpsl.vault import Vault
-
-    with Vault.open(vault) as opened, progress_bar("verifying") as progress:
-        problems = opened.verify(progress=progress)
-        if problems:
-            raise ValueError(f"the vault {vault} is not sound, so nothing is stated about it: {problems[0]}")
+    with Vault.open(vault) as opened:
+        _require_sound(opened, f"the vault {vault} is not sound, so nothing is stated about it")
         facts = opened.statement()
-    document = sign({**facts, "program": f"tpsl {__version__}"}, certs)
+    document = signing.sign({**facts, "program": f"tpsl {__version__}"}, certs)
     stamp = document["content"]["time"][:19].replace(":", "").replace("-", "").replace("T", "-")
-    files = [out / f"statement-{stamp}.{ending}" for ending in ("json", "html")]
-    for file in files:
+    signed, page = (out / f"statement-{stamp}.{ending}" for ending in ("json", "html"))
+    for file in (signed, page):
         if file.exists():
             raise ValueError(f"{file}: exists already; a statement is never written over another")
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(files[0], (jsonlib.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
-    write_atomically(files[1], statement_page(document, files[0].name).encode())
-    content = {"statement": str(files[0]), "page": str(files[1]), "content": document["content"]}
-    steps = {"the other side": f"tpsl vault statement --check {files[0].name} --certs FOLDER"}
-    answer(json, content, Report("Stated what was released", {"signed": files[0], "to print": files[1]}, steps))
+    write_atomically(signed, (jsonlib.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+    write_atomically(page, statement_page(document, signed.name).encode())
+    content = {"statement": str(signed), "page": str(page), "content": document["content"]}
+    steps = {"the other side": f"tpsl vault statement --check {signed.name} --certs FOLDER"}
+    answer(json, content, Report("Stated what was released", {"signed": signed, "to print": page}, steps))
+
+
+def _require_sound(vault: Vault, sentence: str) -> None:
+    with progress_bar("verifying") as progress:
+        if problems := vault.verify(progress=progress):
+            raise VaultError(f"{sentence}: {problems[0]}")
 
 
 def _check(file: Path, certs: Path | None, vault: Path | None, json: bool) -> None:
-    from tpsl.net.credentials import AUTHORITY_FILE
-    from tpsl.net.signing import SignatureInvalid, check, read_document
-    from tpsl.report.statement_page import MEANING
-    from tpsl.vault import VaultError
-    from tpsl.vault.statement import require_statement
-
     try:
-        document = read_document(file, "statement", _LARGEST_FILE)
-        checked = check(document, None if certs is None else certs / AUTHORITY_FILE)
+        document = signing.read_document(file, "statement", _LARGEST_FILE)
+        checked = signing.check(document, None if certs is None else certs / AUTHORITY_FILE)
         require_statement(checked.content)
         since = _entries_since(checked.content, vault) if vault is not None else None
-    except (SignatureInvalid, VaultError) as error:
+    except (signing.SignatureInvalid, VaultError) as error:
         raise ValueError(f"{file}: {error}") from error
     if not checked.by_authority:
         warn("the certificate was not traced to an authority, and anybody can make one: name yours with --certs")
@@ -284,13 +394,8 @@ def _check(file: Path, certs: Path | None, vault: Path | None, json: bool) -> No
 
 def _entries_since(content: dict[str, Any], path: Path) -> int:
     """How many entries the vault's ledger got since the statement, which must speak of this vault."""
-    from tpsl.vault import Vault, VaultError
-    from tpsl.vault.statement import first_difference
-
-    with Vault.open(path) as vault, progress_bar("verifying") as progress:
-        problems = vault.verify(progress=progress)
-        if problems:
-            raise VaultError(f"the vault {path} is not sound: {problems[0]}")
+    with Vault.open(path) as vault:
+        _require_sound(vault, f"the vault {path} is not sound")
         since = vault.entries_since(content["ledger_head"])
         now = vault.statement()
     if since is None or now["ledger_entries"] - since != content["ledger_entries"]:
@@ -302,8 +407,6 @@ def _entries_since(content: dict[str, Any], path: Path) -> int:
 
 
 def _stated(content: dict[str, Any], since: int | None) -> Report:
-    from tpsl.report.words import records_text, spent_text
-
     signer, unit = content["signer"], content["largest_unit"]
     facts = {
         "signed by": f"{signer['party']} ({signer['subject']}) on {content['time']}",
@@ -319,6 +422,5 @@ def _stated(content: dict[str, Any], since: int | None) -> Report:
     facts["ledger"] = f"{content['ledger_entries']:,} entries"
     facts["newest hash"] = content["ledger_head"]
     if since is not None:
-        added = "no entry was" if not since else "1 entry was" if since == 1 else f"{since:,} entries were"
-        facts["vault"] = f"has this history; {added} added since"
+        facts["vault"] = f"has this history; {_entries(since)} added since"
     return Report("The signature holds", facts)
