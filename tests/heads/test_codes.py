@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tpsl.data.features import Features
-from tpsl.heads.codes import LARGEST, CodeBook
+from tpsl.heads.feature_map import LARGEST_CODE, CodeBook
 
 
 def features(rows: int = 1000, embedding_rows: int = 50) -> Features:
@@ -41,11 +41,11 @@ def test_numbers_outside_of_the_training_range_fall_into_the_outer_bins() -> Non
 def test_a_book_is_its_state() -> None:
     table = features()
     book = CodeBook.learn(table, np.arange(1000))
-    again = CodeBook.of(book.state_dict())
+    again = CodeBook(book.state_dict())
     assert again.width == book.width == 5
     assert torch.equal(again.embed(table, np.arange(10)), book.embed(table, np.arange(10)))
 
 
 def test_categories_that_float32_cannot_tell_apart_are_refused() -> None:
     with pytest.raises(ValueError, match="codes are for at most 16,777,215 categories"):
-        CodeBook.learn(features(embedding_rows=LARGEST + 1), np.arange(10))
+        CodeBook.learn(features(embedding_rows=LARGEST_CODE + 1), np.arange(10))

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from tpsl.heads.expansion import Expansion, InputColumns
+from tpsl.heads.feature_map import Expansion
 
-NUMBERS, CODES = np.arange(2), np.arange(2, 5)
-COLUMNS = InputColumns(NUMBERS, CODES)
+CODES = np.arange(2, 5)
 
 
 def sample(count: int = 400) -> torch.Tensor:
@@ -19,8 +18,8 @@ def sample(count: int = 400) -> torch.Tensor:
     return torch.from_numpy(np.column_stack([embeddings, category, np.full(count, 7), rank]).astype(np.float32))
 
 
-def learned(random_features: int = 6, columns: InputColumns = COLUMNS) -> Expansion:
-    return Expansion.learn(sample(), columns, random_features, torch.Generator().manual_seed(1))
+def learned(random_features: int = 6) -> Expansion:
+    return Expansion.learn(sample(), CODES, random_features, torch.Generator().manual_seed(1))
 
 
 def test_frequent_values_have_cells_and_constants_have_none() -> None:
@@ -50,7 +49,7 @@ def test_random_features_read_fields_in_one_scale() -> None:
 
 
 def test_without_codes_random_features_read_the_embeddings() -> None:
-    expansion = learned(columns=InputColumns(NUMBERS, np.arange(0)))
+    expansion = Expansion.learn(sample()[:, :2], np.arange(0), 6, torch.Generator().manual_seed(1))
     assert expansion.kinds == (2, 0, 6, 6)
     assert len(expansion.random) == 2
 
@@ -61,5 +60,5 @@ def test_every_input_gives_finite_numbers(value: float) -> None:
 
 
 def test_it_can_be_learned_from_constants() -> None:
-    expansion = Expansion.learn(torch.ones(50, 5), COLUMNS, 3, torch.Generator().manual_seed(1))
+    expansion = Expansion.learn(torch.ones(50, 5), CODES, 3, torch.Generator().manual_seed(1))
     assert bool(torch.isfinite(expansion(torch.ones(2, 5))).all())

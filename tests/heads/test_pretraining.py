@@ -81,7 +81,7 @@ def test_the_result_is_a_function_of_the_seed_and_of_nothing_else(updates: str) 
     torch.manual_seed(2)
     weights, second = trained(updates=updates)
     assert equal(weights, weights_of(bottom))
-    assert dataclasses.replace(first, seconds=0) == dataclasses.replace(second, seconds=0)
+    assert first == second
     assert not equal(weights, trained(seed=6, updates=updates)[0])
 
 
@@ -101,10 +101,9 @@ def test_cuda_gives_the_same_result_twice(updates: str) -> None:
 def test_the_loss_on_held_out_records_falls() -> None:
     features, _ = hidden_classes(2000)
     report = pretrain(bottom_for(features), features, np.arange(2000), config(epochs=8), 0)
-    assert report.epochs == len(report.losses) == len(report.held_out_losses) - 1 == 8
+    assert len(report.losses) == len(report.held_out_losses) - 1 == 8
     assert report.held_out_losses[report.kept_epoch] == min(report.held_out_losses)
     assert min(report.held_out_losses) < 0.95 * report.held_out_losses[0]
-    assert report.seconds > 0
 
 
 def test_the_cut_tells_hidden_classes_that_fresh_weights_do_not() -> None:
@@ -148,7 +147,7 @@ def test_it_stops_when_nothing_improves_and_keeps_the_best_weights() -> None:
         0,
         lambda *call: after_step.append(weights_of(bottom)),
     )
-    assert 2 < report.epochs == report.kept_epoch + 2 < 100
+    assert 2 < len(report.losses) == report.kept_epoch + 2 < 100
     best = after_step[2 * report.kept_epoch]  # two batches an epoch
     *kept, last_weight, last_bias = weights_of(bottom)
     assert equal(kept, best[:-2])
@@ -160,7 +159,7 @@ def test_learning_that_diverges_leaves_the_fresh_weights() -> None:
     features, _ = hidden_classes(500)
     bottom = bottom_for(features)
     report = pretrain(bottom, features, np.arange(500), config(epochs=30, learning_rate=100), 0)
-    assert (report.kept_epoch, report.epochs) == (0, 3)
+    assert (report.kept_epoch, len(report.losses)) == (0, 3)
     assert equal(weights_of(bottom), weights_of(bottom_for(features)))
 
 
@@ -190,7 +189,7 @@ def test_tables_of_every_shape(shape: str, updates: str) -> None:
     )
     bottom = bottom_for(features, updates, widths=(8,))
     report = pretrain(bottom, features, np.arange(rows), config(epochs=2, patience=2), 0)
-    assert report.epochs == 2
+    assert len(report.losses) == 2
     assert np.isfinite(report.losses).all() and np.isfinite(report.held_out_losses).all()
     assert all(bool(w.isfinite().all()) for w in weights_of(bottom))
     assert all(p.grad is None for p in bottom.parameters())

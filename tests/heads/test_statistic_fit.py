@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from tpsl.heads.expansion import InputColumns
 from tpsl.heads.feature_map import FeatureMap, Purpose
 from tpsl.heads.statistic_fit import FitReport, StatisticHead, fit_head, variance_components
 from tpsl.mechanisms import DEFAULT_BOUND, NoNoise, StatisticNoise, fit_noise
@@ -34,8 +33,7 @@ def fitted(tmp_path: Path) -> Callable[..., Fitted]:
     def fit(inputs: np.ndarray, labels: np.ndarray, noise: StatisticNoise, random_features: int = 0) -> Fitted:
         classes = max(2, int(labels.max()) + 1)
         purpose = Purpose(noise.deviation / DEFAULT_BOUND, noise.norm, classes, random_features)
-        columns = InputColumns(np.arange(inputs.shape[1]), np.arange(0))
-        feature_map = FeatureMap.learn(inputs, columns, purpose)
+        feature_map = FeatureMap.learn(inputs, np.arange(0), purpose)
         phi = np.concatenate(list(feature_map.integers(inputs, DEFAULT_BOUND)))
         ids = np.arange(len(inputs))
         plan = StatisticPlan(noise, DEFAULT_BOUND, feature_map.width, seed=1)

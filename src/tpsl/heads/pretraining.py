@@ -6,10 +6,9 @@ The method `masked` hides fields of a record and predicts all of them from the c
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,37 +19,30 @@ from tpsl.data.features import Features
 from tpsl.data.order import Rows
 from tpsl.models.halves import Bottom
 from tpsl.models.members import seed_of
-from tpsl.models.model_config import PretrainConfig
-from tpsl.models.table import Table, lazy_optimizer
+from tpsl.models.model_config import OptimizerConfig, PretrainConfig, ScheduleConfig
+from tpsl.models.optimizer import HalfOptimizer
+from tpsl.models.table import Table
 from tpsl.progress import Progress, no_progress
 from tpsl.split.batches import Batches
 
 _HELD_OUT = 0.05  # share of the rows
 _WARM_UP = 0.1  # share of the steps
-
 _DECODER_WIDTH = 256
 _VALUE_WIDTH = 16
 _CANDIDATES = 256  # values that a field's true value is compared with
 _FAR = 3.0  # deviations from which on a number's error counts linearly
 
 
-@dataclass(frozen=True)
-class PretrainReport:
+class PretrainReport(NamedTuple):
     """How pre-training went: losses after each epoch, and which epoch's weights were kept.
 
     `held_out_losses` begins with the loss before the first epoch; `kept_epoch` is a position in it, so 0 means that
     nothing improved and the weights are the fresh ones.
     """
 
-    losses: tuple[float, ...]
-    held_out_losses: tuple[float, ...]
+    losses: list[float]
+    held_out_losses: list[float]
     kept_epoch: int
-    seconds: float
-
-    @property
-    def epochs(self) -> int:
-        """Number of epochs that were run."""
-        return len(self.losses)
 
 
 def pretrain(
@@ -73,70 +65,46 @@ def pretrain(
     """
     if len(rows) < 2:
         raise ValueError(f"pre-training needs at least 2 records, there are {len(rows)}")
-    started = time.perf_counter()
     device = next(bottom.parameters()).device
-    inputs = Batches(features, device)
-    order = _generator(seed, "order", torch.device("cpu"))
-    shuffled = rows[_permutation(len(rows), order)]
+    inputs, order = Batches(features, device), _generator(seed, "order", torch.device("cpu"))
+    shuffled = _shuffled(rows, order)
     # Small tables hold out more: a handful of records says little.
     held = max(round(_HELD_OUT * len(rows)), min(64, len(rows) // 2))
     held_out, fitted = _batches(shuffled[:held], config.batch_size), shuffled[held:]
     objective = Reconstruction(bottom, features, rows, config.share, _generator(seed, "weights", device))
+    total = config.epochs * len(_batches(fitted, config.batch_size))
+    schedule = ScheduleConfig(name="lambdalr", arguments={"lr_lambda": lambda step: _rate((step + 0.5) / total)})
+    settings = OptimizerConfig(name="adam", learning_rate=config.learning_rate, schedule=schedule)
+    optimizer = HalfOptimizer(nn.ModuleList([bottom, objective]), settings)
+    corruption = _generator(seed, "corruption", device)
 
+    @torch.no_grad()
     def held_out_loss() -> float:
         fixed = _generator(seed, "held out", device)
-        with torch.no_grad():
-            losses = [len(part) * objective(bottom, *inputs.batch(part), fixed) for part in held_out]
+        losses = [len(batch) * objective(bottom, *inputs.batch(batch), fixed) for batch in held_out]
         return float(torch.stack(losses).sum()) / held
 
-    size = _root_mean_square(bottom, inputs, held_out)
-    best = [parameter.detach().clone() for parameter in bottom.parameters()]
-    losses: list[float] = []
-    held_out_losses, kept = [held_out_loss()], 0
-    epochs = _Epochs(bottom, objective, inputs, config, _generator(seed, "corruption", device))
-    total = config.epochs * len(_batches(fitted, config.batch_size))
-    for epoch in range(config.epochs):
-        note = f"pre-training, epoch {epoch + 1}, loss {held_out_losses[-1]:.4f}"
-        batches = _batches(fitted[_permutation(len(fitted), order)], config.batch_size)
-        losses.append(epochs.train(batches, total, progress, note))
+    size, best = _root_mean_square(bottom, inputs, held_out), deepcopy(bottom.state_dict())
+    losses, held_out_losses, kept, done = list[float](), [held_out_loss()], 0, 0
+    for epoch in range(1, config.epochs + 1):
+        note, summed = f"pre-training, epoch {epoch}, loss {held_out_losses[-1]:.4f}", torch.zeros((), device=device)
+        for batch in _batches(_shuffled(fitted, order), config.batch_size):
+            loss = objective(bottom, *inputs.batch(batch), corruption)
+            loss.backward()
+            optimizer.step()
+            summed += len(batch) * loss.detach()
+            done += 1
+            progress(done, total, note)
+        losses.append(float(summed) / len(fitted))
         held_out_losses.append(held_out_loss())
         if held_out_losses[-1] < held_out_losses[kept]:
-            kept = epoch + 1
-            _assign(best, bottom.parameters())
-        if epoch + 1 - kept >= config.patience or not math.isfinite(held_out_losses[-1]):
+            kept, best = epoch, deepcopy(bottom.state_dict())
+        if epoch - kept >= config.patience or not math.isfinite(held_out_losses[-1]):
             break
-    _assign(bottom.parameters(), best)
-    _rescale(bottom, size, _root_mean_square(bottom, inputs, held_out))
-    progress(total, total, f"pre-training, {len(losses)} epochs, loss {held_out_losses[kept]:.4f}")
-    return PretrainReport(tuple(losses), tuple(held_out_losses), kept, time.perf_counter() - started)
-
-
-class _Epochs:
-    """Trains a half and an objective together, epoch after epoch."""
-
-    def __init__(
-        self, bottom: Bottom, objective: nn.Module, inputs: Batches, config: PretrainConfig, corruption: torch.Generator
-    ) -> None:
-        self._bottom, self._objective, self._inputs, self._corruption = bottom, objective, inputs, corruption
-        self._highest_rate = config.learning_rate
-        self._optimizers = _optimizers(nn.ModuleList([bottom, objective]), config.learning_rate)
-        self._done = 0
-
-    def train(self, batches: Sequence[Rows], total: int, progress: Progress, note: str) -> float:
-        """Train an epoch of these batches, of `total` steps in all epochs, and return its mean loss."""
-        summed = torch.zeros((), device=self._corruption.device)
-        for part in batches:
-            loss = self._objective(self._bottom, *self._inputs.batch(part), self._corruption)
-            loss.backward()
-            for optimizer in self._optimizers:
-                for group in optimizer.param_groups:
-                    group["lr"] = self._highest_rate * _rate((self._done + 0.5) / total)
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
-            summed += len(part) * loss.detach()
-            self._done += 1
-            progress(self._done, total, note)
-        return float(summed) / sum(map(len, batches))
+    bottom.load_state_dict(best)
+    _scale_cut(bottom, size, _root_mean_square(bottom, inputs, held_out))
+    progress(total, total, f"pre-training, {epoch} epochs, loss {held_out_losses[kept]:.4f}")
+    return PretrainReport(losses, held_out_losses, kept)
 
 
 class Reconstruction(nn.Module):
@@ -262,17 +230,6 @@ def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
     return layer
 
 
-def _optimizers(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
-    """Adam; for lazy tables the form of it that touches only the rows of the batch.
-
-    Such a table is too large to be read and written whole in every step, which is what dense gradients would do.
-    """
-    lazy = [part for part in module.modules() if isinstance(part, Table) and part.sparse]
-    dense = [p for p in module.parameters() if not any(p is table.weight for table in lazy)]
-    adam = torch.optim.Adam(dense, learning_rate, fused=True)
-    return [adam, *(lazy_optimizer("adam", table, learning_rate) for table in lazy)]
-
-
 def _rate(done: float) -> float:
     """Share of the highest learning rate after this share of the steps: a straight rise, then half a cosine to 0."""
     if done < _WARM_UP:
@@ -287,7 +244,7 @@ def _root_mean_square(bottom: Bottom, inputs: Batches, batches: Sequence[Rows]) 
 
 
 @torch.no_grad()
-def _rescale(bottom: Bottom, wanted: float, size: float) -> None:
+def _scale_cut(bottom: Bottom, wanted: float, size: float) -> None:
     """Scale the cut through its last layer; ReLU lets a positive factor pass."""
     last = [layer for layer in bottom.layers if isinstance(layer, nn.Linear)][-1]
     factor = wanted / size if wanted > 0.0 and size > 0.0 else 1.0
@@ -295,20 +252,13 @@ def _rescale(bottom: Bottom, wanted: float, size: float) -> None:
     last.bias.mul_(factor)
 
 
-@torch.no_grad()
-def _assign(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
-    for target, source in zip(targets, sources, strict=True):
-        target.copy_(source)
-
-
 def _batches(rows: Rows, size: int) -> list[Rows]:
     """Split into batches of nearly equal sizes: a last batch of three records would count as much as a full one."""
     return np.array_split(rows, -(-len(rows) // size))
 
 
-def _permutation(size: int, generator: torch.Generator) -> Rows:
-    order: Rows = torch.randperm(size, generator=generator).numpy()
-    return order
+def _shuffled(rows: Rows, generator: torch.Generator) -> Rows:
+    return rows[torch.randperm(len(rows), generator=generator).numpy()]
 
 
 def _generator(seed: int, purpose: str, device: torch.device) -> torch.Generator:
