@@ -158,7 +158,7 @@ class _Backfitting:
                 bins[:] = np.searchsorted(edges, values, side="right")
                 self._paired.append((Axis(column, 0, len(edges) + 1, edges), bins))
             slopes.append(_Slope(np.clip(values, -FAR, FAR, out=values), expected))
-        self._slopes, self._cells = slopes, fields
+        self._effects: list[_Slope | _Cells] = [*slopes, *fields]
         self._linearise()
 
     def _linearise(self) -> None:
@@ -171,7 +171,7 @@ class _Backfitting:
             steepness = np.maximum(probability * (1 - probability), _STEEPNESS_AT_LEAST * self._steepness)
             self._weights[part] = np.square(steepness)
             self._left[part] = (self._estimates[part] - probability) / steepness
-        for effects in (*self._slopes, *self._cells):
+        for effects in self._effects:
             effects.weigh(self._weights)
 
     def sweep(self, number: int) -> None:
@@ -179,7 +179,7 @@ class _Backfitting:
         if number % _SWEEPS_ON_A_LINE == 0:
             self._linearise()
         before = self._left.copy()
-        for effects in (*self._slopes, *self._cells):
+        for effects in self._effects:
             effects.update(self._left, self._weights, self._noise)
         self._log_odds += before - self._left
 
@@ -197,12 +197,12 @@ class _Backfitting:
             if surprise > _SIGNIFICANT:
                 found.append((surprise, (one, other), (one_codes, other_codes)))
         strongest = sorted(found, key=lambda entry: -entry[0])[:_MOST_PAIRS]
-        self._cells += [_Cells(axes, columns, expected, self._scratch) for _, axes, columns in strongest]
+        self._effects += [_Cells(axes, columns, expected, self._scratch) for _, axes, columns in strongest]
 
     def model(self) -> AdditiveModel:
-        slopes = np.array([slope.effects[0] for slope in self._slopes])
-        groups = tuple(Group(cells.axes, cells.effects) for cells in self._cells)
-        return AdditiveModel(self._base, slopes, groups)
+        slopes = [effects.effects[0] for effects in self._effects if isinstance(effects, _Slope)]
+        groups = [Group(effects.axes, effects.effects) for effects in self._effects if isinstance(effects, _Cells)]
+        return AdditiveModel(self._base, np.array(slopes), tuple(groups))
 
 
 def _by_column(features: Features, array: npt.NDArray[Number], rows: Rows) -> npt.NDArray[Number]:

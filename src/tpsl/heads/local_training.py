@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tpsl.heads.feature_map import Columns, Inputs, blocks
+from tpsl.heads.feature_map import Inputs, blocks
 from tpsl.models.halves import ReluLayers, draw_weights
 from tpsl.models.members import seed_of
 from tpsl.models.model_config import OptimizerConfig
@@ -27,6 +27,7 @@ from tpsl.progress import Progress, no_progress
 
 Labels = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
+Columns = npt.NDArray[np.int64]
 
 WIDTHS = (256, 256)
 """Of the hidden layers of a part; a linear part has none."""
@@ -267,4 +268,4 @@ def _minimise(parameters: list[Tensor], loss: Callable[[], Tensor | float], step
         solver.zero_grad()
         return loss()
 
-    solver.step(closure)  # type: ignore[arg-type, no-untyped-call]
+    solver.step(closure)  # type: ignore[no-untyped-call]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,18 +33,6 @@ _CANDIDATES = 256  # values that a field's true value is compared with
 _FAR = 3.0  # deviations from which on a number's error counts linearly
 
 
-class PretrainReport(NamedTuple):
-    """How pre-training went: losses after each epoch, and which epoch's weights were kept.
-
-    `held_out_losses` begins with the loss before the first epoch; `kept_epoch` is a position in it, so 0 means that
-    nothing improved and the weights are the fresh ones.
-    """
-
-    losses: list[float]
-    held_out_losses: list[float]
-    kept_epoch: int
-
-
 def pretrain(
     bottom: Bottom,
     features: Features,
@@ -52,14 +40,15 @@ def pretrain(
     config: PretrainConfig,
     seed: int,
     progress: Progress = no_progress,
-) -> PretrainReport:
-    """Train `bottom` in place on these rows of the party's own features.
+) -> list[float]:
+    """Train `bottom` in place on these rows of the party's own features; return the held-out losses.
 
     Guarantee: it sees this party's features only, no label and nothing that was computed from one, and sends nothing;
     so it costs no privacy. The result is a function of the arguments (bit for bit on one kind of machine); global
     random states are neither read nor changed.
 
-    A twentieth of the rows is held out, with fixed masks: their loss decides when to stop and whose weights are kept.
+    A twentieth of the rows is held out, with fixed masks. Their loss, before the first epoch and after each, decides
+    when to stop and whose weights are kept; if nothing improves these are the fresh ones.
     The cut leaves with the root mean square it came with, because the label party's half and both learning rates
     expect that of fresh weights.
     """
@@ -81,30 +70,27 @@ def pretrain(
     @torch.no_grad()
     def held_out_loss() -> float:
         fixed = _generator(seed, "held out", device)
-        losses = [len(batch) * objective(bottom, *inputs.batch(batch), fixed) for batch in held_out]
-        return float(torch.stack(losses).sum()) / held
+        summed = [len(batch) * objective(bottom, *inputs.batch(batch), fixed) for batch in held_out]
+        return float(torch.stack(summed).sum()) / held
 
     size, best = _root_mean_square(bottom, inputs, held_out), deepcopy(bottom.state_dict())
-    losses, held_out_losses, kept, done = list[float](), [held_out_loss()], 0, 0
+    losses, kept, done = [held_out_loss()], 0, 0
     for epoch in range(1, config.epochs + 1):
-        note, summed = f"pre-training, epoch {epoch}, loss {held_out_losses[-1]:.4f}", torch.zeros((), device=device)
+        note = f"pre-training, epoch {epoch}, loss {losses[-1]:.4f}"
         for batch in _batches(_shuffled(fitted, order), config.batch_size):
-            loss = objective(bottom, *inputs.batch(batch), corruption)
-            loss.backward()
+            objective(bottom, *inputs.batch(batch), corruption).backward()
             optimizer.step()
-            summed += len(batch) * loss.detach()
             done += 1
             progress(done, total, note)
-        losses.append(float(summed) / len(fitted))
-        held_out_losses.append(held_out_loss())
-        if held_out_losses[-1] < held_out_losses[kept]:
+        losses.append(held_out_loss())
+        if losses[-1] < losses[kept]:
             kept, best = epoch, deepcopy(bottom.state_dict())
-        if epoch - kept >= config.patience or not math.isfinite(held_out_losses[-1]):
+        if epoch - kept >= config.patience or not math.isfinite(losses[-1]):
             break
     bottom.load_state_dict(best)
     _scale_cut(bottom, size, _root_mean_square(bottom, inputs, held_out))
-    progress(total, total, f"pre-training, {epoch} epochs, loss {held_out_losses[kept]:.4f}")
-    return PretrainReport(losses, held_out_losses, kept)
+    progress(total, total, f"pre-training, {epoch} epochs, loss {losses[kept]:.4f}")
+    return losses
 
 
 class Reconstruction(nn.Module):
@@ -258,7 +244,8 @@ def _batches(rows: Rows, size: int) -> list[Rows]:
 
 
 def _shuffled(rows: Rows, generator: torch.Generator) -> Rows:
-    return rows[torch.randperm(len(rows), generator=generator).numpy()]
+    shuffled: Rows = rows[torch.randperm(len(rows), generator=generator).numpy()]
+    return shuffled
 
 
 def _generator(seed: int, purpose: str, device: torch.device) -> torch.Generator:

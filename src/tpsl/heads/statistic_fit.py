@@ -18,9 +18,9 @@ A second statistic of the same records starts from the first head: its logits ar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +28,12 @@ import torch
 from torch import Tensor, nn
 
 from tpsl.data.out_of_core import RowStack
-from tpsl.heads.feature_map import ROWS_AT_ONCE, FeatureMap, Inputs, below, blocks
+from tpsl.heads.feature_map import ROWS_AT_ONCE, Columns, FeatureMap, Inputs, Purpose, below, blocks
+from tpsl.mechanisms import DEFAULT_BOUND
 from tpsl.vault import NoisyStatistic
 
-Integers = npt.NDArray[np.integer]
+Integers = npt.NDArray[np.int32]
+Release = Callable[[int, Iterator[Integers]], NoisyStatistic]
 
 _ROUNDS = 6
 _FARTHEST = 2.0  # that a round moves the log-odds of a class, in the root mean square
@@ -44,10 +46,7 @@ _RELIABLE = math.log(20)
 
 
 class StatisticHead(nn.Module):
-    """A feature map and weights of its coordinates, one column for two classes, k for k, on top of a `first` head.
-
-    The head of the first statistic has none.
-    """
+    """A feature map and weights of its coordinates, one column for two classes, k for k, on top of a `first` head."""
 
     weights: Tensor
 
@@ -74,24 +73,24 @@ class StatisticHead(nn.Module):
 
     def probabilities(self, inputs: Tensor) -> Tensor:
         """Return the probability of class 1, `[n]`, or of each of k classes, `[n, k]`."""
-        logits = self(inputs)
-        return torch.sigmoid(logits) if logits.ndim == 1 else torch.softmax(logits, dim=1)
+        return _probabilities(self(inputs))
 
     @torch.no_grad()
     def logits(self, inputs: Inputs) -> Inputs:
-        """Return the logits of many records, block after block, `[n, 1]` for two classes."""
+        """Return the logits of many records, block after block: `[n, 1]` for two classes, `[n, k]` for k."""
         found = RowStack(np.float32, self.weights.shape[1])
         for block in blocks(inputs):
             found.add(self(torch.from_numpy(block).to(self.weights.device)).cpu().numpy())
         return found.finish()
 
+    def predict(self, inputs: Inputs) -> Inputs:
+        """Return the probabilities of many records, as `probabilities` does."""
+        return _probabilities(torch.from_numpy(self.logits(inputs)).squeeze(1)).numpy()
 
-class FirstHead(NamedTuple):
-    """A head that a second statistic starts from."""
 
-    head: StatisticHead
-    logits: Inputs
-    """Its logits of the statistic's records: `[n, 1]` for two classes, `[n, k]` for k."""
+def _probabilities(logits: Tensor) -> Tensor:
+    """Return the probability of class 1 where there is one logit a record, else of each class."""
+    return torch.softmax(logits, dim=1) if logits.ndim == 2 and logits.shape[1] > 1 else torch.sigmoid(logits)
 
 
 @dataclass(frozen=True)
@@ -103,10 +102,8 @@ class FitReport:
     """The number of clean labels that would say as much: n times the share of `tr(V⁻¹ V₀)` that the noise leaves, with
     V₀ as V without σ²; the mean over classes."""
     evidence: float
-    """How much more likely than with the base rate alone the released numbers are, in nats; the mean over classes.
-
-    Of a second statistic: than with the first head and a base rate.
-    """
+    """How much more likely than with the base rate (and a first head) alone the released numbers are, in nats; the mean
+    over classes."""
     second: bool = False
 
     @property
@@ -116,41 +113,48 @@ class FitReport:
 
     def __str__(self) -> str:
         which, otherwise = ("second ", "first head") if self.second else ("", "base rate")
-        worth = (
-            f"the {which}statistic of {self.records:,} labels is worth about {self.effective_labels:,.0f} clean ones"
-        )
-        return worth if self.reliable else f"{worth}: nothing reliable can be learned, the head is the {otherwise}"
+        useless = "" if self.reliable else f": nothing reliable can be learned, the head is the {otherwise}"
+        clean = f"{self.effective_labels:,.0f} clean ones"
+        return f"the {which}statistic of {self.records:,} labels is worth about {clean}{useless}"
 
 
 @torch.no_grad()
-def fit_head(
-    statistic: NoisyStatistic, feature_map: FeatureMap, phi: Integers, first: FirstHead | None = None
-) -> tuple[StatisticHead, FitReport]:
-    """Return the head that the statistic of these records gives, and what it was good for; deterministic.
+def fit_statistic(
+    inputs: Inputs,
+    code_columns: Columns,
+    purpose: Purpose,
+    release: Release,
+    tell: Callable[[FitReport], None],
+    releases: int = 1,
+    device: torch.device | None = None,
+) -> StatisticHead:
+    """Return the head that one statistic of these records gives, or several, each in view of the head before it.
 
-    `phi` are the integers that were summed, `[n, width]`; they may be a memory-mapped file. It is computed where the
-    feature map is.
+    `inputs` and `code_columns` are as in `FeatureMap.learn`; inputs may be a memory-mapped file. `release` sums vectors
+    of a width, given as integers within `DEFAULT_BOUND`, over the records of class 1, or of each class. `tell` is told
+    what each statistic was good for, before the next is released. Deterministic but for the releases.
     """
-    fit = _Fit(statistic, feature_map, phi, None if first is None else first.logits)
-    for number in range(_ROUNDS):
-        moved = fit.round(find_evidence=number == _ROUND_OF_EVIDENCE)
-        if number > _ROUND_OF_EVIDENCE and moved < _STILL:
-            break
-    classes = len(fit.weights)
-    report = FitReport(
-        len(phi), len(phi) * sum(fit.worth) / classes, sum(fit.evidence) / classes, second=first is not None
-    )
-    if not report.reliable:
-        for variances in fit.variances:
-            variances.zero_()  # but for the base rate's
-        for _ in range(_ROUNDS):
-            fit.round(find_evidence=False)
-    weights = fit.weights.T.float().contiguous()
-    return StatisticHead(feature_map, weights, None if first is None else first.head), report
+    head, before = None, None
+    for _ in range(releases):
+        if head is None:
+            feature_map = FeatureMap.learn(inputs, code_columns, purpose, device)
+        else:
+            before = head.logits(inputs)
+            feature_map = head.map.second(before, inputs, purpose)
+        vectors = RowStack(np.int32, feature_map.width)
+        for block in feature_map.integers(inputs, DEFAULT_BOUND):
+            vectors.add(block)
+        phi = vectors.finish()
+        fit = _Fit(release(feature_map.width, blocks(phi)), feature_map, phi, before)
+        weights, report = fit.solved()
+        head = StatisticHead(feature_map, weights, head)
+        tell(report)
+    assert head is not None
+    return head
 
 
 class _Fit:
-    """Newton's method for all classes, one row of `weights` a class."""
+    """Newton's method for all classes, one row of weights a class."""
 
     def __init__(
         self, statistic: NoisyStatistic, feature_map: FeatureMap, phi: Integers, before: Inputs | None
@@ -170,20 +174,36 @@ class _Fit:
             sums = sums + (every - sums.sum(dim=0)) / len(sums)
             variance *= 1 - 1 / len(sums)
         self._sums, self._noise = sums, variance
-        self.weights = torch.zeros_like(sums)
-        self.variances = [sums.new_ones(len(self._covariances)) for _ in sums]
+        self._weights = torch.zeros_like(sums)
+        self._variances = [sums.new_ones(len(self._covariances)) for _ in sums]
         """The τ_t² of each class."""
-        self.worth, self.evidence = [0.0] * len(sums), [0.0] * len(sums)
+        self._worth, self._evidence = [0.0] * len(sums), [0.0] * len(sums)
 
-    def round(self, *, find_evidence: bool) -> float:
+    def solved(self) -> tuple[Tensor, FitReport]:
+        """Return the weights, one column for two classes and k for k, and what the statistic was good for."""
+        for number in range(_ROUNDS):
+            moved = self._round(find_evidence=number == _ROUND_OF_EVIDENCE)
+            if number > _ROUND_OF_EVIDENCE and moved < _STILL:
+                break
+        records, classes = len(self._phi), len(self._weights)
+        worth, evidence = records * sum(self._worth) / classes, sum(self._evidence) / classes
+        report = FitReport(records, worth, evidence, second=self._before is not None)
+        if not report.reliable:
+            for variances in self._variances:
+                variances.zero_()  # so that the base rate is left
+            for _ in range(_ROUNDS):
+                self._round(find_evidence=False)
+        return self._weights.T.float().contiguous(), report
+
+    def _round(self, *, find_evidence: bool) -> float:
         """Take a step of Newton's method for every class; one of them finds the variances of the prior, too.
 
         Return how far it moved the log-odds of a class at most, in the root mean square.
         """
         expected = torch.zeros_like(self._sums)  # Σ_i p_i φ_i of each class under the weights as they are
         for phi, before in self._parts():
-            expected += (self._probabilities(phi, before).T.float() @ phi).double()
-        probabilities = [self._probabilities(*part).float() for part in self._parts(self._stride)]
+            expected += (self._predicted(phi, before).T.float() @ phi).double()
+        probabilities = [self._predicted(*part).float() for part in self._parts(self._stride)]
         moved = 0.0
         for number, residual in enumerate(self._sums - expected):
             slope, spread = self._curvature([part[:, number] for part in probabilities])
@@ -212,23 +232,23 @@ class _Fit:
         tiny = 1e-9 * float(spread.diagonal().mean()) + 1e-12
         root = torch.linalg.cholesky(spread + (self._noise + tiny) * identity)
         response = torch.linalg.solve_triangular(root, slope, upper=False)
-        seen = residual + slope @ self.weights[number]
+        seen = residual + slope @ self._weights[number]
         observed = torch.linalg.solve_triangular(root, seen[:, None], upper=False)[:, 0]
         base = torch.zeros_like(spread)
         base[0, 0] = _BASE_VARIANCE / self._constant**2
         if find_evidence:
             parts = [response @ covariance @ response.T for covariance in self._covariances]
             ignorance = identity + response @ base @ response.T
-            self.variances[number], evidence = variance_components(observed, ignorance, parts)
-            self.evidence[number] = evidence - _log_density(observed, ignorance)
-            self.worth[number] = float(torch.cholesky_solve(spread, root).diagonal().mean())
-        prior = _total(base, self.variances[number], self._covariances)
+            self._variances[number], evidence = variance_components(observed, ignorance, parts)
+            self._evidence[number] = evidence - _log_density(observed, ignorance)
+            self._worth[number] = float(torch.cholesky_solve(spread, root).diagonal().mean())
+        prior = _total(base, self._variances[number], self._covariances)
         solved = torch.cholesky_solve(
             observed[:, None], torch.linalg.cholesky(identity + response @ prior @ response.T)
         )
-        change = (prior @ (response.T @ solved))[:, 0] - self.weights[number]
+        change = (prior @ (response.T @ solved))[:, 0] - self._weights[number]
         moved = float((self._unscaled(self._some) @ change.float()).square().mean().sqrt())
-        self.weights[number] += change * min(1.0, _FARTHEST / max(moved, 1e-12))
+        self._weights[number] += change * min(1.0, _FARTHEST / max(moved, 1e-12))
         return moved
 
     def _parts(self, stride: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
@@ -246,9 +266,8 @@ class _Fit:
         """Return z of records from φ: the first coordinate of z is a constant, so that of φ tells the length of z."""
         return phi * (self._constant / phi[:, :1].clamp(min=self._constant / _LONGEST))
 
-    def _probabilities(self, phi: Tensor, before: Tensor) -> Tensor:
-        logits = (self._unscaled(phi) @ self.weights.T.float() + before).double()
-        return torch.sigmoid(logits) if self._classes == 2 else torch.softmax(logits, dim=1)
+    def _predicted(self, phi: Tensor, before: Tensor) -> Tensor:
+        return _probabilities((self._unscaled(phi) @ self._weights.T.float() + before).double())
 
 
 def variance_components(observed: Tensor, known: Tensor, parts: Sequence[Tensor]) -> tuple[Tensor, float]:

@@ -36,7 +36,6 @@ from tpsl.vault.received import received_labels
 NOISY_LABELS = "NoisyLabels"
 """Feature party → label party, after each start. Answer: the outcomes of one part of the training records, a
 row for each draw."""
-SENDER = "the label party"
 FILE = "noisy_labels.safetensors"
 
 
@@ -52,17 +51,16 @@ def label(role: LabelRole) -> Script:
 def feature(run: FeatureRun) -> None:
     """Receive the noisy labels and keep them; those that come again after a restart must be the same."""
     (role,) = run.roles
-    mechanism, draws = role.job.mechanism, role.job.privacy.draws
-    found: list[list[npt.NDArray[Any]]] = [[] for _ in range(draws)]
+    mechanism, draws, parts = role.job.mechanism, role.job.privacy.draws, []
     for part, positions in enumerate(role.schedule.train_parts()):
         answer = run.ask(NOISY_LABELS, part, step=0)[role.name]
-        rows = checked_tensor(answer, f"{SENDER}: noisy labels", draws, packed_bytes(mechanism, len(positions)))
-        for outcomes, row in zip(found, rows, strict=True):
-            outcomes.append(unpacked(mechanism, row, len(positions), SENDER))
-    received = save({f"draw {number}": np.concatenate(parts) for number, parts in enumerate(found, 1)})
+        width = packed_bytes(mechanism, len(positions))
+        rows = checked_tensor(answer, "the label party: noisy labels", draws, width)
+        parts.append([unpacked(mechanism, row, len(positions)) for row in rows])
+    received = save({f"draw {number}": np.concatenate(draw) for number, draw in enumerate(zip(*parts, strict=True), 1)})
     path = role.folder / FILE
     if path.exists() and path.read_bytes() != received:
-        raise BadMessage(f"{SENDER} sent other noisy labels than before")
+        raise BadMessage("the label party sent other noisy labels than before")
     write_atomically(path, received)
 
 
@@ -90,15 +88,15 @@ def packed(mechanism: Mechanism, outcomes: npt.NDArray[Any]) -> npt.NDArray[np.u
     return np.packbits(bits.astype(np.uint8))
 
 
-def unpacked(mechanism: Mechanism, row: Tensor, records: int, sender: str) -> npt.NDArray[Any]:
-    """Return the outcomes of one draw, all of which the mechanism must have."""
+def unpacked(mechanism: Mechanism, row: Tensor, records: int) -> npt.NDArray[Any]:
+    """Return the outcomes of one draw from the label party, all of which the mechanism must have."""
     count, width = records * math.prod(mechanism.outcome_shape), _bits(mechanism)
     bits = np.unpackbits(row.numpy())
     if bits[count * width :].any():
-        raise BadMessage(f"{sender} sent noisy labels with bits after the last one")
+        raise BadMessage("the label party sent noisy labels with bits after the last one")
     outcomes = bits[: count * width].reshape(count, width) @ (1 << np.arange(width - 1, -1, -1, dtype=np.int64))
     if count and int(outcomes.max()) >= mechanism.outcomes:
-        raise BadMessage(f"{sender} sent a noisy label that {mechanism} does not have")
+        raise BadMessage(f"the label party sent a noisy label that {mechanism} does not have")
     return outcomes.astype(mechanism.outcome_dtype).reshape(records, *mechanism.outcome_shape)
 
 

@@ -22,9 +22,8 @@ from tpsl.data.features import Features, Inputs, table_features
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import RowStack, taken
 from tpsl.files import write_atomically
-from tpsl.heads.feature_map import LARGEST_CODE, CodeBook, FeatureMap, Purpose, blocks
-from tpsl.heads.statistic_fit import FirstHead, StatisticHead, fit_head
-from tpsl.mechanisms import DEFAULT_BOUND
+from tpsl.heads.feature_map import LARGEST_CODE, CodeBook, Purpose
+from tpsl.heads.statistic_fit import FitReport, fit_statistic
 from tpsl.net.asking import Due, Script
 from tpsl.net.failures import BadMessage
 from tpsl.training.half_versions import note_received
@@ -121,39 +120,24 @@ def learn_head(role: LabelRole, inputs: Floats, shares: list[int]) -> None:
     which are so wide, and then the label party's own. Each begins with codes.
     """
     job, features, classes = role.job, role.records.features, role.records.classes
-    assert job.statistic is not None
+    assert job.statistic is not None and isinstance(role.vault, RunVault)  # handed-over labels have no statistic
     codes = [width - job.head_width(name) for name, width in zip(role.present, shares, strict=True)]
-    own_table = isinstance(features, Features)
-    codes.append(len(features.categorical_fields) + len(features.numeric_fields) if own_table else 0)
+    own = (*features.categorical_fields, *features.numeric_fields) if isinstance(features, Features) else ()
+    codes.append(len(own))
     begins = np.cumsum([0, *shares])
     columns = np.concatenate([begin + np.arange(count) for begin, count in zip(begins, codes, strict=True)])
     records = inputs[: len(role.schedule.statistic)]
     plan = statistic_plan(job, classes)
     noise = plan.noise.deviation / plan.bound
     purpose = Purpose(noise, plan.noise.norm, classes, job.statistic.random_features, job.training.seed)
-    head = _fitted(role, FeatureMap.learn(records, columns, purpose, role.setup.device), records)
-    if job.statistic.releases == 2:
-        first = FirstHead(head, head.logits(records))
-        head = _fitted(role, head.map.second(first.logits, records, purpose), records, first)
+
+    def tell(report: FitReport) -> None:
+        role.setup.watching.notice(str(report))
+        role.observer.event("statistic", **asdict(report), reliable=report.reliable)
+
+    release, releases = role.vault.statistic, job.statistic.releases
+    head = fit_statistic(records, columns, purpose, release, tell, releases, role.setup.device)
     state = {name: tensor.cpu() for name, tensor in head.state_dict().items()}
     write_atomically(role.folder / STATISTIC_HEAD, save({**state, CODE_COLUMNS: torch.tensor(codes)}))
-    device = head.weights.device
-    predicted = [
-        head.probabilities(torch.from_numpy(block).to(device)).cpu().numpy() for block in blocks(inputs[len(records) :])
-    ]
     epoch = role.schedule.epoch_of(role.done - 1) + 1 if role.done else 1
-    keep_predictions(role, epoch, np.concatenate(predicted), head="statistic")
-
-
-def _fitted(role: LabelRole, feature_map: FeatureMap, inputs: Floats, first: FirstHead | None = None) -> StatisticHead:
-    """Release the statistic of this map and return the head fitted on it, on top of the first one if there is one."""
-    assert isinstance(role.vault, RunVault)  # a job whose labels are handed over has no statistic
-    phi = RowStack(np.int32, feature_map.width)
-    for block in feature_map.integers(inputs, DEFAULT_BOUND):
-        phi.add(block)
-    integers = phi.finish()
-    statistic = role.vault.statistic(feature_map.width, blocks(integers))
-    head, report = fit_head(statistic, feature_map, integers, first)
-    role.setup.watching.notice(str(report))
-    role.observer.event("statistic", **asdict(report), reliable=report.reliable)
-    return head
+    keep_predictions(role, epoch, head.predict(inputs[len(records) :]), head="statistic")

@@ -62,14 +62,14 @@ def feature(run: FeatureRun) -> None:
     """Ask for the estimates and fit the wide part of every party, unless it is fitted already."""
     if not run.job.model.wide:
         return
-    first, start = run.workers.is_first, run.roles[0].setup.start
-    received: dict[str, list[Tensor]] = {role.name: [] for role in run.roles}
+    roles, start = run.roles if run.workers.is_first else (), run.roles[0].setup.start
+    received: dict[str, list[Tensor]] = {role.name: [] for role in roles}
     for part, positions in enumerate(run.schedule.trained_parts() if start is None else ()):
         answers = run.ask(ESTIMATES, part, step=0)
-        for role in run.roles if first else ():
+        for name, tensors in received.items():
             what = "the estimates from the label party"
-            received[role.name].append(checked_tensor(answers[role.name], what, len(positions), 1))
-    for role in run.roles if first else ():
+            tensors.append(checked_tensor(answers[name], what, len(positions), 1))
+    for role in roles:
         if start is not None:
             score(role.side.features, start.place(role.name), role.folder)
         else:
