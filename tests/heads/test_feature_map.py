@@ -72,7 +72,8 @@ def expansion_of(random_features: int = 6) -> Expansion:
 
 def test_frequent_values_have_cells_and_constants_have_none() -> None:
     expansion = expansion_of()
-    cells = sorted(zip(expansion.cell_columns.tolist(), expansion.cell_values.tolist(), strict=True))
+    found = zip(expansion.columns.tolist(), expansion.values.tolist(), strict=True)
+    cells = sorted((column, value) for column, value in found if not np.isnan(value))
     assert cells == [(2, 5.0), (2, 9.0), (2, 11.0), (4, 0.125), (4, 0.375), (4, 0.625), (4, 0.875)]
     assert expansion.kinds == (2, 8, 6, 6)
     expanded = expansion(sample())
@@ -228,7 +229,7 @@ def test_fields_that_matter_weigh_more_and_values_that_act_alike_are_near(
 ) -> None:
     acts = np.where(codes[:, [2]] < VALUES / 2, 1.0, -1.0) * np.arange(1, classes + 1)
     expansion = first.second(acts.astype(np.float32), codes, PURPOSE).expansion
-    fields = expansion.cell_columns
+    fields = expansion.columns
     sizes = torch.stack([expansion.random[fields == field].square().mean() for field in range(FIELDS)])
     assert sizes[2] > 20 * torch.cat([sizes[:2], sizes[3:]]).max()
     weights = expansion.random[fields == 2]

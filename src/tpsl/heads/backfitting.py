@@ -55,19 +55,23 @@ def fit_additive(
     if len(rows) != len(estimates) or len(rows) < 2:
         raise ValueError(f"{len(rows)} records with {len(estimates)} estimates: an additive model needs two of each")
     fitting = _Backfitting(features, rows, estimates)
-    for sweep in range(_SWEEPS_BEFORE_PAIRS):
-        fitting.sweep(sweep)
-        step()
-    fitting.choose_pairs()
-    step()
-    for sweep in range(_SWEEPS):
-        fitting.sweep(sweep)
+    for sweep in range(_SWEEPS_BEFORE_PAIRS + _SWEEPS):
+        if sweep == _SWEEPS_BEFORE_PAIRS:
+            fitting.choose_pairs()
+            step()
+        if sweep % _SWEEPS_ON_A_LINE == 0:
+            fitting.linearise()
+        fitting.sweep()
         step()
     return fitting.model()
 
 
 class _Effects:
-    """Effects with a normal prior of mean 0, whose variance is estimated with them."""
+    """Effects with a normal prior of mean 0, whose variance is estimated with them.
+
+    `weigh` notes how much weight lies on each; `update` sets them to their posterior means, given what all others leave
+    over, and keeps up what is `left`.
+    """
 
     def __init__(self, size: int, expected: float) -> None:
         self.effects, self._known = np.zeros(size), np.zeros(size)  # `_known`: how much weight lies on each effect
@@ -91,11 +95,9 @@ class _Slope(_Effects):
         self._values = values
 
     def weigh(self, weights: Floats) -> None:
-        """Note how much weight lies on the slope."""
         self._known[0] = group_sums.weighted_product(weights, self._values, self._values)
 
     def update(self, left: Floats, weights: Floats, noise: float) -> None:
-        """Set the slope to its posterior mean given what all other effects leave over; `left` is kept up."""
         (change,) = self._changed(group_sums.weighted_product(weights, self._values, left), noise)
         group_sums.take_off_multiple(change, self._values, left)
 
@@ -115,12 +117,10 @@ class _Cells(_Effects):
         return np.add(self._scratch, self._columns[1], out=self._scratch)
 
     def weigh(self, weights: Floats) -> None:
-        """Note how much weight lies on each effect."""
         self._known[:] = 0.0
         group_sums.add_values(self._codes(), weights, self._known)
 
     def update(self, left: Floats, weights: Floats, noise: float) -> None:
-        """Set the effects to their posterior means given what all others leave over; `left` is kept up."""
         codes, explained = self._codes(), np.zeros_like(self._known)
         group_sums.add_products(codes, left, weights, explained)
         group_sums.take_off(codes, self._changed(explained, noise), left)
@@ -159,9 +159,8 @@ class _Backfitting:
                 self._paired.append((Axis(column, 0, len(edges) + 1, edges), bins))
             slopes.append(_Slope(np.clip(values, -FAR, FAR, out=values), expected))
         self._effects: list[_Slope | _Cells] = [*slopes, *fields]
-        self._linearise()
 
-    def _linearise(self) -> None:
+    def linearise(self) -> None:
         """Straighten the curve from log-odds to probability at the model as it is.
 
         An estimate e of the label then stands for `(e - p) / (p·(1-p))` more of log-odds, with the weight `(p·(1-p))²`.
@@ -174,10 +173,8 @@ class _Backfitting:
         for effects in self._effects:
             effects.weigh(self._weights)
 
-    def sweep(self, number: int) -> None:
-        """Update all effects once; `number` counts sweeps since the groups are what they are."""
-        if number % _SWEEPS_ON_A_LINE == 0:
-            self._linearise()
+    def sweep(self) -> None:
+        """Update all effects once."""
         before = self._left.copy()
         for effects in self._effects:
             effects.update(self._left, self._weights, self._noise)

@@ -156,32 +156,26 @@ class Purpose:
 class Expansion(StateModule):
     """Maps what the label party has of records to b. Its kinds of features: embeddings, fields, rectified, products.
 
-    The features of fields are cells of ranks, ranks, and cells of codes; what is drawn at random reads the last two.
+    Those of x are embeddings, then of fields cells of ranks, ranks, and cells of codes.
     """
 
-    numbers: Tensor
-    ranks: Tensor
+    columns: Tensor
+    """Of the inputs, which each feature of x reads."""
+    values: Tensor
+    """That a cell is 1 for; NaN where the feature of x is a number."""
     mean: Tensor
     scale: Tensor
-    cell_columns: Tensor
-    cell_values: Tensor
+    embeddings: Tensor
+    """How many there are."""
     random: Tensor
+    """Weights of the last features of x: of fields without cells of ranks, or of embeddings if there are none."""
     shift: Tensor
-
-    def __init__(self, state: Mapping[str, Tensor]) -> None:
-        super().__init__(state)
-        self._cells_of_ranks = int(torch.isin(self.cell_columns, self.ranks).sum())
 
     @property
     def kinds(self) -> tuple[int, int, int, int]:
         """How many features of each kind there are."""
-        return len(self.numbers), len(self.ranks) + len(self.cell_values), len(self.shift), len(self.shift)
-
-    @property
-    def fields(self) -> Tensor:
-        """The column of the inputs that each feature of x belongs to."""
-        split = self._cells_of_ranks
-        return torch.cat([self.numbers, self.cell_columns[:split], self.ranks, self.cell_columns[split:]])
+        embeddings, drawn = int(self.embeddings), len(self.shift)
+        return embeddings, len(self.columns) - embeddings, drawn, drawn
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return b of records, float32 `[n, features]`; finite for every input."""
@@ -191,37 +185,37 @@ class Expansion(StateModule):
 
     def plain(self, inputs: Tensor) -> Tensor:
         """Return x of records."""
-        read = torch.nan_to_num(inputs.index_select(1, torch.cat([self.numbers, self.ranks])))
-        numbers = ((read - self.mean) / self.scale).clamp(-_FAR, _FAR)
-        embeddings, ranks = torch.split(numbers, [len(self.numbers), len(self.ranks)], dim=1)
-        cells = (inputs.index_select(1, self.cell_columns) == self.cell_values).float()
-        return torch.cat([embeddings, cells[:, : self._cells_of_ranks], ranks, cells[:, self._cells_of_ranks :]], dim=1)
+        read = inputs.index_select(1, self.columns)
+        numbers = ((torch.nan_to_num(read) - self.mean) / self.scale).clamp(-_FAR, _FAR)
+        return torch.where(self.values.isnan(), numbers, (read == self.values).float())
 
     @classmethod
     def learn(cls, sample: Tensor, code_columns: Columns, random_features: int, generator: torch.Generator) -> Self:
         """Learn scales and frequent values from these records, and draw random features of each of the two kinds."""
-        codes = sample[:, code_columns]
-        is_rank = ((codes > 0) & (codes < 1)).all(dim=0).numpy()
-        others, ranks = np.setdiff1d(np.arange(sample.shape[1]), code_columns), code_columns[is_rank]
-        numbers = torch.nan_to_num(sample[:, np.concatenate([others, ranks])].double())
-        mean, deviation = numbers.mean(dim=0), _deviation(numbers)
-        # Cells of ranks come first.
-        cells = sorted(_frequent(codes.numpy()), key=lambda cell: (not is_rank[cell[0]], cell))
+        codes = sample[:, code_columns].numpy()
+        ranks = code_columns[((codes > 0) & (codes < 1)).all(axis=0)].tolist()
+        others = np.setdiff1d(np.arange(sample.shape[1]), code_columns).tolist()
+        cells, number = _frequent(codes, code_columns), math.nan
+        of_ranks, of_codes = [[cell for cell in cells if (cell[0] in ranks) == is_rank] for is_rank in (True, False)]
+        plain = [*((other, number) for other in others), *of_ranks, *((rank, number) for rank in ranks), *of_codes]
+        columns = torch.tensor([column for column, _ in plain], dtype=torch.int64)
+        mean, scale = torch.zeros(sample.shape[1]), torch.ones(sample.shape[1])
+        numbers = torch.nan_to_num(sample[:, [*others, *ranks]].double())
+        deviation = _deviation(numbers)
+        mean[[*others, *ranks]] = numbers.mean(dim=0).float()
+        scale[[*others, *ranks]] = torch.where(deviation > 1e-6, deviation, 1.0).float()
         known = cls(
             {
-                "numbers": torch.from_numpy(others),
-                "ranks": torch.from_numpy(ranks),
-                "mean": mean.float(),
-                "scale": torch.where(deviation > 1e-6, deviation, 1.0).float(),
-                "cell_columns": torch.tensor([int(code_columns[place]) for place, _ in cells], dtype=torch.int64),
-                "cell_values": torch.tensor([value for _, value in cells], dtype=torch.float32),
-                "shift": _SHIFT * torch.randn(random_features, generator=generator),
+                "columns": columns,
+                "values": torch.tensor([value for _, value in plain], dtype=torch.float32),
+                "mean": mean[columns],
+                "scale": scale[columns],
+                "embeddings": torch.tensor(len(others)),
                 "random": torch.empty(0),
+                "shift": _SHIFT * torch.randn(random_features, generator=generator),
             }
         )
-        read = known.plain(sample)
-        skipped = len(others) + known._cells_of_ranks
-        read = read[:, skipped:] if read.shape[1] > skipped else read
+        read = known.plain(sample)[:, -(len(ranks) + len(of_codes) or len(plain)) :]
         return known.with_random(torch.randn(read.shape[1], 3 * random_features, generator=generator), read)
 
     def with_random(self, drawn: Tensor, read: Tensor) -> Self:
@@ -237,14 +231,14 @@ def _deviation(columns: Tensor) -> Tensor:
     return (columns - columns.mean(dim=0)).square().mean(dim=0).sqrt()
 
 
-def _frequent(codes: Inputs) -> list[tuple[int, float]]:
-    """Return the most frequent values of the codes as (place of the column, value), without those of all records."""
+def _frequent(codes: Inputs, columns: Columns) -> list[tuple[int, float]]:
+    """Return the most frequent values of these columns as (column, value), ascending; none that all records have."""
     least = max(_RECORDS_OF_A_CELL, _SHARE_OF_A_CELL * len(codes))
     cells = list[tuple[int, int, float]]()
-    for place, column in enumerate(codes.T):
-        values, counts = np.unique(column[np.isfinite(column)], return_counts=True)
-        cells += [(-int(n), place, float(v)) for v, n in zip(values, counts, strict=True) if least <= n < len(codes)]
-    return [(place, value) for _, place, value in sorted(cells)[:_MOST_CELLS]]
+    for column, of_column in zip(columns.tolist(), codes.T, strict=True):
+        values, counts = np.unique(of_column[np.isfinite(of_column)], return_counts=True)
+        cells += [(-int(n), column, float(v)) for v, n in zip(values, counts, strict=True) if least <= n < len(codes)]
+    return sorted((column, value) for _, column, value in sorted(cells)[:_MOST_CELLS])
 
 
 class FeatureMap(StateModule):
@@ -324,7 +318,7 @@ class FeatureMap(StateModule):
         expansion = self.expansion
         device = expansion.shift.device
         own = slice(expansion.kinds[0] if expansion.kinds[1] else 0, None)  # fields, or embeddings where there are none
-        fields, of_field = expansion.plain(sampled(inputs).to(device))[:, own].cpu(), expansion.fields[own].cpu()
+        fields, of_field = expansion.plain(sampled(inputs).to(device))[:, own].cpu(), expansion.columns[own].cpu()
         effects = _additive_effects(fields, sampled(logits))
         drawn = torch.empty(len(effects), 3 * len(expansion.shift))
         for field in sorted(set(of_field.tolist())):

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
-from tpsl.models.halves import Bottom
+from tpsl.models.halves import Bottom, draw_weights
 from tpsl.models.members import seed_of
 from tpsl.models.model_config import OptimizerConfig, PretrainConfig, ScheduleConfig
 from tpsl.models.optimizer import HalfOptimizer
@@ -107,25 +107,21 @@ class Reconstruction(nn.Module):
     ) -> None:
         super().__init__()
         self.share = share
-        fields = len(features.categorical_fields)
-        self.decoder = _linear(bottom.deep_width, _DECODER_WIDTH, generator)
-        if fields:
-            assert bottom.embedding is not None
-            self.queries = _linear(_DECODER_WIDTH, fields * _VALUE_WIDTH, generator)
-            # Sparse where the party's own table is, for the same reason. Values need no bias: that of the queries times
-            # the value's vector is one.
-            self.values = Table(
-                features.embedding_rows, _VALUE_WIDTH, lazy=bottom.embedding.sparse, device="meta"
-            ).to_empty(device=generator.device)
-            with torch.no_grad():
-                self.values.weight.normal_(0.0, math.sqrt(1.0 / _VALUE_WIDTH), generator=generator)
-            distinct = [np.unique(features.categorical[rows, field]) for field in range(fields)]
-            self.all_values = [
-                torch.from_numpy(values).to(generator.device) if len(values) <= _CANDIDATES else None
-                for values in distinct
-            ]
-        if features.numeric_fields:
-            self.numbers = _linear(_DECODER_WIDTH, len(features.numeric_fields), generator)
+        fields, numbers = features.categorical.shape[1], features.numeric.shape[1]
+        with torch.device("meta"):  # PyTorch would draw weights from its own generator
+            self.decoder = nn.Linear(bottom.deep_width, _DECODER_WIDTH)
+            if bottom.embedding is not None:
+                self.queries = nn.Linear(_DECODER_WIDTH, fields * _VALUE_WIDTH)
+                # Sparse where the party's own table is, for the same reason. Values need no bias: that of the queries
+                # times the value's vector is one.
+                self.values = Table(features.embedding_rows, _VALUE_WIDTH, lazy=bottom.embedding.sparse)
+            if numbers:
+                self.numbers = nn.Linear(_DECODER_WIDTH, numbers)
+        draw_weights(self.to_empty(device=generator.device), generator)
+        distinct = [np.unique(features.categorical[rows, field]) for field in range(fields)]
+        self.all_values = [
+            torch.from_numpy(values).to(generator.device) if len(values) <= _CANDIDATES else None for values in distinct
+        ]
 
     def forward(self, bottom: Bottom, categorical: Tensor, numeric: Tensor, generator: torch.Generator) -> Tensor:
         """Return the mean loss of a category and that of a number, added up."""
@@ -205,15 +201,6 @@ class SampledCrossEntropy(torch.autograd.Function):
         query_gradient, score_gradient, key_gradient = ctx.saved_tensors
         scale = gradient / score_gradient.numel()
         return query_gradient * scale, score_gradient * scale, key_gradient * scale, None, None
-
-
-def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """Return a layer drawn from this generator; made without storage first, because PyTorch would draw from its own."""
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device=generator.device)
-    with torch.no_grad():
-        layer.weight.normal_(0.0, math.sqrt(2.0 / inputs), generator=generator)
-        layer.bias.zero_()
-    return layer
 
 
 def _rate(done: float) -> float:
