@@ -109,10 +109,10 @@ class LocalHead(nn.Module):
 
 
 @dataclass(frozen=True)
-class Judging:
-    """Which records judge the parts of a local head, and what the columns of its inputs are."""
+class HoldOut:
+    """Which records are held out from a local head, and what the columns of its inputs are."""
 
-    judges: Rows
+    rows: Rows
     """Records that nothing was trained on: the noisy hold-out."""
     clean: Columns
     """The inputs that no record's own label had a part in: pre-trained embeddings, scores of the wide part."""
@@ -127,34 +127,34 @@ def train_local_head(
     seed: int,
     progress: Progress = no_progress,
     device: torch.device | None = None,
-    judging: Judging | None = None,
+    hold_out: HoldOut | None = None,
 ) -> LocalHead:
-    """Return a head trained on true labels; the judges decide when to stop, or else a twentieth of the records.
+    """Return a head trained on true labels; the hold-out set, else a twentieth of the records, decides when to stop.
 
     Halves that were trained on noisy labels know those of their training records, and a noisy label tells something of
     the true one: on these records the trained cut says more than it will on others. One part of the head sees the clean
     columns, one sees all; beside the first stands a linear part, which has less to learn by heart and goes on in a
-    straight line where new records are unlike the old ones. The judges decide how far each of them, and the private
-    head, is to be trusted.
+    straight line where new records are unlike the old ones. The hold-out set decides how far each of them, and the
+    private head, is to be trusted.
 
     `inputs` may be a memory-mapped file: a batch is read at a time. The result is a function of the arguments.
     """
     generator = torch.Generator().manual_seed(seed_of("tpsl local head", seed))
     every, nothing = np.arange(inputs.shape[1]), np.arange(0)
-    if judging is None:
+    if hold_out is None:
         order = torch.randperm(len(inputs), generator=generator).numpy()
-        judging = Judging(np.sort(order[: max(1, round(_HELD_OUT * len(inputs)))]), nothing, nothing)
-    clean = judging.clean if 0 < len(judging.clean) < len(every) else every
+        hold_out = HoldOut(np.sort(order[: max(1, round(_HELD_OUT * len(inputs)))]), nothing, nothing)
+    clean = hold_out.clean if 0 < len(hold_out.clean) < len(every) else every
     plans = [(clean, ()), *([(clean, WIDTHS)] if clean is not every else []), (every, WIDTHS)]
     parts = [HeadPart(columns, widths, classes, generator) for columns, widths in plans]
-    training = _Training(inputs, labels, judging.judges, device or torch.device("cpu"), generator)
+    training = _Training(inputs, labels, hold_out.rows, device or torch.device("cpu"), generator)
     for number, part in enumerate(parts):
         training.standardise(part)
         if len(part.layers) == 1:
             training.fit_linear(part.to(device))
         else:
             training.train(part.to(device), number, len(parts), progress)
-    head = LocalHead(parts, judging.private).to(device)
+    head = LocalHead(parts, hold_out.private).to(device)
     training.weigh(head)
     return head
 
@@ -163,10 +163,10 @@ class _Training:
     """Records with true labels, and what is made of them."""
 
     def __init__(
-        self, inputs: Inputs, labels: Labels, judges: Rows, device: torch.device, generator: torch.Generator
+        self, inputs: Inputs, labels: Labels, held_out: Rows, device: torch.device, generator: torch.Generator
     ) -> None:
-        self._inputs, self._labels, self._judges = inputs, labels, judges
-        self._fitted = np.delete(np.arange(len(inputs)), judges)
+        self._inputs, self._labels, self._held_out = inputs, labels, held_out
+        self._fitted = np.delete(np.arange(len(inputs)), held_out)
         self._device, self._generator = device, generator
 
     def _at(self, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -202,7 +202,7 @@ class _Training:
         _minimise(list(output.parameters()), loss, _LINEAR_STEPS)
 
     def train(self, part: HeadPart, number: int, of: int, progress: Progress) -> None:
-        """Train one of so many parts until the judges say that it gets no better; keep it at its best."""
+        """Train one of so many parts until held-out records show no gain; keep it at its best."""
         optimizer = HalfOptimizer(part, _OPTIMIZER, averaging=_AVERAGING)
         best, best_loss, waited = deepcopy(part.state_dict()), np.inf, 0
         total = _EPOCHS * -(-len(self._fitted) // _BATCH)
@@ -216,7 +216,7 @@ class _Training:
                 done += 1
                 progress(done, of * total, f"local head, epoch {epoch + 1}")
             with optimizer.averaged():
-                loss = self._loss(part, self._judges)
+                loss = self._loss(part, self._held_out)
                 waited += 1
                 if loss < best_loss:
                     best, best_loss, waited = deepcopy(part.state_dict()), loss, 0
@@ -225,15 +225,15 @@ class _Training:
         part.load_state_dict(best)
 
     def weigh(self, head: LocalHead) -> None:
-        """Set the weights to those that are most probable after the judges' true labels, given that they began equal.
+        """Set the weights to those that are most probable after the true labels that were held out.
 
-        Judges are like the records that were learned from. They trust hidden layers, which know those best; records of
-        another time they have not seen. So the prior is narrow, around equal weights of all parts and none of the
-        private head, and few judges move it little.
+        Held-out records are like those that were learned from: they favour hidden layers, which know these best, and
+        say nothing of records of another time. So the prior is narrow, around equal weights of all parts and none of
+        the private head, and few records move it little.
         """
         with torch.no_grad():
-            found = [head.logits(self._at(rows)[0]).cpu().double() for rows in blocks(self._judges)]
-        logits, truth = torch.cat(found, dim=1), torch.from_numpy(self._labels[self._judges])
+            found = [head.logits(self._at(rows)[0]).cpu().double() for rows in blocks(self._held_out)]
+        logits, truth = torch.cat(found, dim=1), torch.from_numpy(self._labels[self._held_out])
         equal = torch.zeros(len(logits), dtype=torch.float64)
         equal[: len(head.parts)] = 1 / len(head.parts)
         weights = equal.clone().requires_grad_()

@@ -157,42 +157,29 @@ class SampledCrossEntropy(torch.autograd.Function):
     """Mean of `-ln softmax(true score against the scores of the candidates)`; a candidate that is true is left out.
 
     The gradient is computed on the way forward, field by field, so that the scores of one field (records ×
-    candidates) stay in the processor's cache and are never stored: measured three times as fast as autograd.
+    candidates) stay in the processor's cache and are never stored: measured twice as fast as autograd.
     """
 
     @staticmethod
     def forward(
         ctx: Any, queries: Tensor, true_scores: Tensor, keys: Tensor, true: Tensor, candidates: Sequence[Tensor]
     ) -> Tensor:
-        """`queries` [n, F, d], `true_scores` and `true` [n, F]; `keys` [·, d] of all the fields' `candidates`.
-
-        The candidates of a field are distinct and ascend.
-        """
-        query_gradient, key_gradient = torch.empty_like(queries), torch.empty_like(keys)
-        score_gradient = torch.empty_like(true_scores)
-        true_by_field = true.T.contiguous()
-        loss = queries.new_zeros(())
-        start = 0
-        for field, values in enumerate(candidates):
-            part = slice(start, start + len(values))
-            query, own, key = queries[:, field], true_scores[:, field], keys[part]
-            scores = torch.mm(query, key.T)
-            # Only where the true value would stand among the candidates can it stand: no mask of all scores is needed.
-            place = torch.searchsorted(values, true_by_field[field]).clamp_(max=len(values) - 1)
-            is_true = values[place] == true_by_field[field]
-            score = scores.gather(1, place[:, None])
-            scores.scatter_(1, place[:, None], score.masked_fill_(is_true[:, None], -math.inf))
+        """`queries` [n, F, d], `true_scores` and `true` [n, F]; `keys` [·, d] of all the fields' `candidates`."""
+        query_gradient, score_gradient = torch.empty_like(queries), torch.empty_like(true_scores)
+        key_gradients, loss = list[Tensor](), queries.new_zeros(())
+        for field, (values, key) in enumerate(
+            zip(candidates, torch.split(keys, list(map(len, candidates))), strict=True)
+        ):
+            query, own = queries[:, field], true_scores[:, field]
+            scores = torch.mm(query, key.T).masked_fill_(values == true[:, field, None], -math.inf)
             largest = torch.maximum(scores.amax(dim=1), own)
-            weights = scores.sub_(largest[:, None]).exp_()
-            own_weight = (own - largest).exp_()
+            weights, own_weight = scores.sub_(largest[:, None]).exp_(), (own - largest).exp_()
             total = weights.sum(dim=1).add_(own_weight)
             loss += (total.log() + largest - own).sum()
-            if any(ctx.needs_input_grad):
-                query_gradient[:, field] = torch.mm(weights, key) / total[:, None]
-                key_gradient[part] = torch.mm((query / total[:, None]).T, weights).T
-                score_gradient[:, field] = own_weight / total - 1.0
-            start = part.stop
-        ctx.save_for_backward(query_gradient, score_gradient, key_gradient)
+            query_gradient[:, field] = torch.mm(weights, key) / total[:, None]
+            key_gradients.append(torch.mm((query / total[:, None]).T, weights).T)
+            score_gradient[:, field] = own_weight / total - 1.0
+        ctx.save_for_backward(query_gradient, score_gradient, torch.cat(key_gradients))
         return loss / true.numel()
 
     @staticmethod

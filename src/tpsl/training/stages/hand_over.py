@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 from torch import Tensor
 
 from tpsl.files import write_atomically
@@ -27,6 +26,7 @@ from tpsl.net.asking import Due, Script
 from tpsl.net.checks import checked_tensor
 from tpsl.net.failures import BadMessage
 from tpsl.net.messages import Message
+from tpsl.training.checkpoint import read_weights
 from tpsl.training.job import Job
 from tpsl.training.role import FeatureRun, LabelRole
 from tpsl.training.run_folder import RunError
@@ -66,15 +66,12 @@ def feature(run: FeatureRun) -> None:
 
 def handed_over(job: Job, folder: Path) -> NoisyLabels:
     """Return the noisy labels that a feature party has received into its folder."""
-    path, mechanism, privacy = folder / FILE, job.mechanism, job.privacy
+    draws, mechanism, privacy = read_weights(folder / FILE, RunError), job.mechanism, job.privacy
     try:
-        draws = load(path.read_bytes())
-        found = [draws[f"draw {number}"] for number in range(1, privacy.draws + 1)]
+        found = [draws[f"draw {number}"].numpy() for number in range(1, privacy.draws + 1)]
         return received_labels(mechanism, found, privacy.noise_seed is None and math.isfinite(mechanism.epsilon))
-    except OSError as error:
-        raise RunError(f"{path}: cannot be read ({error.strerror})") from error
-    except (SafetensorError, VaultError, KeyError) as error:
-        raise RunError(f"{path}: is damaged ({error})") from error
+    except (VaultError, KeyError) as error:
+        raise RunError(f"{folder / FILE}: is damaged ({error})") from error
 
 
 def packed_bytes(mechanism: Mechanism, records: int) -> int:

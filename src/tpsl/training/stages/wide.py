@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, from_numpy
 
@@ -28,6 +27,7 @@ from tpsl.net.checks import checked_tensor
 from tpsl.net.messages import Message
 from tpsl.perturb import LogitGradient
 from tpsl.progress import Progress, no_progress
+from tpsl.training.checkpoint import read_weights
 from tpsl.training.job import Job
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole
 from tpsl.training.schedule import Schedule
@@ -140,10 +140,8 @@ def features_in_training(job: Job, features: Features | Inputs, folder: Path) ->
 
 def load_wide(folder: Path) -> AdditiveModel:
     """Return the wide part of a party in a run, to score any records with."""
-    path = folder / FILE
+    tensors = read_weights(folder / FILE, ValueError)
     try:
-        return AdditiveModel.from_tensors(load(path.read_bytes()))
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(f"{path}: is damaged ({error})") from error
+        return AdditiveModel.from_tensors(tensors)
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{folder / FILE}: is damaged ({error})") from error
