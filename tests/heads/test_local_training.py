@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tpsl import metrics
-from tpsl.heads.local_training import HeadPart, Judging, LocalHead, train_local_head
+from tpsl.heads.local_training import HeadPart, HoldOut, LocalHead, train_local_head
 
 
 def records(classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -66,8 +66,8 @@ def test_a_linear_part_goes_on_where_hidden_layers_have_seen_nothing() -> None:
 @pytest.mark.parametrize("classes", [2, 4])
 def test_a_head_is_rebuilt_from_its_state_whatever_its_parts_are(classes: int) -> None:
     inputs, labels = records(classes)
-    judging = Judging(np.arange(50), np.arange(3), np.arange(3, 3 + (1 if classes == 2 else classes)) % 6)
-    head = train_local_head(inputs[:300], labels[:300], classes, 0, judging=judging)
+    hold_out = HoldOut(np.arange(50), np.arange(3), np.arange(3, 3 + (1 if classes == 2 else classes)) % 6)
+    head = train_local_head(inputs[:300], labels[:300], classes, 0, hold_out=hold_out)
     assert [len(part.layers) for part in head.parts] == [1, 5, 5]
     again = LocalHead.of(head.state_dict())
     assert np.array_equal(again.predict(inputs), head.predict(inputs))

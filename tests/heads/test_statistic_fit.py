@@ -1,18 +1,17 @@
 """The head of a statistic: logistic regression without noise, the base rate under much of it, and k classes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from tpsl.heads.expansion import InputColumns
-from tpsl.heads.feature_map import FeatureMap, Purpose
-from tpsl.heads.statistic_fit import FitReport, StatisticHead, fit_head, variance_components
+from tpsl.heads.feature_map import Purpose
+from tpsl.heads.statistic_fit import FitReport, StatisticHead, fit_statistic, variance_components
 from tpsl.mechanisms import DEFAULT_BOUND, NoNoise, StatisticNoise, fit_noise
 from tpsl.metrics import auc
-from tpsl.vault import StatisticPlan, Vault
+from tpsl.vault import NoisyStatistic, StatisticPlan, Vault
 
 Fitted = tuple[StatisticHead, FitReport]
 RECORDS = 6000
@@ -34,14 +33,15 @@ def fitted(tmp_path: Path) -> Callable[..., Fitted]:
     def fit(inputs: np.ndarray, labels: np.ndarray, noise: StatisticNoise, random_features: int = 0) -> Fitted:
         classes = max(2, int(labels.max()) + 1)
         purpose = Purpose(noise.deviation / DEFAULT_BOUND, noise.norm, classes, random_features)
-        columns = InputColumns(np.arange(inputs.shape[1]), np.arange(0))
-        feature_map = FeatureMap.learn(inputs, columns, purpose)
-        phi = np.concatenate(list(feature_map.integers(inputs, DEFAULT_BOUND)))
-        ids = np.arange(len(inputs))
-        plan = StatisticPlan(noise, DEFAULT_BOUND, feature_map.width, seed=1)
-        with Vault.create(tmp_path / "vault", classes=classes, batches=[(ids, labels, None)]) as vault:
-            statistic = vault.release_statistic(plan, ids, [phi])
-        return fit_head(statistic, feature_map, phi)
+        ids, reports = np.arange(len(inputs)), list[FitReport]()
+
+        def release(width: int, vectors: Iterator[np.ndarray]) -> NoisyStatistic:
+            plan = StatisticPlan(noise, DEFAULT_BOUND, width, seed=1)
+            with Vault.create(tmp_path / "vault", classes=classes, batches=[(ids, labels, None)]) as vault:
+                return vault.release_statistic(plan, ids, vectors)
+
+        head = fit_statistic(inputs, np.arange(0), purpose, release, reports.append)
+        return head, reports[0]
 
     return fit
 

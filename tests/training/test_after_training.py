@@ -22,7 +22,6 @@ import pytest
 from tpsl import metrics
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import TrueLabels
-from tpsl.heads import local_training
 from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.credentials import Certificates
@@ -30,6 +29,7 @@ from tpsl.net.failures import BadMessage, JobStopped, PeerMissing
 from tpsl.net.messages import Message
 from tpsl.prediction.half_loading import PredictionError
 from tpsl.prediction.local_head import load_predictor
+from tpsl.training import after_training
 from tpsl.training.after_training import evaluate_run
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job, make_job
@@ -147,7 +147,7 @@ def label(job: Job, tmp_path: Path, certificates: Path, monkeypatch: pytest.Monk
     for what, place, name in (
         ("labels stored", Vault, "create"),
         ("evaluation", metrics, "log_loss"),
-        ("local head", local_training, "_train_part"),
+        ("local head", after_training, "train_local_head"),
     ):
         monkeypatch.setattr(place, name, looking(party, what, getattr(place, name)))
     opened = TrueLabels._open

@@ -243,7 +243,7 @@ def test_outcomes_take_as_few_bits_as_they_need(name: str, classes: int, paramet
         row = packed(mechanism, drawn)
         bits = records * int(np.prod(mechanism.outcome_shape)) * (mechanism.outcomes - 1).bit_length()
         assert len(row) == packed_bytes(mechanism, records) == -(-bits // 8)
-        found = unpacked(mechanism, torch.from_numpy(row), records, "label")
+        found = unpacked(mechanism, torch.from_numpy(row), records)
         assert found.dtype == mechanism.outcome_dtype and (found == drawn).all()
 
 
@@ -329,5 +329,5 @@ def test_a_label_party_that_sends_something_else_stops_the_job(tmp_path: Path, h
 
 def test_bits_after_the_last_outcome_are_refused() -> None:
     mechanism = build_mechanism("discrete", 2, epsilon=1.0)[0]
-    with pytest.raises(BadMessage, match="label sent noisy labels with bits after the last one"):
-        unpacked(mechanism, torch.tensor([0b10100001], dtype=torch.uint8), 7, "label")
+    with pytest.raises(BadMessage, match="sent noisy labels with bits after the last one"):
+        unpacked(mechanism, torch.tensor([0b10100001], dtype=torch.uint8), 7)

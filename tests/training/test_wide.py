@@ -161,10 +161,10 @@ def test_pre_trained_weights_are_those_of_the_network_without_it(tmp_path: Path)
     for name, weight in pretrained_weights(without, side).items():
         np.testing.assert_array_equal(weights[name], weight)
     from tpsl.data.features import Features
-    from tpsl.heads.cross_fitting import unscored_features
+    from tpsl.heads.wide_part import with_scores
     from tpsl.training.build import build_feature_party
 
-    scored: Features = unscored_features(side.features)
+    scored: Features = with_scores(side.features, np.zeros(len(side.features), np.float32))
     bottom = build_feature_party(with_it, "feature", scored).bottom
     fresh = {name: value.clone() for name, value in bottom.state_dict().items()}
     load_pretrained(bottom, weights)

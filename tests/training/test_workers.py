@@ -17,7 +17,7 @@ from tpsl.training.role import FeatureRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages.statistic import CODES, CodedFields
+from tpsl.training.stages.statistic import CODES, embed_codes
 from tpsl.training.vaults import VaultChoice
 from tpsl.workers import ALONE, Workers
 
@@ -107,7 +107,7 @@ def _coded(workers: Workers, folder: str) -> None:
         role.folder.mkdir(parents=True)
     for _ in range(20):
         workers.barrier()
-        CodedFields(role, role.side.features)
+        embed_codes(role, role.side.features)
         workers.barrier()
         if workers.is_first:
             (role.folder / CODES).unlink()

@@ -25,7 +25,7 @@ from tpsl.attacks.with_features import ReadTranscript, read_transcript
 from tpsl.data.dataset import feature_party_names, load_feature_party, load_label_party
 from tpsl.data.features import Features, Inputs
 from tpsl.data.sides import LabelRecords
-from tpsl.heads.cross_fitting import newly_scored_features
+from tpsl.heads.wide_part import with_scores
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.split.feature_party import FeatureParty
 from tpsl.training.build import build_feature_party
@@ -152,7 +152,7 @@ class AttackedRun:
         parties = {}
         for name, held in self.inputs.items():
             if self.job.model.wide and isinstance(held, Features):
-                held = newly_scored_features(held, load_wide(self._run.party(name)))
+                held = with_scores(held, load_wide(self._run.party(name)).scores(held))
             parties[name] = build_feature_party(self.job, name, held, own=self._run.own_parts(name))
             parties[name].bottom.load_state_dict(load_file(self._run.party(name) / "bottom.safetensors"))
         return parties

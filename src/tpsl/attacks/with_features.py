@@ -83,7 +83,7 @@ class RowScores:
 def noisy_label_with_features(read: ReadTranscript, features: Features, mechanism: Mechanism) -> RowScores:
     """The strongest attack of the suite: the noisy label, and a model of the label learned from all noisy labels.
 
-    Uses no true label. The model is additive in the fields and some pairs of them (`tpsl.heads.additive`), fitted on
+    Uses no true label. The model is additive in the fields and some pairs of them (`tpsl.heads.wide_part`), fitted on
     unbiased estimates of the labels, out of fold. How far to trust it is one more number for all records, the one under
     which the noisy labels are most likely.
     """

@@ -1,12 +1,11 @@
-"""The wide part of a network (`tpsl.heads.cross_fitting`) as a module that PyTorch can export."""
+"""The wide part of a network (`tpsl.heads.wide_part`) as a module that PyTorch can export."""
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tpsl.heads.additive import FAR, AdditiveModel, Axis
+from tpsl.heads.wide_part import FAR, AdditiveModel, Axis, Group
 
 
 class WideScore(nn.Module):
@@ -15,49 +14,40 @@ class WideScore(nn.Module):
     Guarantee: those of `AdditiveModel.scores`, computed in float64 as there, but for the order of the sums.
     """
 
-    lows: Tensor
-    sizes: Tensor
-    starts: Tensor
-    effects: Tensor
     slopes: Tensor
 
     def __init__(self, model: AdditiveModel) -> None:
         super().__init__()
-        # Copies, here and below: torch.export cannot keep an empty view of NumPy's memory.
-        sizes = np.array([len(effects) for effects in model.effects], dtype=np.int64)
         self.base = model.base
-        self.register_buffer("lows", torch.tensor(model.lows))
-        self.register_buffer("sizes", torch.tensor(sizes - 1))
-        self.register_buffer("starts", torch.tensor(np.cumsum(sizes) - sizes))
-        self.register_buffer("effects", torch.tensor(np.concatenate([np.empty(0), *model.effects])))
+        # Copies, here and below: torch.export cannot keep an empty view of NumPy's memory.
         self.register_buffer("slopes", torch.tensor(model.slopes))
-        self.pairs = nn.ModuleList(_Pair(*pair, cells) for pair, cells in zip(model.pairs, model.cells, strict=True))
+        self.groups = nn.ModuleList(map(_Effects, model.groups))
 
     def forward(self, categorical: Tensor, numeric: Tensor) -> Tensor:
         """Return the scores, float32 of shape `[n, 1]`."""
         numbers = numeric.double()
-        score = (numbers.clamp(-FAR, FAR) * self.slopes).sum(dim=1, keepdim=True) + self.base
-        if len(self.lows):
-            codes = _codes(categorical.long() - self.lows, self.sizes)
-            score = score + self.effects[self.starts + codes].sum(dim=1, keepdim=True)
-        for pair in self.pairs:
-            score = score + pair(categorical, numbers)[:, None]
-        return score.float()
+        score = (numbers.clamp(-FAR, FAR) * self.slopes).sum(dim=1) + self.base
+        for group in self.groups:
+            score = score + group(categorical, numbers)
+        return score.float()[:, None]
 
 
-class _Pair(nn.Module):
-    """The effects of the cells of two axes."""
+class _Effects(nn.Module):
+    """The effects of a field's categories, or of the cells of a pair."""
 
-    cells: Tensor
+    effects: Tensor
 
-    def __init__(self, one: Axis, other: Axis, cells: np.ndarray) -> None:
+    def __init__(self, group: Group) -> None:
         super().__init__()
-        self.one, self.other, self.columns = _AxisCodes(one), _AxisCodes(other), other.size + 1
-        self.register_buffer("cells", torch.tensor(cells))
+        self.axes = nn.ModuleList(map(_AxisCodes, group.axes))
+        self.widths = [axis.size + 1 for axis in group.axes]
+        self.register_buffer("effects", torch.tensor(group.effects))
 
     def forward(self, categorical: Tensor, numbers: Tensor) -> Tensor:
-        codes = self.one(categorical, numbers) * self.columns + self.other(categorical, numbers)
-        return self.cells[codes]
+        cells = torch.zeros(1, dtype=torch.int64)
+        for width, axis in zip(self.widths, self.axes, strict=True):
+            cells = cells * width + axis(categorical, numbers)
+        return self.effects[cells]
 
 
 class _AxisCodes(nn.Module):
@@ -68,16 +58,12 @@ class _AxisCodes(nn.Module):
 
     def __init__(self, axis: Axis) -> None:
         super().__init__()
-        self.column, self.categorical, self.low = axis.column, axis.categorical, axis.low
+        self.column, self.low, self.is_number = axis.column, axis.low, bool(len(axis.edges))
         self.register_buffer("size", torch.tensor(axis.size))
         self.register_buffer("edges", torch.tensor(axis.edges))
 
     def forward(self, categorical: Tensor, numbers: Tensor) -> Tensor:
-        if self.categorical:
-            return _codes(categorical[:, self.column].long() - self.low, self.size)
-        return (numbers[:, self.column, None] >= self.edges).sum(dim=1)
-
-
-def _codes(codes: Tensor, sizes: Tensor) -> Tensor:
-    """Return codes from 0; `sizes` for one that training did not see."""
-    return torch.where((codes >= 0) & (codes < sizes), codes, sizes)
+        if self.is_number:
+            return (numbers[:, self.column, None] >= self.edges).sum(dim=1)
+        codes = categorical[:, self.column].long() - self.low
+        return torch.where((codes >= 0) & (codes < self.size), codes, self.size)

@@ -1,4 +1,4 @@
-"""Fits an additive model (`tpsl.heads.additive`) on noisy labels.
+"""Fits an additive model (`tpsl.heads.wide_part`) on noisy labels.
 
 Backfitting: field after field, the effects that explain what the others leave over. Within a field the categories
 share no record, so their posterior means are a division each, and a sweep over all fields costs no more than reading
@@ -11,26 +11,18 @@ fields that explain more of what is left than noise would are found by a test, a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import combinations
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
-from tpsl.data.out_of_core import empty
-from tpsl.heads.additive import FAR, AdditiveModel, Axis, Floats, Pair, bins_of, cells_of, width_of
-from tpsl.kernels.group_sums import (
-    add_cells,
-    add_products,
-    add_values,
-    take_off,
-    take_off_multiple,
-    weighted_product,
-)
+from tpsl.data.out_of_core import empty, parts
+from tpsl.heads.wide_part import FAR, AdditiveModel, Axis, Floats, Group
+from tpsl.kernels import group_sums
 
 _SWEEPS_BEFORE_PAIRS, _SWEEPS = 4, 8
 _SWEEPS_ON_A_LINE = 2
@@ -45,10 +37,11 @@ _BINS = 8  # of a number, in pairs
 _MOST_PAIRS = 64
 _SIGNIFICANT = 2.0  # standard deviations above what noise explains
 _STEEPNESS_AT_LEAST = 0.1  # of the curve from log-odds to probability, against that at the base rate
-_AT_ONCE = 1 << 16  # records
+_AT_ONCE = 1 << 16  # records, which stay in a cache
 
-Column = npt.NDArray[np.int32]
+Codes = npt.NDArray[np.int32]
 """The code of each record, from 0."""
+Number = TypeVar("Number", bound=np.number)
 
 
 def fit_additive(
@@ -61,175 +54,158 @@ def fit_additive(
     """
     if len(rows) != len(estimates) or len(rows) < 2:
         raise ValueError(f"{len(rows)} records with {len(estimates)} estimates: an additive model needs two of each")
-    fitting = _Fitting(_Columns(features, rows), estimates)
-    for sweep in range(_SWEEPS_BEFORE_PAIRS):
-        fitting.sweep(sweep)
-        step()
-    fitting.choose_pairs()
-    step()
-    for sweep in range(_SWEEPS):
-        fitting.sweep(sweep)
+    fitting = _Backfitting(features, rows, estimates)
+    for sweep in range(_SWEEPS_BEFORE_PAIRS + _SWEEPS):
+        if sweep == _SWEEPS_BEFORE_PAIRS:
+            fitting.choose_pairs()
+            step()
+        if sweep % _SWEEPS_ON_A_LINE == 0:
+            fitting.linearise()
+        fitting.sweep()
         step()
     return fitting.model()
 
 
-class _Columns:
-    """The features of some records, column by column; in a file of the cache where they are large."""
+class _Effects:
+    """Effects with a normal prior of mean 0, whose variance is estimated with them.
 
-    def __init__(self, features: Features, rows: Rows) -> None:
-        self.codes = _by_column(features, features.categorical, rows)
-        self.lows = self.codes.min(axis=1).astype(np.int64)
-        for codes, low in zip(self.codes, self.lows, strict=True):
-            codes -= np.int32(low)
-        self.sizes = [int(codes.max()) + 1 for codes in self.codes]
-        self.numbers = _by_column(features, features.numeric, rows)
-        self.axes: list[tuple[Axis, Column]] = [
-            (Axis(field, True, int(low), size, np.empty(0)), codes)
-            for field, (low, size, codes) in enumerate(zip(self.lows, self.sizes, self.codes, strict=True))
-            if 1 < size <= _PAIRED_CATEGORIES
-        ]
-        for column, values in enumerate(self.numbers):
-            edges = np.unique(np.quantile(values, np.arange(1, _BINS) / _BINS)).astype(np.float64)
-            if len(edges) > 1:
-                bins = empty(len(rows), np.int32)
-                bins[:] = bins_of(values, edges)
-                self.axes.append((Axis(column, False, 0, len(edges) + 1, edges), bins))
-            np.clip(values, -FAR, FAR, out=values)
+    `weigh` notes how much weight lies on each; `update` sets them to their posterior means, given what all others leave
+    over, and keeps up what is `left`.
+    """
+
+    def __init__(self, size: int, expected: float) -> None:
+        self.effects, self._known = np.zeros(size), np.zeros(size)  # `_known`: how much weight lies on each effect
+        self._expected = self._variance = expected
+
+    def _changed(self, explained: Floats | float, noise: float) -> Floats:
+        """Set effects and variance from weighted sums of what is left over; return how much the effects change."""
+        penalty, before = noise / self._variance, self.effects
+        self.effects = (explained + self._known * before) / (self._known + penalty)
+        certain = float((self._known / (self._known + penalty)).sum())
+        square = float(np.square(self.effects).sum())
+        self._variance = (square + _PRIOR_WEIGHT * self._expected) / (certain + _PRIOR_WEIGHT)
+        return self.effects - before
 
 
-def _by_column(features: Features, array: npt.NDArray[Any], rows: Rows) -> npt.NDArray[Any]:
-    """Return these rows of an array of the features, as one row for each column."""
-    found = empty(array.shape[1] * len(rows), array.dtype).reshape(array.shape[1], len(rows))
-    for part in _parts(len(rows)):
-        found[:, part] = array[rows[part]].T
-        features.release_pages()
-    return found
+class _Slope(_Effects):
+    """The slope of a number."""
+
+    def __init__(self, values: npt.NDArray[np.float32], expected: float) -> None:
+        super().__init__(1, expected)
+        self._values = values
+
+    def weigh(self, weights: Floats) -> None:
+        self._known[0] = group_sums.weighted_product(weights, self._values, self._values)
+
+    def update(self, left: Floats, weights: Floats, noise: float) -> None:
+        (change,) = self._changed(group_sums.weighted_product(weights, self._values, left), noise)
+        group_sums.take_off_multiple(change, self._values, left)
 
 
-def _parts(records: int) -> Iterator[slice]:
-    """Yield all records in parts that stay in a cache."""
-    return (slice(start, start + _AT_ONCE) for start in range(0, records, _AT_ONCE))
+class _Cells(_Effects):
+    """The effects of a field's categories, or of the cells of a pair."""
+
+    def __init__(self, axes: tuple[Axis, ...], columns: tuple[Codes, ...], expected: float, scratch: Codes) -> None:
+        super().__init__(math.prod(axis.size + 1 for axis in axes), expected)
+        self.axes, self._columns, self._scratch = axes, columns, scratch
+
+    def _codes(self) -> Codes:
+        """Return the number of each record's cell; those of all pairs are in the same memory."""
+        if len(self._columns) == 1:
+            return self._columns[0]
+        np.multiply(self._columns[0], np.int32(self.axes[1].size + 1), out=self._scratch)
+        return np.add(self._scratch, self._columns[1], out=self._scratch)
+
+    def weigh(self, weights: Floats) -> None:
+        self._known[:] = 0.0
+        group_sums.add_values(self._codes(), weights, self._known)
+
+    def update(self, left: Floats, weights: Floats, noise: float) -> None:
+        codes, explained = self._codes(), np.zeros_like(self._known)
+        group_sums.add_products(codes, left, weights, explained)
+        group_sums.take_off(codes, self._changed(explained, noise), left)
 
 
-class _Fitting:
-    """Backfitting: each group of effects in turn explains what all others leave over."""
+class _Backfitting:
+    """Each group of effects in turn explains what all others leave over."""
 
-    def __init__(self, columns: _Columns, estimates: npt.NDArray[np.floating]) -> None:
-        self._columns, self._estimates = columns, estimates
+    def __init__(self, features: Features, rows: Rows, estimates: npt.NDArray[np.floating]) -> None:
+        self._estimates = estimates
         rate = min(max(float(estimates.mean(dtype=np.float64)), 1e-3), 1 - 1e-3)
         self._base, self._steepness = math.log(rate / (1 - rate)), rate * (1 - rate)
         self._noise = max(float(estimates.var(dtype=np.float64)), 1e-12)
-        self._log_odds = np.full(len(estimates), self._base)
+        self._log_odds = np.full(len(rows), self._base)
         self._left, self._weights = np.empty_like(self._log_odds), np.empty_like(self._log_odds)
-        self._slopes = np.zeros(len(columns.numbers))
+        self._scratch = np.empty(len(rows), np.int32)
+        columns = features.categorical.shape[1] + features.numeric.shape[1]
         # A variance of the label's probability, as one of its log-odds.
-        self._expected = _EXPLAINED / max(1, len(columns.codes) + len(self._slopes)) / self._steepness**2
-        self._slope_variance = np.full(len(self._slopes), self._expected)
-        self._fields = [_Group(size, self._expected) for size in columns.sizes]
-        self._pairs: list[_Crossed] = []
-        self._cells = np.empty(len(estimates), np.int32)
-        self._linearise()
+        expected = _EXPLAINED / max(1, columns) / self._steepness**2
+        self._paired: list[tuple[Axis, Codes]] = []
+        """What pairs are made of."""
+        fields = []
+        for column, codes in enumerate(_by_column(features, features.categorical, rows)):
+            low = int(codes.min())
+            codes -= np.int32(low)
+            axis = Axis(column, low, int(codes.max()) + 1, np.empty(0))
+            fields.append(_Cells((axis,), (codes,), expected, self._scratch))
+            if 1 < axis.size <= _PAIRED_CATEGORIES:
+                self._paired.append((axis, codes))
+        slopes = []
+        for column, values in enumerate(_by_column(features, features.numeric, rows)):
+            edges = np.unique(np.quantile(values, np.arange(1, _BINS) / _BINS)).astype(np.float64)
+            if len(edges) > 1:
+                bins = empty(len(rows), np.int32)
+                bins[:] = np.searchsorted(edges, values, side="right")
+                self._paired.append((Axis(column, 0, len(edges) + 1, edges), bins))
+            slopes.append(_Slope(np.clip(values, -FAR, FAR, out=values), expected))
+        self._effects: list[_Slope | _Cells] = [*slopes, *fields]
 
-    def _linearise(self) -> None:
+    def linearise(self) -> None:
         """Straighten the curve from log-odds to probability at the model as it is.
 
         An estimate e of the label then stands for `(e - p) / (p·(1-p))` more of log-odds, with the weight `(p·(1-p))²`.
         """
-        for part in _parts(len(self._log_odds)):
+        for part in parts(len(self._log_odds), _AT_ONCE):
             probability = 1 / (1 + np.exp(-np.clip(self._log_odds[part], -30, 30)))
             steepness = np.maximum(probability * (1 - probability), _STEEPNESS_AT_LEAST * self._steepness)
             self._weights[part] = np.square(steepness)
             self._left[part] = (self._estimates[part] - probability) / steepness
-        self._squares = [weighted_product(self._weights, values, values) for values in self._columns.numbers]
-        for codes, group in zip(self._columns.codes, self._fields, strict=True):
-            group.weigh(codes, self._weights)
-        for crossed in self._pairs:
-            crossed.group.weigh(crossed.codes(self._cells), self._weights)
+        for effects in self._effects:
+            effects.weigh(self._weights)
 
-    def sweep(self, number: int) -> None:
-        """Update every group once; `number` counts sweeps since the groups are what they are."""
-        if number % _SWEEPS_ON_A_LINE == 0:
-            self._linearise()
+    def sweep(self) -> None:
+        """Update all effects once."""
         before = self._left.copy()
-        for column, values in enumerate(self._columns.numbers):
-            self._update_slope(column, values)
-        for codes, group in zip(self._columns.codes, self._fields, strict=True):
-            group.update(codes, self._left, self._weights, self._noise)
-        for crossed in self._pairs:
-            crossed.group.update(crossed.codes(self._cells), self._left, self._weights, self._noise)
+        for effects in self._effects:
+            effects.update(self._left, self._weights, self._noise)
         self._log_odds += before - self._left
-
-    def _update_slope(self, column: int, values: npt.NDArray[np.float32]) -> None:
-        before, square = self._slopes[column], self._squares[column]
-        penalty = self._noise / self._slope_variance[column]
-        slope = (weighted_product(self._weights, values, self._left) + square * before) / (square + penalty)
-        take_off_multiple(slope - before, values, self._left)
-        self._slopes[column] = slope
-        known = square / (square + penalty)
-        self._slope_variance[column] = (slope**2 + _PRIOR_WEIGHT * self._expected) / (known + _PRIOR_WEIGHT)
 
     def choose_pairs(self) -> None:
         """Take the pairs whose cells explain significantly more of what is left than as many cells of noise would."""
+        expected = _EXPLAINED_BY_PAIRS / _MOST_PAIRS / self._steepness**2
         found = []
-        for number, ((one, one_codes), (other, other_codes)) in enumerate(combinations(self._columns.axes, 2)):
-            pair = (one, other)
-            sums = np.zeros((cells_of(pair), 2))
-            add_cells(one_codes, other_codes, width_of(pair), self._left, self._weights, sums)
+        for (one, one_codes), (other, other_codes) in combinations(self._paired, 2):
+            width = other.size + 1
+            sums = np.zeros(((one.size + 1) * width, 2))
+            group_sums.add_cells(one_codes, other_codes, width, self._left, self._weights, sums)
             weights, explained = sums[sums[:, 0] > 0].T
             degrees = len(weights)
             surprise = (float((np.square(explained) / weights).sum()) / self._noise - degrees) / np.sqrt(2 * degrees)
             if surprise > _SIGNIFICANT:
-                found.append((-surprise, number, pair, one_codes, other_codes))
-        expected = _EXPLAINED_BY_PAIRS / _MOST_PAIRS / self._steepness**2
-        for _, _, pair, *codes in sorted(found, key=lambda entry: entry[:2])[:_MOST_PAIRS]:
-            self._pairs.append(_Crossed(pair, (codes[0], codes[1]), _Group(cells_of(pair) - 1, expected)))
+                found.append((surprise, (one, other), (one_codes, other_codes)))
+        strongest = sorted(found, key=lambda entry: -entry[0])[:_MOST_PAIRS]
+        self._effects += [_Cells(axes, columns, expected, self._scratch) for _, axes, columns in strongest]
 
     def model(self) -> AdditiveModel:
-        return AdditiveModel(
-            base=self._base,
-            lows=self._columns.lows,
-            effects=tuple(group.effects for group in self._fields),
-            slopes=self._slopes,
-            pairs=tuple(crossed.pair for crossed in self._pairs),
-            cells=tuple(crossed.group.effects for crossed in self._pairs),
-        )
+        slopes = [effects.effects[0] for effects in self._effects if isinstance(effects, _Slope)]
+        groups = [Group(effects.axes, effects.effects) for effects in self._effects if isinstance(effects, _Cells)]
+        return AdditiveModel(self._base, np.array(slopes), tuple(groups))
 
 
-class _Group:
-    """The effects of one field or pair, a normal prior on them, and how much they vary."""
-
-    def __init__(self, size: int, expected: float) -> None:
-        self.effects = np.zeros(size + 1)
-        self._sums: Floats = np.zeros(size + 1)
-        self._expected = self._variance = expected
-
-    def weigh(self, codes: Column, weights: Floats) -> None:
-        """Note how much weight lies on each effect."""
-        self._sums[:] = 0.0
-        add_values(codes, weights, self._sums)
-
-    def update(self, codes: Column, left: Floats, weights: Floats, noise: float) -> None:
-        """Set the effects to their posterior means given what all other groups leave over; `left` is kept up."""
-        penalty, explained = noise / self._variance, np.zeros_like(self._sums)
-        add_products(codes, left, weights, explained)
-        effects = (explained + self._sums * self.effects) / (self._sums + penalty)
-        take_off(codes, effects - self.effects, left)
-        self.effects = effects
-        known = float((self._sums / (self._sums + penalty)).sum())
-        square = float(np.square(effects).sum())
-        self._variance = (square + _PRIOR_WEIGHT * self._expected) / (known + _PRIOR_WEIGHT)
-
-
-@dataclass(frozen=True)
-class _Crossed:
-    """A pair of axes that has joined the model."""
-
-    pair: Pair
-    axis_codes: tuple[Column, Column]
-    group: _Group
-
-    def codes(self, out: Column) -> Column:
-        """Return the cell of each record, in the array that is given for it."""
-        one, other = self.axis_codes
-        np.multiply(one, np.int32(width_of(self.pair)), out=out)
-        return np.add(out, other, out=out)
+def _by_column(features: Features, array: npt.NDArray[Number], rows: Rows) -> npt.NDArray[Number]:
+    """Return these rows of an array of the features, as one row for each column; in a file if they are large."""
+    found: npt.NDArray[Number] = empty(array.shape[1] * len(rows), array.dtype).reshape(array.shape[1], len(rows))
+    for part in parts(len(rows), _AT_ONCE):
+        found[:, part] = array[rows[part]].T
+        features.release_pages()
+    return found

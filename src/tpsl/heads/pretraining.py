@@ -6,9 +6,8 @@ The method `masked` hides fields of a record and predicts all of them from the c
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -18,39 +17,20 @@ from torch.nn import functional
 
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
-from tpsl.models.halves import Bottom
+from tpsl.models.halves import Bottom, draw_weights
 from tpsl.models.members import seed_of
-from tpsl.models.model_config import PretrainConfig
-from tpsl.models.table import Table, lazy_optimizer
+from tpsl.models.model_config import OptimizerConfig, PretrainConfig, ScheduleConfig
+from tpsl.models.optimizer import HalfOptimizer
+from tpsl.models.table import Table
 from tpsl.progress import Progress, no_progress
 from tpsl.split.batches import Batches
 
 _HELD_OUT = 0.05  # share of the rows
 _WARM_UP = 0.1  # share of the steps
-
 _DECODER_WIDTH = 256
 _VALUE_WIDTH = 16
 _CANDIDATES = 256  # values that a field's true value is compared with
 _FAR = 3.0  # deviations from which on a number's error counts linearly
-
-
-@dataclass(frozen=True)
-class PretrainReport:
-    """How pre-training went: losses after each epoch, and which epoch's weights were kept.
-
-    `held_out_losses` begins with the loss before the first epoch; `kept_epoch` is a position in it, so 0 means that
-    nothing improved and the weights are the fresh ones.
-    """
-
-    losses: tuple[float, ...]
-    held_out_losses: tuple[float, ...]
-    kept_epoch: int
-    seconds: float
-
-    @property
-    def epochs(self) -> int:
-        """Number of epochs that were run."""
-        return len(self.losses)
 
 
 def pretrain(
@@ -60,83 +40,57 @@ def pretrain(
     config: PretrainConfig,
     seed: int,
     progress: Progress = no_progress,
-) -> PretrainReport:
-    """Train `bottom` in place on these rows of the party's own features.
+) -> list[float]:
+    """Train `bottom` in place on these rows of the party's own features; return the held-out losses.
 
     Guarantee: it sees this party's features only, no label and nothing that was computed from one, and sends nothing;
     so it costs no privacy. The result is a function of the arguments (bit for bit on one kind of machine); global
     random states are neither read nor changed.
 
-    A twentieth of the rows is held out, with fixed masks: their loss decides when to stop and whose weights are kept.
+    A twentieth of the rows is held out, with fixed masks. Their loss, before the first epoch and after each, decides
+    when to stop and whose weights are kept; if nothing improves these are the fresh ones.
     The cut leaves with the root mean square it came with, because the label party's half and both learning rates
     expect that of fresh weights.
     """
     if len(rows) < 2:
         raise ValueError(f"pre-training needs at least 2 records, there are {len(rows)}")
-    started = time.perf_counter()
     device = next(bottom.parameters()).device
-    inputs = Batches(features, device)
-    order = _generator(seed, "order", torch.device("cpu"))
-    shuffled = rows[_permutation(len(rows), order)]
+    inputs, order = Batches(features, device), _generator(seed, "order", torch.device("cpu"))
+    shuffled = _shuffled(rows, order)
     # Small tables hold out more: a handful of records says little.
     held = max(round(_HELD_OUT * len(rows)), min(64, len(rows) // 2))
     held_out, fitted = _batches(shuffled[:held], config.batch_size), shuffled[held:]
     objective = Reconstruction(bottom, features, rows, config.share, _generator(seed, "weights", device))
+    total = config.epochs * len(_batches(fitted, config.batch_size))
+    schedule = ScheduleConfig(name="lambdalr", arguments={"lr_lambda": lambda step: _rate((step + 0.5) / total)})
+    settings = OptimizerConfig(name="adam", learning_rate=config.learning_rate, schedule=schedule)
+    optimizer = HalfOptimizer(nn.ModuleList([bottom, objective]), settings)
+    corruption = _generator(seed, "corruption", device)
 
+    @torch.no_grad()
     def held_out_loss() -> float:
         fixed = _generator(seed, "held out", device)
-        with torch.no_grad():
-            losses = [len(part) * objective(bottom, *inputs.batch(part), fixed) for part in held_out]
-        return float(torch.stack(losses).sum()) / held
+        summed = [len(batch) * objective(bottom, *inputs.batch(batch), fixed) for batch in held_out]
+        return float(torch.stack(summed).sum()) / held
 
-    size = _root_mean_square(bottom, inputs, held_out)
-    best = [parameter.detach().clone() for parameter in bottom.parameters()]
-    losses: list[float] = []
-    held_out_losses, kept = [held_out_loss()], 0
-    epochs = _Epochs(bottom, objective, inputs, config, _generator(seed, "corruption", device))
-    total = config.epochs * len(_batches(fitted, config.batch_size))
-    for epoch in range(config.epochs):
-        note = f"pre-training, epoch {epoch + 1}, loss {held_out_losses[-1]:.4f}"
-        batches = _batches(fitted[_permutation(len(fitted), order)], config.batch_size)
-        losses.append(epochs.train(batches, total, progress, note))
-        held_out_losses.append(held_out_loss())
-        if held_out_losses[-1] < held_out_losses[kept]:
-            kept = epoch + 1
-            _assign(best, bottom.parameters())
-        if epoch + 1 - kept >= config.patience or not math.isfinite(held_out_losses[-1]):
+    size, best = _root_mean_square(bottom, inputs, held_out), deepcopy(bottom.state_dict())
+    losses, kept, done = [held_out_loss()], 0, 0
+    for epoch in range(1, config.epochs + 1):
+        note = f"pre-training, epoch {epoch}, loss {losses[-1]:.4f}"
+        for batch in _batches(_shuffled(fitted, order), config.batch_size):
+            objective(bottom, *inputs.batch(batch), corruption).backward()
+            optimizer.step()
+            done += 1
+            progress(done, total, note)
+        losses.append(held_out_loss())
+        if losses[-1] < losses[kept]:
+            kept, best = epoch, deepcopy(bottom.state_dict())
+        if epoch - kept >= config.patience or not math.isfinite(losses[-1]):
             break
-    _assign(bottom.parameters(), best)
-    _rescale(bottom, size, _root_mean_square(bottom, inputs, held_out))
-    progress(total, total, f"pre-training, {len(losses)} epochs, loss {held_out_losses[kept]:.4f}")
-    return PretrainReport(tuple(losses), tuple(held_out_losses), kept, time.perf_counter() - started)
-
-
-class _Epochs:
-    """Trains a half and an objective together, epoch after epoch."""
-
-    def __init__(
-        self, bottom: Bottom, objective: nn.Module, inputs: Batches, config: PretrainConfig, corruption: torch.Generator
-    ) -> None:
-        self._bottom, self._objective, self._inputs, self._corruption = bottom, objective, inputs, corruption
-        self._highest_rate = config.learning_rate
-        self._optimizers = _optimizers(nn.ModuleList([bottom, objective]), config.learning_rate)
-        self._done = 0
-
-    def train(self, batches: Sequence[Rows], total: int, progress: Progress, note: str) -> float:
-        """Train an epoch of these batches, of `total` steps in all epochs, and return its mean loss."""
-        summed = torch.zeros((), device=self._corruption.device)
-        for part in batches:
-            loss = self._objective(self._bottom, *self._inputs.batch(part), self._corruption)
-            loss.backward()
-            for optimizer in self._optimizers:
-                for group in optimizer.param_groups:
-                    group["lr"] = self._highest_rate * _rate((self._done + 0.5) / total)
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
-            summed += len(part) * loss.detach()
-            self._done += 1
-            progress(self._done, total, note)
-        return float(summed) / sum(map(len, batches))
+    bottom.load_state_dict(best)
+    _scale_cut(bottom, size, _root_mean_square(bottom, inputs, held_out))
+    progress(total, total, f"pre-training, {epoch} epochs, loss {losses[kept]:.4f}")
+    return losses
 
 
 class Reconstruction(nn.Module):
@@ -153,25 +107,21 @@ class Reconstruction(nn.Module):
     ) -> None:
         super().__init__()
         self.share = share
-        fields = len(features.categorical_fields)
-        self.decoder = _linear(bottom.deep_width, _DECODER_WIDTH, generator)
-        if fields:
-            assert bottom.embedding is not None
-            self.queries = _linear(_DECODER_WIDTH, fields * _VALUE_WIDTH, generator)
-            # Sparse where the party's own table is, for the same reason. Values need no bias: that of the queries times
-            # the value's vector is one.
-            self.values = Table(
-                features.embedding_rows, _VALUE_WIDTH, lazy=bottom.embedding.sparse, device="meta"
-            ).to_empty(device=generator.device)
-            with torch.no_grad():
-                self.values.weight.normal_(0.0, math.sqrt(1.0 / _VALUE_WIDTH), generator=generator)
-            distinct = [np.unique(features.categorical[rows, field]) for field in range(fields)]
-            self.all_values = [
-                torch.from_numpy(values).to(generator.device) if len(values) <= _CANDIDATES else None
-                for values in distinct
-            ]
-        if features.numeric_fields:
-            self.numbers = _linear(_DECODER_WIDTH, len(features.numeric_fields), generator)
+        fields, numbers = features.categorical.shape[1], features.numeric.shape[1]
+        with torch.device("meta"):  # PyTorch would draw weights from its own generator
+            self.decoder = nn.Linear(bottom.deep_width, _DECODER_WIDTH)
+            if bottom.embedding is not None:
+                self.queries = nn.Linear(_DECODER_WIDTH, fields * _VALUE_WIDTH)
+                # Sparse where the party's own table is, for the same reason. Values need no bias: that of the queries
+                # times the value's vector is one.
+                self.values = Table(features.embedding_rows, _VALUE_WIDTH, lazy=bottom.embedding.sparse)
+            if numbers:
+                self.numbers = nn.Linear(_DECODER_WIDTH, numbers)
+        draw_weights(self.to_empty(device=generator.device), generator)
+        distinct = [np.unique(features.categorical[rows, field]) for field in range(fields)]
+        self.all_values = [
+            torch.from_numpy(values).to(generator.device) if len(values) <= _CANDIDATES else None for values in distinct
+        ]
 
     def forward(self, bottom: Bottom, categorical: Tensor, numeric: Tensor, generator: torch.Generator) -> Tensor:
         """Return the mean loss of a category and that of a number, added up."""
@@ -207,42 +157,29 @@ class SampledCrossEntropy(torch.autograd.Function):
     """Mean of `-ln softmax(true score against the scores of the candidates)`; a candidate that is true is left out.
 
     The gradient is computed on the way forward, field by field, so that the scores of one field (records ×
-    candidates) stay in the processor's cache and are never stored: measured three times as fast as autograd.
+    candidates) stay in the processor's cache and are never stored: measured twice as fast as autograd.
     """
 
     @staticmethod
     def forward(
         ctx: Any, queries: Tensor, true_scores: Tensor, keys: Tensor, true: Tensor, candidates: Sequence[Tensor]
     ) -> Tensor:
-        """`queries` [n, F, d], `true_scores` and `true` [n, F]; `keys` [·, d] of all the fields' `candidates`.
-
-        The candidates of a field are distinct and ascend.
-        """
-        query_gradient, key_gradient = torch.empty_like(queries), torch.empty_like(keys)
-        score_gradient = torch.empty_like(true_scores)
-        true_by_field = true.T.contiguous()
-        loss = queries.new_zeros(())
-        start = 0
-        for field, values in enumerate(candidates):
-            part = slice(start, start + len(values))
-            query, own, key = queries[:, field], true_scores[:, field], keys[part]
-            scores = torch.mm(query, key.T)
-            # Only where the true value would stand among the candidates can it stand: no mask of all scores is needed.
-            place = torch.searchsorted(values, true_by_field[field]).clamp_(max=len(values) - 1)
-            is_true = values[place] == true_by_field[field]
-            score = scores.gather(1, place[:, None])
-            scores.scatter_(1, place[:, None], score.masked_fill_(is_true[:, None], -math.inf))
+        """`queries` [n, F, d], `true_scores` and `true` [n, F]; `keys` [·, d] of all the fields' `candidates`."""
+        query_gradient, score_gradient = torch.empty_like(queries), torch.empty_like(true_scores)
+        key_gradients, loss = list[Tensor](), queries.new_zeros(())
+        for field, (values, key) in enumerate(
+            zip(candidates, torch.split(keys, list(map(len, candidates))), strict=True)
+        ):
+            query, own = queries[:, field], true_scores[:, field]
+            scores = torch.mm(query, key.T).masked_fill_(values == true[:, field, None], -math.inf)
             largest = torch.maximum(scores.amax(dim=1), own)
-            weights = scores.sub_(largest[:, None]).exp_()
-            own_weight = (own - largest).exp_()
+            weights, own_weight = scores.sub_(largest[:, None]).exp_(), (own - largest).exp_()
             total = weights.sum(dim=1).add_(own_weight)
             loss += (total.log() + largest - own).sum()
-            if any(ctx.needs_input_grad):
-                query_gradient[:, field] = torch.mm(weights, key) / total[:, None]
-                key_gradient[part] = torch.mm((query / total[:, None]).T, weights).T
-                score_gradient[:, field] = own_weight / total - 1.0
-            start = part.stop
-        ctx.save_for_backward(query_gradient, score_gradient, key_gradient)
+            query_gradient[:, field] = torch.mm(weights, key) / total[:, None]
+            key_gradients.append(torch.mm((query / total[:, None]).T, weights).T)
+            score_gradient[:, field] = own_weight / total - 1.0
+        ctx.save_for_backward(query_gradient, score_gradient, torch.cat(key_gradients))
         return loss / true.numel()
 
     @staticmethod
@@ -251,26 +188,6 @@ class SampledCrossEntropy(torch.autograd.Function):
         query_gradient, score_gradient, key_gradient = ctx.saved_tensors
         scale = gradient / score_gradient.numel()
         return query_gradient * scale, score_gradient * scale, key_gradient * scale, None, None
-
-
-def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """Return a layer drawn from this generator; made without storage first, because PyTorch would draw from its own."""
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device=generator.device)
-    with torch.no_grad():
-        layer.weight.normal_(0.0, math.sqrt(2.0 / inputs), generator=generator)
-        layer.bias.zero_()
-    return layer
-
-
-def _optimizers(module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
-    """Adam; for lazy tables the form of it that touches only the rows of the batch.
-
-    Such a table is too large to be read and written whole in every step, which is what dense gradients would do.
-    """
-    lazy = [part for part in module.modules() if isinstance(part, Table) and part.sparse]
-    dense = [p for p in module.parameters() if not any(p is table.weight for table in lazy)]
-    adam = torch.optim.Adam(dense, learning_rate, fused=True)
-    return [adam, *(lazy_optimizer("adam", table, learning_rate) for table in lazy)]
 
 
 def _rate(done: float) -> float:
@@ -287,7 +204,7 @@ def _root_mean_square(bottom: Bottom, inputs: Batches, batches: Sequence[Rows]) 
 
 
 @torch.no_grad()
-def _rescale(bottom: Bottom, wanted: float, size: float) -> None:
+def _scale_cut(bottom: Bottom, wanted: float, size: float) -> None:
     """Scale the cut through its last layer; ReLU lets a positive factor pass."""
     last = [layer for layer in bottom.layers if isinstance(layer, nn.Linear)][-1]
     factor = wanted / size if wanted > 0.0 and size > 0.0 else 1.0
@@ -295,20 +212,14 @@ def _rescale(bottom: Bottom, wanted: float, size: float) -> None:
     last.bias.mul_(factor)
 
 
-@torch.no_grad()
-def _assign(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
-    for target, source in zip(targets, sources, strict=True):
-        target.copy_(source)
-
-
 def _batches(rows: Rows, size: int) -> list[Rows]:
     """Split into batches of nearly equal sizes: a last batch of three records would count as much as a full one."""
     return np.array_split(rows, -(-len(rows) // size))
 
 
-def _permutation(size: int, generator: torch.Generator) -> Rows:
-    order: Rows = torch.randperm(size, generator=generator).numpy()
-    return order
+def _shuffled(rows: Rows, generator: torch.Generator) -> Rows:
+    shuffled: Rows = rows[torch.randperm(len(rows), generator=generator).numpy()]
+    return shuffled
 
 
 def _generator(seed: int, purpose: str, device: torch.device) -> torch.Generator:

@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix, hstack
 
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
-from tpsl.heads.additive import FAR
+from tpsl.heads.wide_part import FAR
 from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
 from tpsl.learners.noisy_targets import Floats
 from tpsl.learners.objective import NoisyLabelObjective

@@ -1,6 +1,6 @@
 """Boosted trees on noisy labels.
 
-For two classes an additive model of the fields comes first (`tpsl.heads.cross_fitting`), and trees learn what it
+For two classes an additive model of the fields comes first (`tpsl.heads.wide_part`), and trees learn what it
 leaves over, from the numbers and from its score. Categories are its business: trees that group the categories of a
 field by their noisy labels find mostly noise. As in the wide part of a network, a record that is fitted is scored by
 a model that has not seen its noisy label. With more classes, and in the `plain` form, trees get the categories
@@ -22,8 +22,7 @@ from safetensors.torch import load, save
 
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
-from tpsl.heads.additive import AdditiveModel
-from tpsl.heads.cross_fitting import cross_fit
+from tpsl.heads.wide_part import AdditiveModel, cross_fit
 from tpsl.learners.boosting import CLEAR_GAIN, Booster, BoostingInputs, BoostingTask
 from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
 from tpsl.learners.lightgbm_trees import LightGBM

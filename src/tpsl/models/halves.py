@@ -6,7 +6,7 @@ the cut. These are the halves of one network, and what a party has that brings n
 whatever a party has.
 
 With a wide part (Wide & Deep, Cheng et al. 2016) each party's last number is a score that it has fitted on noisy labels
-(`tpsl.heads.cross_fitting`). The bottom half reads it and also passes it on beside its output; the top half adds the
+(`tpsl.heads.wide_part`). The bottom half reads it and also passes it on beside its output; the top half adds the
 scores of all parties to its logit, and starts from nothing else.
 """
 

@@ -21,8 +21,7 @@ from tpsl.data.dataset import class_names, feature_party_names
 from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
 from tpsl.data.own import source_inputs
-from tpsl.heads.additive import AdditiveModel
-from tpsl.heads.cross_fitting import newly_scored_features, unscored_features
+from tpsl.heads.wide_part import AdditiveModel, with_scores
 from tpsl.models.halves import Bottom
 from tpsl.models.members import Bottoms, Tops
 from tpsl.net.peers import LABEL_PARTY
@@ -91,7 +90,8 @@ class TrainedBottom:
         if rows is None:
             rows = np.arange(len(inputs), dtype=np.int64)
         if self.wide is not None and isinstance(inputs, Features):
-            inputs, rows = newly_scored_features(inputs.take(rows), self.wide), np.arange(len(rows), dtype=np.int64)
+            inputs, rows = inputs.take(rows), np.arange(len(rows), dtype=np.int64)
+            inputs = with_scores(inputs, self.wide.scores(inputs))
         share: Tensor = self.bottom(*Batches(inputs).batch(rows))
         return share
 
@@ -245,8 +245,9 @@ def _build_bottom(
     """Return a party's half, whose weights are to be loaded."""
     parts = own or run.own_parts(party)
     read = inputs_like_those_of_training(run, party, parts) if inputs is None else inputs
-    as_read = unscored_features(read) if job.model.wide and isinstance(read, Features) else read
-    return build_bottoms(job, party, as_read, parts).eval()
+    if job.model.wide and isinstance(read, Features):
+        read = with_scores(read, np.zeros(len(read), np.float32))
+    return build_bottoms(job, party, read, parts).eval()
 
 
 def load_top(run_path: Path, own: OwnParts | None = None, epoch: int | None = None) -> TrainedTop:

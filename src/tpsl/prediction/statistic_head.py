@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tpsl.data.features import Features, Inputs, table_features
 from tpsl.data.order import Rows
-from tpsl.heads.codes import CodeBook
+from tpsl.heads.feature_map import CodeBook
 from tpsl.heads.statistic_fit import StatisticHead
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.half_loading import PredictionError, Probabilities, TrainedTop, require_finished
@@ -95,6 +95,6 @@ def load_codes(run: RunFolder, party: str) -> CodesOfFields:
     """Return what makes the codes of a party's fields."""
     path = run.party(party) / CODES
     try:
-        return CodesOfFields(CodeBook.of(read_weights(path, PredictionError)))
+        return CodesOfFields(CodeBook(read_weights(path, PredictionError)))
     except KeyError as error:
         raise PredictionError(f"{path}: holds no codes of fields ({error})") from error

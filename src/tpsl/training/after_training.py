@@ -21,7 +21,7 @@ from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.data.out_of_core import taken
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
-from tpsl.heads.local_training import Columns, Judging, train_local_head
+from tpsl.heads.local_training import Columns, HoldOut, train_local_head
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Progress
 from tpsl.training.evaluation import TEST_METRICS, evaluate, evaluate_known
@@ -146,7 +146,7 @@ class AfterTraining:
             self._job.training.seed,
             self._progress,
             self._device,
-            Judging(judges, *self._head_columns()) if len(judges) else None,
+            HoldOut(judges, *self._head_columns()) if len(judges) else None,
         )
         found = evaluate(head.predict(inputs[len(train) :]), labels[test])
         self._run.finish_local_head(save(head.state_dict()), asdict(found))

@@ -2,7 +2,7 @@
 
 Nothing comes back. Where the halves do not learn nothing else is evaluated, and the first part is what both sides note
 as the version of the half that sent it. What the label party learns from the embeddings with true labels stays there
-(`tpsl.training.after_training`).
+(`tpsl.training.after_training`). A statistic (`tpsl.training.stages.statistic`) collects embeddings in the same way.
 """
 
 from __future__ import annotations
@@ -16,105 +16,113 @@ from torch import Tensor
 from tpsl.data.order import Rows
 from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.net.asking import Due, Script
-from tpsl.split.feature_party import FeatureParty
 from tpsl.training.build import build_feature_party, load_pretrained
 from tpsl.training.checkpoint import write_weights
 from tpsl.training.half_versions import note_received, note_sent
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole
+from tpsl.training.schedule import Schedule
 from tpsl.training.stages.prepare import pretrained
 
 HEAD = "Head"
 """Feature party → label party: embeddings of one part of the training and test records, for the local head."""
+
+Embed = Callable[[Rows], Tensor]
 
 
 def label(role: LabelRole) -> Script:
     """Receive the embeddings of all records; they go into the folder that is not private."""
     if role.job.training.head != "local":
         return
-    is_kept = role.result is None
-    untrained = untrained_half(role) if is_kept else None
-    widths = role.widths(role.job.head_width)
-    with _inputs_of_head(role, is_kept) as write:
-        for part, all_rows in enumerate(role.schedule.head_parts()):
-            question = yield Due(HEAD, role.done, part, rows=len(all_rows), widths=widths)
-            received, rows = question.tensors(), role.mine(all_rows)
+    widths, own = role.widths(role.job.head_width), OwnInputs(role)
+    with _inputs_of_head(role) as write:
+        for part, rows in enumerate(role.schedule.head_parts()):
+            question = yield Due(HEAD, role.done, part, rows=len(rows), widths=widths)
+            received = question.tensors()
             if part == 0 and not role.job.trains:
                 note_received(role, received)
-            if is_kept:
-                shares = [share.cpu() for share in received]
-                inputs = torch.cat([*shares, *own_inputs(role, rows, received, untrained)], dim=1)
-                write(role.workers.all_gather_rows(inputs).numpy().tobytes())
+            if role.result is None:
+                write(own.after(role.mine(rows), received).numpy().tobytes())
             question.answer_all()
-    if untrained is not None:
-        keep_untrained(role, untrained)
+    own.keep_half()
+
+
+def feature(run: FeatureRun) -> None:
+    """Send embeddings of all records, after the frozen pre-trained ones if there are any."""
+    if run.job.training.head == "local":
+        embeds = [embed_for_head(role) for role in run.roles]
+        send_embeddings(run, HEAD, Schedule.head_parts, embeds, versions=not run.job.trains)
 
 
 @contextmanager
-def _inputs_of_head(role: LabelRole, are_kept: bool) -> Iterator[Callable[[bytes], object]]:
-    """Give what writes the inputs of the local head, at the first worker; the others write nothing."""
-    if not role.workers.is_first:
+def _inputs_of_head(role: LabelRole) -> Iterator[Callable[[bytes], object]]:
+    """Give what writes the inputs of the local head, at the first worker of a run that is not finished."""
+    if role.result is not None or not role.workers.is_first:
         yield len
         return
     folder = role.run.not_private()
     draft, target = folder / ".inputs.new", folder / "inputs.f32"
     with naming_what_does_not_fit(target), open_private(draft, "wb") as file:
         yield file.write
-    if are_kept:
-        draft.replace(target)
-    else:
-        draft.unlink()
+    draft.replace(target)
 
 
-def feature(run: FeatureRun) -> None:
-    """Send embeddings of all records, after the frozen pre-trained ones if there are any."""
-    if run.job.training.head != "local":
-        return
-    shares = [HeadShare(role) for role in run.roles]
-    answers: list[Callable[[], object]] = []
-    for part, of_roles in enumerate(zip(*(role.schedule.head_parts() for role in run.roles), strict=True)):
-        found = [share.embed(role.mine(rows)) for share, role, rows in zip(shares, run.roles, of_roles, strict=True)]
-        if part == 0 and not run.job.trains:
-            for role, embeddings in zip(run.roles, found, strict=True):
-                note_sent(role, embeddings)
-        answers.append(run.send(HEAD, part, found))
+def send_embeddings(
+    run: FeatureRun, method: str, parts: Callable[[Schedule], list[Rows]], embeds: list[Embed], *, versions: bool
+) -> None:
+    """Send what each party has of some records, part after part; note the `versions` of the halves that sent them."""
+    answers = list[Callable[[], object]]()
+    for part, of_roles in enumerate(zip(*(parts(role.schedule) for role in run.roles), strict=True)):
+        found = [embed(role.mine(rows)) for embed, role, rows in zip(embeds, run.roles, of_roles, strict=True)]
+        if part == 0 and versions:
+            for role, sent in zip(run.roles, found, strict=True):
+                note_sent(role, sent)
+        answers.append(run.send(method, part, found))
     for answer in answers:
         answer()
 
 
-class HeadShare:
-    """What a feature party sends for a head: its cut, after the frozen pre-trained embedding if there is one."""
-
-    def __init__(self, role: FeatureRole) -> None:
-        self._trained, self._frozen = role.party, None
-        if role.job.sends_frozen:
-            plain = role.job.without_wide_part()
-            self._frozen = build_feature_party(plain, role.name, role.side.features, place=role.setup.place)
-            load_pretrained(self._frozen.bottom, pretrained(role))
-
-    def embed(self, rows: Rows) -> Tensor:
-        """Return the share of these rows."""
-        cut = self._trained.embed(rows)
-        return cut if self._frozen is None else torch.cat([self._frozen.embed(rows), cut], dim=1)
+def embed_for_head(role: FeatureRole, *before: Embed) -> Embed:
+    """Return what a feature party sends for a head: its cut, after the frozen pre-trained embedding if there is one."""
+    parts = [*before, role.party.embed]
+    if role.job.sends_frozen:
+        plain = role.job.without_wide_part()
+        frozen = build_feature_party(plain, role.name, role.side.features, place=role.setup.place)
+        load_pretrained(frozen.bottom, pretrained(role))
+        parts.insert(-1, frozen.embed)
+    return lambda rows: torch.cat([embed(rows).cpu() for embed in parts], dim=1)
 
 
-def untrained_half(role: LabelRole) -> FeatureParty | None:
-    """Return what embeds the label party's own features where its half of the network does not learn."""
-    if role.job.trains or role.records.features is None:
-        return None
-    return build_feature_party(role.job, role.name, role.records.features, role.own, role.setup.place)
+class OwnInputs:
+    """What a head reads beside the shares of the feature parties: the label party's own.
 
-
-def keep_untrained(role: LabelRole, half: FeatureParty) -> None:
-    """Keep the half that embeds the label party's own features and does not learn, for new records."""
-    write_weights(role.folder / "bottom.safetensors", half.bottom, role.setup.workers)
-
-
-def own_inputs(role: LabelRole, rows: Rows, received: list[Tensor], untrained: FeatureParty | None) -> list[Tensor]:
-    """Return what the label party adds: its logits, and its own features as its half embeds them.
-
-    The end of what was received from each feature party is its cut.
+    They are the network's log-odds, if one was trained, and its own features as its half embeds them.
     """
-    if role.job.trains:
-        cuts = [share[:, -role.job.model.cut_width(name) :] for name, share in zip(role.present, received, strict=True)]
-        return [role.party.head_inputs(rows, cuts).cpu()]
-    return [untrained.embed(rows).cpu()] if untrained is not None else []
+
+    def __init__(self, role: LabelRole, *before: Embed) -> None:
+        self._role, self._before = role, before
+        self._untrained = None
+        """What embeds the label party's own features where its half of the network does not learn."""
+        if role.result is None and not role.job.trains and role.records.features is not None:
+            self._untrained = build_feature_party(
+                role.job, role.name, role.records.features, role.own, role.setup.place
+            )
+
+    def after(self, rows: Rows, received: list[Tensor]) -> Tensor:
+        """Return these inputs after what was received of the same rows, at the end of which is each party's cut.
+
+        Each worker gives its own rows; all get those of all.
+        """
+        role = self._role
+        found = [*received, *(embed(rows) for embed in self._before)]
+        if role.job.trains:
+            widths = role.widths(role.job.model.cut_width).values()
+            cuts = [share[:, -width:] for share, width in zip(received, widths, strict=True)]
+            found.append(role.party.head_inputs(rows, cuts))
+        elif self._untrained is not None:
+            found.append(self._untrained.embed(rows))
+        return role.workers.all_gather_rows(torch.cat([part.cpu() for part in found], dim=1))
+
+    def keep_half(self) -> None:
+        """Keep the half that does not learn, for new records."""
+        if self._untrained is not None:
+            write_weights(self._role.folder / "bottom.safetensors", self._untrained.bottom, self._role.setup.workers)

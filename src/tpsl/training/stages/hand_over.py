@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 from torch import Tensor
 
 from tpsl.files import write_atomically
@@ -27,6 +26,7 @@ from tpsl.net.asking import Due, Script
 from tpsl.net.checks import checked_tensor
 from tpsl.net.failures import BadMessage
 from tpsl.net.messages import Message
+from tpsl.training.checkpoint import read_weights
 from tpsl.training.job import Job
 from tpsl.training.role import FeatureRun, LabelRole
 from tpsl.training.run_folder import RunError
@@ -36,7 +36,6 @@ from tpsl.vault.received import received_labels
 NOISY_LABELS = "NoisyLabels"
 """Feature party → label party, after each start. Answer: the outcomes of one part of the training records, a
 row for each draw."""
-SENDER = "the label party"
 FILE = "noisy_labels.safetensors"
 
 
@@ -52,31 +51,27 @@ def label(role: LabelRole) -> Script:
 def feature(run: FeatureRun) -> None:
     """Receive the noisy labels and keep them; those that come again after a restart must be the same."""
     (role,) = run.roles
-    mechanism, draws = role.job.mechanism, role.job.privacy.draws
-    found: list[list[npt.NDArray[Any]]] = [[] for _ in range(draws)]
+    mechanism, draws, parts = role.job.mechanism, role.job.privacy.draws, []
     for part, positions in enumerate(role.schedule.train_parts()):
         answer = run.ask(NOISY_LABELS, part, step=0)[role.name]
-        rows = checked_tensor(answer, f"{SENDER}: noisy labels", draws, packed_bytes(mechanism, len(positions)))
-        for outcomes, row in zip(found, rows, strict=True):
-            outcomes.append(unpacked(mechanism, row, len(positions), SENDER))
-    received = save({f"draw {number}": np.concatenate(parts) for number, parts in enumerate(found, 1)})
+        width = packed_bytes(mechanism, len(positions))
+        rows = checked_tensor(answer, "the label party: noisy labels", draws, width)
+        parts.append([unpacked(mechanism, row, len(positions)) for row in rows])
+    received = save({f"draw {number}": np.concatenate(draw) for number, draw in enumerate(zip(*parts, strict=True), 1)})
     path = role.folder / FILE
     if path.exists() and path.read_bytes() != received:
-        raise BadMessage(f"{SENDER} sent other noisy labels than before")
+        raise BadMessage("the label party sent other noisy labels than before")
     write_atomically(path, received)
 
 
 def handed_over(job: Job, folder: Path) -> NoisyLabels:
     """Return the noisy labels that a feature party has received into its folder."""
-    path, mechanism, privacy = folder / FILE, job.mechanism, job.privacy
+    draws, mechanism, privacy = read_weights(folder / FILE, RunError), job.mechanism, job.privacy
     try:
-        draws = load(path.read_bytes())
-        found = [draws[f"draw {number}"] for number in range(1, privacy.draws + 1)]
+        found = [draws[f"draw {number}"].numpy() for number in range(1, privacy.draws + 1)]
         return received_labels(mechanism, found, privacy.noise_seed is None and math.isfinite(mechanism.epsilon))
-    except OSError as error:
-        raise RunError(f"{path}: cannot be read ({error.strerror})") from error
-    except (SafetensorError, VaultError, KeyError) as error:
-        raise RunError(f"{path}: is damaged ({error})") from error
+    except (VaultError, KeyError) as error:
+        raise RunError(f"{folder / FILE}: is damaged ({error})") from error
 
 
 def packed_bytes(mechanism: Mechanism, records: int) -> int:
@@ -90,15 +85,15 @@ def packed(mechanism: Mechanism, outcomes: npt.NDArray[Any]) -> npt.NDArray[np.u
     return np.packbits(bits.astype(np.uint8))
 
 
-def unpacked(mechanism: Mechanism, row: Tensor, records: int, sender: str) -> npt.NDArray[Any]:
-    """Return the outcomes of one draw, all of which the mechanism must have."""
+def unpacked(mechanism: Mechanism, row: Tensor, records: int) -> npt.NDArray[Any]:
+    """Return the outcomes of one draw from the label party, all of which the mechanism must have."""
     count, width = records * math.prod(mechanism.outcome_shape), _bits(mechanism)
     bits = np.unpackbits(row.numpy())
     if bits[count * width :].any():
-        raise BadMessage(f"{sender} sent noisy labels with bits after the last one")
+        raise BadMessage("the label party sent noisy labels with bits after the last one")
     outcomes = bits[: count * width].reshape(count, width) @ (1 << np.arange(width - 1, -1, -1, dtype=np.int64))
     if count and int(outcomes.max()) >= mechanism.outcomes:
-        raise BadMessage(f"{sender} sent a noisy label that {mechanism} does not have")
+        raise BadMessage(f"the label party sent a noisy label that {mechanism} does not have")
     return outcomes.astype(mechanism.outcome_dtype).reshape(records, *mechanism.outcome_shape)
 
 

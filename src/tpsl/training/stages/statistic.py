@@ -9,8 +9,8 @@ it is told nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -22,19 +22,15 @@ from tpsl.data.features import Features, Inputs, table_features
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import RowStack, taken
 from tpsl.files import write_atomically
-from tpsl.heads.codes import LARGEST, CodeBook
-from tpsl.heads.expansion import InputColumns
-from tpsl.heads.feature_map import FeatureMap, Purpose, blocks
-from tpsl.heads.second_map import second_map
-from tpsl.heads.statistic_fit import FirstHead, StatisticHead, fit_head
-from tpsl.mechanisms import DEFAULT_BOUND
+from tpsl.heads.feature_map import LARGEST_CODE, CodeBook, Purpose
+from tpsl.heads.statistic_fit import FitReport, fit_statistic
 from tpsl.net.asking import Due, Script
 from tpsl.net.failures import BadMessage
-from tpsl.training.half_versions import note_received, note_sent
+from tpsl.training.half_versions import note_received
 from tpsl.training.releases import statistic_plan
 from tpsl.training.role import FeatureRun, LabelRole, Role
 from tpsl.training.schedule import Schedule, in_parts
-from tpsl.training.stages.collect import HeadShare, keep_untrained, own_inputs, untrained_half
+from tpsl.training.stages.collect import Embed, OwnInputs, embed_for_head, send_embeddings
 from tpsl.training.stages.evaluate import keep_predictions
 from tpsl.training.statistic_config import MOST_CODES
 from tpsl.training.vaults import RunVault
@@ -53,39 +49,38 @@ def label(role: LabelRole) -> Script:
     """Release the statistic, fit the head, and keep what it predicts; a finished run only receives again."""
     if role.job.statistic is None:
         return
-    records = _Records(role)
+    features, is_kept = role.records.features, role.result is None
+    codes = [embed_codes(role, features)] if is_kept and isinstance(features, Features) else []
+    own, collected = OwnInputs(role, *codes), list[RowStack]()
+    most = MOST_CODES if role.job.statistic.share_codes else 0
+    widths: dict[str, int | range] = {
+        name: range(width, width + most + 1) for name, width in role.widths(role.job.head_width).items()
+    }
     for part, rows in enumerate(statistic_parts(role.schedule)):
-        widths = {name: _accepted_widths(role, name, records.widths) for name in role.present}
         question = yield Due(STATISTIC, role.done, part, rows=len(rows), widths=widths)
         received = question.tensors()
+        if part == 0:
+            note_received(role, received)
+            widths = {name: share.shape[1] for name, share in zip(role.present, received, strict=True)}
         _check_codes(role, received)
-        records.add(part, role.mine(rows), received)
+        if is_kept:
+            inputs = own.after(role.mine(rows), received)
+            collected = collected or [RowStack(np.float32, inputs.shape[1])]
+            if role.workers.is_first:
+                collected[0].add(inputs.numpy())
         question.answer_all()
-    records.keep_untrained()
-    if role.result is None and role.workers.is_first:
-        learn_head(role, records)
+    own.keep_half()
+    if is_kept and role.workers.is_first:
+        learn_head(role, collected[0].finish(), [share.shape[1] for share in received])
 
 
 def feature(run: FeatureRun) -> None:
     """Send what the label party's head reads of the statistic's, the held-out and the test records."""
-    if run.job.statistic is None:
-        return
-    answers: list[Callable[[], object]] = []
-    shares = [HeadShare(role) for role in run.roles]
-    codes = [CodedFields(role, role.side.features) if run.job.statistic.share_codes else None for role in run.roles]
-    for part, of_roles in enumerate(zip(*(statistic_parts(role.schedule) for role in run.roles), strict=True)):
-        found = []
-        for role, share, coded, all_rows in zip(run.roles, shares, codes, of_roles, strict=True):
-            rows = role.mine(all_rows)
-            embeddings = share.embed(rows)
-            if coded is not None:
-                embeddings = torch.cat([coded.embed(rows), embeddings.cpu()], dim=1)
-            if part == 0:
-                note_sent(role, embeddings)
-            found.append(embeddings)
-        answers.append(run.send(STATISTIC, part, found))
-    for answer in answers:
-        answer()
+    if run.job.statistic is not None:
+        shows = run.job.statistic.share_codes
+        codes = [[embed_codes(role, role.side.features)] if shows else [] for role in run.roles]
+        embeds = [embed_for_head(role, *before) for role, before in zip(run.roles, codes, strict=True)]
+        send_embeddings(run, STATISTIC, statistic_parts, embeds, versions=True)
 
 
 def statistic_parts(schedule: Schedule) -> list[Rows]:
@@ -96,147 +91,53 @@ def statistic_parts(schedule: Schedule) -> list[Rows]:
     return in_parts(taken(schedule.train, schedule.statistic)) + schedule.test_parts()
 
 
-class CodedFields:
-    """The codes of a party's own fields; what was learned for them is kept in its folder of the run.
+def embed_codes(role: Role, inputs: Features | Inputs) -> Embed:
+    """Return what gives the codes of a party's own fields; what was learned for them is kept in its folder of the run.
 
-    Of several workers the first learns it, and all make this together.
+    Of several workers the first learns it, and all call this together.
     """
-
-    def __init__(self, role: Role, features: Features | Inputs) -> None:
-        self._features, path = table_features(features, "statistic.share_codes"), role.folder / CODES
-        if len(self._features.categorical_fields) + len(self._features.numeric_fields) > MOST_CODES:
-            raise ValueError(f"statistic.share_codes is for at most {MOST_CODES:,} fields of a party")
-        if role.workers.is_first and not path.exists():
-            write_atomically(path, save(CodeBook.learn(self._features, role.schedule.train).state_dict()))
-        role.workers.barrier()
-        self._book = CodeBook.of(load_file(path))
-
-    def embed(self, rows: Rows) -> Tensor:
-        """Return the codes of these rows."""
-        return self._book.embed(self._features, rows)
+    features, path = table_features(inputs, "statistic.share_codes"), role.folder / CODES
+    if len(features.categorical_fields) + len(features.numeric_fields) > MOST_CODES:
+        raise ValueError(f"statistic.share_codes is for at most {MOST_CODES:,} fields of a party")
+    if role.workers.is_first and not path.exists():
+        write_atomically(path, save(CodeBook.learn(features, role.schedule.train).state_dict()))
+    role.workers.barrier()
+    return partial(CodeBook(load_file(path)).embed, features)
 
 
-def _accepted_widths(role: LabelRole, name: str, announced: dict[str, int]) -> int | range:
-    """Return how wide a party's share may be: as the job says; with codes as the first part was, within limits."""
-    least = role.job.head_width(name)
-    most = least + (MOST_CODES if role.job.statistic is not None and role.job.statistic.share_codes else 0)
-    return announced.get(name, range(least, most + 1))
-
-
-def _check_codes(role: LabelRole, received: Sequence[Tensor]) -> None:
+def _check_codes(role: LabelRole, received: list[Tensor]) -> None:
     """Raise BadMessage unless the first columns of each share are codes, as many as it has more than embeddings."""
     for name, share in zip(role.present, received, strict=True):
         codes = share[:, : share.shape[1] - role.job.head_width(name)]
-        if not bool((((codes == codes.round()) | (codes < 1)) & (codes >= 0) & (codes <= LARGEST)).all()):
+        if not bool((((codes == codes.round()) | (codes < 1)) & (codes >= 0) & (codes <= LARGEST_CODE)).all()):
             raise BadMessage(f"step {role.done}: the statistic's codes from {name} are no codes")
 
 
-class _Records:
-    """What the label party has of the statistic's records, and of those that are predicted."""
+def learn_head(role: LabelRole, inputs: Floats, shares: list[int]) -> None:
+    """Release the statistic, fit the head on it and keep both the head and what it predicts.
 
-    def __init__(self, role: LabelRole) -> None:
-        self._role, self.widths = role, dict[str, int]()
-        self._keeps, own = role.result is None, role.records.features
-        self._untrained = untrained_half(role) if self._keeps else None
-        self._codes = CodedFields(role, own) if self._keeps and isinstance(own, Features) else None
-        self._left_of_statistic = len(role.schedule.statistic)
-        self._stacks: list[RowStack] = []
-        self.code_columns: list[int] = []
-        self.columns = InputColumns(np.arange(0), np.arange(0))
+    `inputs` are those of the statistic's records and then of the predicted ones: the shares of the feature parties,
+    which are so wide, and then the label party's own. Each begins with codes.
+    """
+    job, features, classes = role.job, role.records.features, role.records.classes
+    assert job.statistic is not None and isinstance(role.vault, RunVault)  # handed-over labels have no statistic
+    codes = [width - job.head_width(name) for name, width in zip(role.present, shares, strict=True)]
+    own = (*features.categorical_fields, *features.numeric_fields) if isinstance(features, Features) else ()
+    codes.append(len(own))
+    begins = np.cumsum([0, *shares])
+    columns = np.concatenate([begin + np.arange(count) for begin, count in zip(begins, codes, strict=True)])
+    records = inputs[: len(role.schedule.statistic)]
+    plan = statistic_plan(job, classes)
+    noise = plan.noise.deviation / plan.bound
+    purpose = Purpose(noise, plan.noise.norm, classes, job.statistic.random_features, job.training.seed)
 
-    def add(self, part: int, rows: Rows, received: list[Tensor]) -> None:
-        """Take in this worker's rows of the next part; the first worker keeps those of all."""
-        workers = self._role.workers
-        if part == 0:
-            note_received(self._role, received)
-            self.widths = {name: share.shape[1] for name, share in zip(self._role.present, received, strict=True)}
-        if not self._keeps:
-            return
-        codes = [] if self._codes is None else [self._codes.embed(rows)]
-        inputs = torch.cat(
-            [*(share.cpu() for share in received), *codes, *own_inputs(self._role, rows, received, self._untrained)],
-            dim=1,
-        )
-        inputs = workers.all_gather_rows(inputs)
-        if not workers.is_first:
-            return
-        if part == 0:
-            self._begin(codes, inputs.shape[1])
-        of_statistic = inputs[: self._left_of_statistic]
-        self._left_of_statistic -= len(of_statistic)
-        for stack, found in zip(self._stacks, (of_statistic, inputs[len(of_statistic) :]), strict=True):
-            if len(found):
-                stack.add(found.numpy())
+    def tell(report: FitReport) -> None:
+        role.setup.watching.notice(str(report))
+        role.observer.event("statistic", **asdict(report), reliable=report.reliable)
 
-    def keep_untrained(self) -> None:
-        """Keep the half that embeds the label party's own features, if there is one that does not learn."""
-        if self._untrained is not None:
-            keep_untrained(self._role, self._untrained)
-
-    def _begin(self, codes: list[Tensor], width: int) -> None:
-        """Note which columns are codes: the first ones of each share, and all of the label party's own."""
-        self._stacks = [RowStack(np.float32, width) for _ in range(2)]
-        places, begin = [np.arange(0)], 0
-        for name, share in self.widths.items():
-            self.code_columns.append(share - self._role.job.head_width(name))
-            places.append(begin + np.arange(self.code_columns[-1]))
-            begin += share
-        own = codes[0].shape[1] if codes else 0
-        places.append(begin + np.arange(own))
-        self.code_columns.append(own)
-        found = np.concatenate(places)
-        self.columns = InputColumns(np.setdiff1d(np.arange(width), found), found)
-
-    def finish(self) -> tuple[Floats, Floats]:
-        """Return the inputs of the statistic's records, and of those that are predicted."""
-        of_statistic, predicted = (stack.finish() for stack in self._stacks)
-        return of_statistic, predicted
-
-
-def learn_head(role: LabelRole, records: _Records) -> None:
-    """Release the statistic, fit the head on it and keep both the head and what it predicts."""
-    inputs, predicted = records.finish()
-    assert role.job.statistic is not None
-    purpose = _purpose(role)
-    head = _fitted(role, FeatureMap.learn(inputs, records.columns, purpose, role.setup.device), inputs)
-    if role.job.statistic.releases == 2:
-        first = FirstHead(head, head.logits(inputs))
-        head = _fitted(role, second_map(first, inputs, purpose), inputs, first)
+    release, releases = role.vault.statistic, job.statistic.releases
+    head = fit_statistic(records, columns, purpose, release, tell, releases, role.setup.device)
     state = {name: tensor.cpu() for name, tensor in head.state_dict().items()}
-    write_atomically(role.folder / STATISTIC_HEAD, save({**state, CODE_COLUMNS: torch.tensor(records.code_columns)}))
+    write_atomically(role.folder / STATISTIC_HEAD, save({**state, CODE_COLUMNS: torch.tensor(codes)}))
     epoch = role.schedule.epoch_of(role.done - 1) + 1 if role.done else 1
-    keep_predictions(role, epoch, _predicted(head, predicted), head="statistic")
-
-
-def _fitted(role: LabelRole, feature_map: FeatureMap, inputs: Floats, first: FirstHead | None = None) -> StatisticHead:
-    """Release the statistic of this map and return the head fitted on it, on top of the first one if there is one."""
-    assert isinstance(role.vault, RunVault)  # a job whose labels are handed over has no statistic
-    phi = RowStack(np.int32, feature_map.width)
-    for block in feature_map.integers(inputs, DEFAULT_BOUND):
-        phi.add(block)
-    integers = phi.finish()
-    statistic = role.vault.statistic(feature_map.width, blocks(integers))
-    head, report = fit_head(statistic, feature_map, integers, first)
-    role.setup.watching.notice(str(report))
-    role.observer.event("statistic", **asdict(report), reliable=report.reliable)
-    return head
-
-
-def _purpose(role: LabelRole) -> Purpose:
-    """Return what the map is for, as the job says it."""
-    assert role.job.statistic is not None
-    plan = statistic_plan(role.job, role.records.classes)
-    return Purpose(
-        noise=plan.noise.deviation / plan.bound,
-        norm=plan.noise.norm,
-        classes=role.records.classes,
-        random_features=role.job.statistic.random_features,
-        seed=role.job.training.seed,
-    )
-
-
-def _predicted(head: StatisticHead, inputs: Floats) -> Floats:
-    device = head.weights.device
-    return np.concatenate(
-        [head.probabilities(torch.from_numpy(block).to(device)).cpu().numpy() for block in blocks(inputs)]
-    )
+    keep_predictions(role, epoch, head.predict(inputs[len(records) :]), head="statistic")

@@ -1,4 +1,4 @@
-"""The wide part of a network (`tpsl.heads.cross_fitting`): fitted once on what noisy labels say, before the first step.
+"""The wide part of a network (`tpsl.heads.wide_part`): fitted once on what noisy labels say, before the first step.
 
 The label party sends an unbiased estimate of each trained record's label, computed from its noisy label alone; each
 feature party fits an additive model of its own fields on them, and the label party one of its own. A party's model and
@@ -13,22 +13,21 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, from_numpy
 
 from tpsl.data.features import Features, Inputs, table_features
 from tpsl.data.order import Rows
-from tpsl.data.out_of_core import counting, taken
+from tpsl.data.out_of_core import taken
 from tpsl.data.sides import LabelRecords
 from tpsl.files import make_private_folder, write_atomically
-from tpsl.heads.additive import AdditiveModel
-from tpsl.heads.cross_fitting import MOST_RECORDS, cross_fit, with_scores
+from tpsl.heads.wide_part import MOST_RECORDS, AdditiveModel, cross_fit, with_scores
 from tpsl.net.asking import Due, Script
 from tpsl.net.checks import checked_tensor
 from tpsl.net.messages import Message
 from tpsl.perturb import LogitGradient
 from tpsl.progress import Progress, no_progress
+from tpsl.training.checkpoint import read_weights
 from tpsl.training.job import Job
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole
 from tpsl.training.schedule import Schedule
@@ -44,19 +43,18 @@ def label(role: LabelRole) -> Script:
     """Answer with what noisy labels say of the trained records; with two draws, the draw whose gradients are sent."""
     if not role.job.model.wide:
         return
-    if role.setup.start is not None:
-        if role.records.features is not None and role.workers.is_first:
-            score(role.records.features, role.setup.start.place(role.name), role.folder)
-        role.workers.barrier()
-        return
-    noisy = role.noisy()
-    role.setup.watching.progress(0, 0, "preparing the wide part")
-    estimates = label_estimates(noisy)
-    for part, positions in enumerate(role.schedule.trained_parts()):
-        question = yield Due(ESTIMATES, 0, part)
-        question.answer_all(Message(tensor=estimates[role.schedule.among_labelled(positions), None]))
-    if role.workers.is_first and role.records.features is not None and not (role.folder / FILE).exists():
-        fit_own(role.job, role.records, noisy, role.folder, role.setup.watching.progress)
+    start, features = role.setup.start, role.records.features
+    if start is None:
+        noisy = role.noisy()
+        role.setup.watching.progress(0, 0, "preparing the wide part")
+        estimates = label_estimates(noisy)
+        for part, positions in enumerate(role.schedule.trained_parts()):
+            question = yield Due(ESTIMATES, 0, part)
+            question.answer_all(Message(tensor=estimates[role.schedule.among_labelled(positions), None]))
+        if role.workers.is_first:
+            fit_own(role.job, role.records, noisy, role.folder, role.setup.watching.progress)
+    elif features is not None and role.workers.is_first:
+        score(features, start.place(role.name), role.folder)
     role.workers.barrier()
 
 
@@ -64,15 +62,16 @@ def feature(run: FeatureRun) -> None:
     """Ask for the estimates and fit the wide part of every party, unless it is fitted already."""
     if not run.job.model.wide:
         return
-    received: dict[str, list[Tensor]] = {role.name: [] for role in run.roles}
-    for part, positions in enumerate(run.schedule.trained_parts() if run.roles[0].setup.start is None else ()):
+    roles, start = run.roles if run.workers.is_first else (), run.roles[0].setup.start
+    received: dict[str, list[Tensor]] = {role.name: [] for role in roles}
+    for part, positions in enumerate(run.schedule.trained_parts() if start is None else ()):
         answers = run.ask(ESTIMATES, part, step=0)
-        for role in run.roles if run.workers.is_first else ():
+        for name, tensors in received.items():
             what = "the estimates from the label party"
-            received[role.name].append(checked_tensor(answers[role.name], what, len(positions), 1))
-    for role in run.roles if run.workers.is_first else ():
-        if role.setup.start is not None:
-            score(role.side.features, role.setup.start.place(role.name), role.folder)
+            tensors.append(checked_tensor(answers[name], what, len(positions), 1))
+    for role in roles:
+        if start is not None:
+            score(role.side.features, start.place(role.name), role.folder)
         else:
             _fit_on_estimates(role, torch.cat(received[role.name])[:, 0].cpu().numpy())
     run.workers.barrier()
@@ -82,12 +81,11 @@ def _fit_on_estimates(role: FeatureRole, estimates: npt.NDArray[np.float32]) -> 
     if role.setup.record_steps:
         make_private_folder(role.folder / "transcript")
         write_atomically(role.folder / "transcript" / "estimates.f32", estimates.tobytes())
-    if (role.folder / FILE).exists():
-        return
-    count = min(len(estimates), MOST_RECORDS)
-    role.observer.event("wide part", text=f"fitting a linear model on {count:,} noisy labels")
-    rows = taken(role.schedule.train, role.schedule.trained)
-    fit(role.side.features, rows, estimates, role.job.training.seed, role.folder, role.setup.watching.progress)
+    if not (role.folder / FILE).exists():
+        count = min(len(estimates), MOST_RECORDS)
+        role.observer.event("wide part", text=f"fitting a linear model on {count:,} noisy labels")
+        rows = taken(role.schedule.train, role.schedule.trained)
+        fit(role.side.features, rows, estimates, role.job.training.seed, role.folder, role.setup.watching.progress)
 
 
 def label_estimates(noisy: NoisyLabels, draw: int = 0) -> Tensor:
@@ -107,17 +105,19 @@ def fit(
 ) -> None:
     """Fit a party's wide part on these rows and keep it, unless it is there already."""
     if not (folder / FILE).exists():
-        model, scores = cross_fit(table_features(features, "model.wide"), rows, estimates, seed, progress)
-        make_private_folder(folder)
-        write_atomically(folder / FILE, save({**model.tensors(), _SCORES: from_numpy(scores)}))
+        _keep(folder, *cross_fit(table_features(features, "model.wide"), rows, estimates, seed, progress))
 
 
 def score(features: Features | Inputs, start: Path, folder: Path) -> None:
     """Score a party's records by the wide part that it starts with and keep both, unless they are there already."""
     if not (folder / FILE).exists():
-        model, table = load_wide(start), table_features(features, "model.wide")
-        scores = model.scores(table, counting(len(table)))
-        write_atomically(folder / FILE, save({**model.tensors(), _SCORES: from_numpy(scores)}))
+        model = load_wide(start)
+        _keep(folder, model, model.scores(table_features(features, "model.wide")))
+
+
+def _keep(folder: Path, model: AdditiveModel, scores: npt.NDArray[np.float32]) -> None:
+    make_private_folder(folder)
+    write_atomically(folder / FILE, save({**model.tensors(), _SCORES: from_numpy(scores)}))
 
 
 def fit_own(
@@ -140,10 +140,8 @@ def features_in_training(job: Job, features: Features | Inputs, folder: Path) ->
 
 def load_wide(folder: Path) -> AdditiveModel:
     """Return the wide part of a party in a run, to score any records with."""
-    path = folder / FILE
+    tensors = read_weights(folder / FILE, ValueError)
     try:
-        return AdditiveModel.from_tensors(load(path.read_bytes()))
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(f"{path}: is damaged ({error})") from error
+        return AdditiveModel.from_tensors(tensors)
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{folder / FILE}: is damaged ({error})") from error

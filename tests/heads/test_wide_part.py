@@ -9,10 +9,9 @@ import pytest
 from tpsl import metrics
 from tpsl.data import out_of_core
 from tpsl.data.features import Features
-from tpsl.heads import cross_fitting
-from tpsl.heads.additive import AdditiveModel
+from tpsl.heads import wide_part
 from tpsl.heads.backfitting import fit_additive
-from tpsl.heads.cross_fitting import SCORE_FIELD, cross_fit, with_scores
+from tpsl.heads.wide_part import SCORE_FIELD, AdditiveModel, Group, cross_fit, with_scores
 
 LEVELS = (4, 6, 300)
 
@@ -43,6 +42,10 @@ def noisy(truth: np.ndarray, epsilon: float, seed: int = 2) -> np.ndarray:
     return np.asarray((told - (1 - keep)) / (2 * keep - 1))
 
 
+def pairs(model: AdditiveModel) -> list[Group]:
+    return [group for group in model.groups if len(group.axes) == 2]
+
+
 def every(features: Features) -> np.ndarray:
     return np.arange(len(features), dtype=np.int64)
 
@@ -50,11 +53,11 @@ def every(features: Features) -> np.ndarray:
 def test_without_noise_it_is_a_logistic_regression() -> None:
     features = table(60_000)
     model = fit_additive(features, every(features), labels(log_odds(features)))
-    effects = model.effects[0][:4]
-    np.testing.assert_allclose(np.diff(effects), 0.8, atol=0.1)
+    effects = [group.effects for group in model.groups]
+    np.testing.assert_allclose(np.diff(effects[0][:4]), 0.8, atol=0.1)
     np.testing.assert_allclose(model.slopes, [0.7, 0.0], atol=0.05)
-    assert np.abs(model.effects[1]).max() < 0.05
-    assert model.effects[2].std() < 0.08  # half of what the means of 200 labels vary by
+    assert np.abs(effects[1]).max() < 0.05
+    assert effects[2].std() < 0.08  # half of what the means of 200 labels vary by
     scores = model.scores(features, every(features))
     assert np.corrcoef(scores, log_odds(features))[0, 1] > 0.99
     assert abs(scores.mean() - log_odds(features).mean()) < 0.1
@@ -67,7 +70,7 @@ def test_noise_shrinks_what_says_little() -> None:
     means = np.bincount(features.categorical[:, 2], weights=estimates)[-300:] / 100
     model = fit_additive(features, every(features), estimates)
     assert means.std() / 0.2 > 0.9  # in log-odds
-    assert model.effects[2].std() < 0.15
+    assert model.groups[2].effects.std() < 0.15
     test = table(20_000, seed=9)
     auc = metrics.auc(model.scores(test, every(test)), labels(log_odds(test), 9) == 1).value
     assert auc > metrics.auc(log_odds(test), labels(log_odds(test), 9) == 1).value - 0.02
@@ -76,13 +79,13 @@ def test_noise_shrinks_what_says_little() -> None:
 def test_a_pair_is_found_if_there_is_one_and_not_in_noise() -> None:
     features = table(30_000)
     crossed = fit_additive(features, every(features), noisy(labels(log_odds(features, pair=1.0)), 1.0))
-    assert [(a.column, b.column) for a, b in crossed.pairs[:1]] == [(0, 1)]
+    assert [axis.column for axis in pairs(crossed)[0].axes] == [0, 1]
     test = table(20_000, seed=9)
     truth = labels(log_odds(test, pair=1.0), 9) == 1
     additive_alone = metrics.auc(log_odds(test), truth).value
     assert metrics.auc(crossed.scores(test, every(test)), truth).value > additive_alone + 0.02
     plain = fit_additive(features, every(features), noisy(labels(log_odds(features)), 1.0))
-    assert len(plain.pairs) <= 2  # of ten; each has a chance of a fortieth
+    assert len(pairs(plain)) <= 2  # of ten; each has a chance of a fortieth
 
 
 def test_the_own_label_has_no_part_in_the_score_of_a_record() -> None:
@@ -99,8 +102,8 @@ def test_the_own_label_has_no_part_in_the_score_of_a_record() -> None:
 
 
 def test_of_many_records_some_are_fitted_and_the_model_scores_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_fitting, "MOST_RECORDS", 2000)
-    monkeypatch.setattr(cross_fitting, "_MANY_RECORDS", 1000)
+    monkeypatch.setattr(wide_part, "MOST_RECORDS", 2000)
+    monkeypatch.setattr(wide_part, "_MANY_RECORDS", 1000)
     features = table(3000)
     rows, estimates = every(features)[:2500], noisy(labels(log_odds(features)), 0.5)[:2500]
     model, scores = cross_fit(features, rows, estimates, seed=3)
@@ -119,7 +122,7 @@ def test_of_many_records_some_are_fitted_and_the_model_scores_the_others(monkeyp
 
 @pytest.mark.parametrize(("many", "fits"), [(300, 6), (299, 3)])
 def test_progress_is_told_from_the_first_fit_to_the_last(many: int, fits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_fitting, "_MANY_RECORDS", many)
+    monkeypatch.setattr(wide_part, "_MANY_RECORDS", many)
     features, told = table(300), list[tuple[int, int, str]]()
     cross_fit(features, every(features), labels(log_odds(features)), 0, lambda *now: told.append(now))
     assert told[0] == (0, 0, "fitting the wide part"), "before anything is loaded"
@@ -133,7 +136,7 @@ def test_features_on_disk_stay_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0)
     model, mapped_scores = cross_fit(features, every(features), estimates, seed=0)
     np.testing.assert_array_equal(scores, mapped_scores)
-    assert model.pairs
+    assert pairs(model)
     scored = with_scores(features, mapped_scores)
     assert out_of_core.is_mapped(scored.numeric)
     np.testing.assert_array_equal(scored.numeric, np.concatenate([features.numeric, scores[:, None]], axis=1))
@@ -153,7 +156,7 @@ def test_it_survives_a_file_and_takes_categories_that_training_did_not_see() -> 
     features = table(4000)
     seen = every(features)[features.categorical[:, 2] < LEVELS[0] + LEVELS[1] + 200]
     model = fit_additive(features, seen, noisy(labels(log_odds(features, pair=1.0)), 2.0)[seen])
-    assert model.pairs
+    assert pairs(model)
     again = AdditiveModel.from_tensors(model.tensors())
     np.testing.assert_array_equal(again.scores(features, every(features)), model.scores(features, every(features)))
     assert np.isfinite(model.scores(features, every(features))).all()
@@ -198,8 +201,8 @@ def test_the_score_is_the_last_number() -> None:
 
 @pytest.mark.parametrize(("rows", "folds"), [(2, 1), (1000, 5), (1001, 2), (3000, 2)])
 def test_each_fold_is_fitted_without_its_own_records(rows: int, folds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_fitting, "_MANY_RECORDS", 1000)
-    monkeypatch.setattr(cross_fitting, "MOST_RECORDS", 2000)
+    monkeypatch.setattr(wide_part, "_MANY_RECORDS", 1000)
+    monkeypatch.setattr(wide_part, "MOST_RECORDS", 2000)
     read: list[int] = []
 
     def fit(features: Features, fitted: np.ndarray, *rest: Any) -> AdditiveModel:
@@ -210,4 +213,4 @@ def test_each_fold_is_fitted_without_its_own_records(rows: int, folds: int, monk
     features = table(rows)
     cross_fit(features, every(features), labels(log_odds(features)), 0)
     assert len(read) == 1 + folds and read[0] == min(rows, 2000)
-    assert sum(read) == read[0] * cross_fitting._folds(read[0])
+    assert sum(read) == read[0] * folds
