@@ -24,8 +24,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Optimizer, lr_scheduler
 
-from tpsl.kernels.pieces import PlainSGD, pieces
-from tpsl.kernels.side_stream import side_stream
 from tpsl.models.averaging import WeightAverage
 from tpsl.models.model_config import OptimizerConfig, ScheduleConfig
 from tpsl.models.table import RowOptimizer, Table, lazy_optimizer
@@ -44,6 +42,34 @@ for _name, _part in (*vars(torch.optim).items(), *vars(lr_scheduler).items()):
     elif issubclass(_part, lr_scheduler.LRScheduler):
         SCHEDULES.register(_name.lower(), _part)
 _AVERAGE = "average/"
+_SMALLEST_PIECE, _MOST_PIECES = 2048, 96
+"""Numbers; pieces beside one for each tensor: not many more fit into one kernel."""
+
+
+def pieces(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the same memory as flat pieces of one size; tensors that are not on a GPU as they are.
+
+    PyTorch's kernels for lists of tensors give each 65,536 numbers to one block of threads, so that a few blocks work
+    on the largest tensors of a small network while the others idle. With pieces all have the same to do: a step on an
+    H200 takes 180 µs instead of 197.
+    """
+    if not all(tensor.is_cuda for tensor in tensors):
+        return list(tensors)
+    size = max(_SMALLEST_PIECE, -(-sum(tensor.numel() for tensor in tensors) // _MOST_PIECES))
+    return [piece for tensor in tensors for piece in tensor.detach().view(-1).split(size)]  # type: ignore[no-untyped-call]
+
+
+class PlainSGD(SGD):
+    """`w ← w - η·g` and nothing else, for dense gradients."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Update all parameters that have a gradient."""
+        for group in self.param_groups:
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            gradients = [parameter.grad.contiguous() for parameter in parameters]
+            if parameters:
+                torch._foreach_add_(pieces(parameters), pieces(gradients), alpha=-group["lr"])
 
 
 class HalfOptimizer:
@@ -69,14 +95,13 @@ class HalfOptimizer:
             self._parts.append(_table_optimizer(config, tables[id(parameter)], parameter))
         for part in self._parts:
             settle(part)
-        self._device = self.parameters[0].device if self.parameters else torch.device("cpu")
         self._schedules = [_schedule(config.schedule, part) for part in self._parts] if config.schedule else []
         self._schedule_name = config.schedule.name if config.schedule else ""
-        self._by_gradient = [part for part in self._parts if not isinstance(part, RowOptimizer)]
         self._by_rows = [part for part in self._parts if isinstance(part, RowOptimizer)]
         self._workers, self._buffers = workers, list(half.buffers())
+        by_rows = {id(part.table.weight) for part in self._by_rows}
         self._dense = [p for p in self.parameters if id(p) not in lazy]
-        self._sparse = [p for part in self._by_gradient for p in part.param_groups[0]["params"] if id(p) in lazy]
+        self._sparse = [p for p in self.parameters if id(p) in lazy - by_rows]
         averaged = {name: p for name, p in half.named_parameters() if id(p) not in lazy}
         self._average = WeightAverage(averaged, averaging) if averaging else None
 
@@ -86,18 +111,16 @@ class HalfOptimizer:
             raise RuntimeError("a step while the averaged weights are in place would change the average")
         if self._workers.are_several:
             self._take_from_all()
-        beside, gradients = side_stream(self._device), [p.grad for p in self.parameters if p.grad is not None]
-        with beside.running(*gradients):
-            self._step_by_gradient(gradients, records)
-        for part in self._by_rows:
-            part.take_from_all(self._workers)
-            part.divide(records)
+        if records != 1:
+            self._divide(records)
+        for part in self._parts:
             part.step()
+        if self._average is not None:
+            self._average.update()
         for schedule in self._schedules:
             _made(f"the schedule {self._schedule_name}", schedule.step)
         for parameter in self.parameters:
             parameter.grad = None
-        beside.join()
 
     def obstacle_to_capture(self) -> str | None:
         """Return why a CUDA graph cannot hold the steps, None if it can.
@@ -159,23 +182,22 @@ class HalfOptimizer:
             schedule.load_state_dict(unpacked(state, tensors))
 
     def _take_from_all(self) -> None:
-        """Have the sums of all workers' gradients in `.grad`, and the buffers of worker 0."""
+        """Have the sums of all workers' gradients, and the buffers of worker 0."""
         sum_dense(self._dense, self._workers)
         sum_sparse(self._sparse, self._workers)
+        for part in self._by_rows:
+            part.take_from_all(self._workers)
         for buffer in self._buffers:
             buffer.copy_(self._workers.broadcast_tensor(buffer))
 
-    def _step_by_gradient(self, gradients: Sequence[Tensor], records: int) -> None:
-        """Step all parts that read `.grad`, and average what they have made."""
-        if records != 1:
-            torch._foreach_div_(pieces([gradient for gradient in gradients if not gradient.is_sparse]), records)
-            for gradient in gradients:
-                if gradient.is_sparse:
-                    gradient /= records
-        for part in self._by_gradient:
-            part.step()
-        if self._average is not None:
-            self._average.update()
+    def _divide(self, records: int) -> None:
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        torch._foreach_div_(pieces([gradient for gradient in gradients if not gradient.is_sparse]), records)
+        for gradient in gradients:
+            if gradient.is_sparse:
+                gradient /= records
+        for part in self._by_rows:
+            part.divide(records)
 
 
 def try_out(config: OptimizerConfig, *, sparse: bool) -> None:

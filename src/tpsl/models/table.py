@@ -126,7 +126,7 @@ class RowOptimizer(Optimizer):
 
     def __init__(self, table: Table, **settings: Any) -> None:
         super().__init__([table.weight], **settings)
-        self._table = table
+        self.table = table
         self._touched: list[Touched] = []
         self._update: RowUpdate | None = None
         table.touched = self._touched
@@ -134,7 +134,7 @@ class RowOptimizer(Optimizer):
     def take_from_all(self, workers: Workers) -> None:
         """Have what the tables of all workers have touched; all call this together, in each step."""
         if workers.are_several:
-            self._touched[:] = [self._table.touched_anywhere(self._touched, workers)]
+            self._touched[:] = [self.table.touched_anywhere(self._touched, workers)]
 
     def divide(self, records: int) -> None:
         """Divide the kept gradients by a number of records."""
@@ -147,10 +147,10 @@ class RowOptimizer(Optimizer):
         if not self._touched:
             return
         if self._update is None:
-            weight = self._table.weight
+            weight = self.table.weight
             make = loops(weight.device.type).RowUpdate
             self._update = make(self.kind, weight, self.param_groups[0], self._row_state())
-        batch = _joined(self._touched, self._table.embedding_dim)
+        batch = _joined(self._touched, self.table.embedding_dim)
         self._update.apply(batch.rows, batch.gradient, batch.begun)
         self._touched.clear()
 
@@ -176,7 +176,7 @@ class RowAdagrad(RowOptimizer, Adagrad):
     kind = "adagrad"
 
     def _row_state(self) -> dict[str, Any]:
-        state: dict[str, Any] = self.state[self._table.weight]
+        state: dict[str, Any] = self.state[self.table.weight]
         return state
 
 
@@ -186,9 +186,9 @@ class RowAdam(RowOptimizer, SparseAdam):
     kind = "adam"
 
     def _row_state(self) -> dict[str, Any]:
-        state: dict[str, Any] = self.state[self._table.weight]
+        state: dict[str, Any] = self.state[self.table.weight]
         if not state:
-            zeros = torch.zeros_like(self._table.weight)
+            zeros = torch.zeros_like(self.table.weight)
             state |= {"step": 0, "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
         return state
 

@@ -19,6 +19,7 @@ from itertools import islice
 from torch import Tensor
 
 from tpsl.data.order import Rows
+from tpsl.split.batches import Gathered
 from tpsl.split.feature_party import FeatureParty
 
 Gradients = Callable[[], list[Tensor]]
@@ -29,11 +30,14 @@ Ask = Callable[[int, int, list[Tensor]], Gradients]
 
 @dataclass(frozen=True)
 class Step:
-    """One step: its number, the size n of its batch, and for each part of it the rows in each feature party's table."""
+    """One step: its number, the size n of its batch, and for each part of it the rows in each feature party's table.
+
+    In place of rows there may be the inputs of these records.
+    """
 
     number: int
     records: int
-    parts: tuple[tuple[Rows, ...], ...]
+    parts: tuple[tuple[Rows | Gathered, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def take_steps(
 
 
 def _forward(
-    features: Sequence[FeatureParty], step: Step, following: tuple[Rows, ...] | None, ask: Ask
+    features: Sequence[FeatureParty], step: Step, following: tuple[Rows | Gathered, ...] | None, ask: Ask
 ) -> list[Exchanged]:
     """Send the embeddings of a step, part by part; the inputs of the next part are read meanwhile."""
     exchanged = []
@@ -87,7 +91,7 @@ def _forward(
     return exchanged
 
 
-def _with_following(steps: Iterable[Step]) -> Iterator[tuple[Step, tuple[Rows, ...] | None]]:
+def _with_following(steps: Iterable[Step]) -> Iterator[tuple[Step, tuple[Rows | Gathered, ...] | None]]:
     """Yield each step with the first part of the next one, whose inputs may be read ahead."""
     remaining = iter(steps)
     step = next(remaining, None)
