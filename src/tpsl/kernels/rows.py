@@ -10,7 +10,7 @@ updated by the optimisers of `torch.optim` on sparse gradients.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -43,7 +43,7 @@ class RowUpdate(Protocol):
     def apply(self, categorical: Tensor, gradient: Tensor, begun: Any = None) -> None:
         """Update the rows `categorical` by the gradient of what was looked up, and count the step in the state.
 
-        `begun` is what `begin` has returned for these look-ups, if it was asked. The gradient, float32 or bfloat16, may
+        `begun` is what was begun for these look-ups, if `begin` was asked. The gradient, float32 or bfloat16, may
         be overwritten. A number that is not a row of the table is an IndexError on a CPU.
         """
 
@@ -56,8 +56,8 @@ class Loops(Protocol):
     def gather(self, weight: Tensor, categorical: Tensor, out: Tensor) -> None:
         """Put the rows of a table into the first columns of `out`, float32 or bfloat16; all are contiguous."""
 
-    def begin(self, categorical: Tensor) -> Any:
-        """Begin what the update of these rows needs besides their gradient, which will come; return it, or None."""
+    def begin(self, categorical: Tensor) -> Callable[[], Any]:
+        """Begin what the update of these rows needs before their gradient comes; return what waits for it."""
 
 
 def has_loops(device: str) -> bool:

@@ -216,8 +216,12 @@ def gather(weight: Tensor, categorical: Tensor, out: Tensor) -> None:
     _share_out(work, _even_ranges(len(rows), _threads(rows)))
 
 
-def begin(categorical: Tensor) -> None:
+def begin(categorical: Tensor) -> Callable[[], None]:
     """Do nothing: all work of an update is done when the gradient is there."""
+    return _nothing
+
+
+def _nothing() -> None: ...
 
 
 class RowUpdate:

@@ -10,7 +10,7 @@ the device, so that a step can be captured in a CUDA graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -160,12 +160,18 @@ class Sorted(NamedTuple):
     order: Tensor
 
 
-def begin(categorical: Tensor) -> Sorted:
-    """Begin to sort the look-ups of a batch whose gradient will come, beside whatever comes before that."""
+def begin(categorical: Tensor) -> Callable[[], Sorted]:
+    """Begin to sort the look-ups of a batch, beside whatever comes before its gradient; return what waits for it."""
     beside = _beside(categorical.device)
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):
-        return _sorted(categorical)
+        found = _sorted(categorical)
+
+    def ended() -> Sorted:
+        torch.cuda.current_stream().wait_stream(beside)
+        return found
+
+    return ended
 
 
 class RowUpdate:
@@ -183,8 +189,6 @@ class RowUpdate:
         """Update the rows `categorical` by the gradient of what was looked up, and count the step."""
         settings, state, weight = self._settings, self._state, self._weight.detach()
         kind, betas, rate = _KINDS[self._kind], settings.get("betas", (0.5, 0.5)), self._counted()
-        if begun is not None:
-            torch.cuda.current_stream().wait_stream(_beside(weight.device))
         if not categorical.numel():
             return
         keys, order = begun or _sorted(categorical)

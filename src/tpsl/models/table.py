@@ -112,7 +112,7 @@ class LookUp(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Keep the gradient of the rows; that of the numbers goes on to where they come from."""
         (rows,) = ctx.saved_tensors
-        ctx.touched.append(Touched(rows, gradient, ctx.begun))
+        ctx.touched.append(Touched(rows, gradient, ctx.begun()))
         return None, None, None, gradient[:, ctx.width :].clone() if ctx.needs_input_grad[3] else None
 
 

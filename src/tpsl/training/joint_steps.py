@@ -31,7 +31,7 @@ from tpsl.training.role import FeatureRole, LabelRole
 
 STEPS_AT_ONCE = 16
 """Steps in the largest graph; from one graph to the next the device idles for some microseconds."""
-_AHEAD = 8
+_AHEAD = 32
 """Graphs that may wait for the device; with more of them, progress would be shown long before there is any."""
 _SLOWER = "a step on the GPU takes longer than it could"
 _TOP_BIT = -(1 << 63)
@@ -100,7 +100,7 @@ def obstacle(label: LabelRole, features: Sequence[FeatureRole]) -> str | None:
 
 
 Records = list[tuple[Tensor, ...]]
-"""Some records in order: the evidence of their noisy labels, of each draw; the label party's own inputs, if any; and the
+"""Some records in order: the evidence of their noisy labels, of each draw; the inputs of the label party, if any; the
 inputs of each feature party."""
 
 
@@ -239,12 +239,15 @@ class DeviceSteps:
             for first in range(0, steps * size, size)
         ]
 
+        def crossed(tensor: Tensor) -> Tensor:
+            return tensor if wire == "float32" else rounded(tensor, wire)
+
         def ask(step: int, part: int, embeddings: list[Tensor]) -> Gradients:
             evidence, own, *_ = parts[step][part]
-            gradients = label.backward_from(evidence, own, [rounded(each, wire) for each in embeddings], size)
+            gradients = label.backward_from(evidence, own, [crossed(each) for each in embeddings], size)
             if part == len(parts[step]) - 1:
                 label.update()
-            return lambda: [rounded(each, wire) for each in gradients]
+            return lambda: [crossed(each) for each in gradients]
 
         of_steps = (Step(step, size, tuple(tuple(part[2:]) for part in parts[step])) for step in range(steps))
         take_steps(self._parties, of_steps, ask, lambda step, exchanged: None)
