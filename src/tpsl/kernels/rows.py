@@ -83,15 +83,3 @@ def gather(weight: Tensor, categorical: Tensor, out: Tensor | None = None) -> Te
     if categorical.numel():
         loops(weight.device.type).gather(weight, categorical.contiguous(), out)
     return out
-
-
-@torch.no_grad()
-def summed(categorical: Tensor, gradient: Tensor, rows: int, dim: int, begun: Any = None) -> Tensor:
-    """Return the gradient of each of n rows, `[rows, dim]`: that of its look-ups, added up in the order of an update.
-
-    `categorical`, `gradient` and `begun` are as an update takes them.
-    """
-    sums = gradient.new_zeros(rows, dim, dtype=torch.float32)
-    # SGD with η = -1 adds.
-    loops(gradient.device.type).RowUpdate("sgd", sums, {"lr": -1.0}, {}).apply(categorical, gradient, begun)
-    return sums

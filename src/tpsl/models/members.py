@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tpsl.models.computing import compiled, computing, obstacle_to_compiling, products_on
-from tpsl.progress import Notice
+from tpsl.models.computing import precision, products_on
 from tpsl.registry import ExtensionError
 
 
@@ -35,18 +34,12 @@ class Members(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         self._what, self._draws_nothing = what, False
-        self._to_compile: Notice | None = None
-        self._compiled: list[Callable[..., Any]] = []
         self.register_state_dict_post_hook(_each_in_memory_of_its_own)  # type: ignore[no-untyped-call]
         self.train()
 
     def learning(self) -> Self:
         """Return the halves in the mode of training; to set it walks through all layers, so only where it is not."""
         return self if self.training else self.train()
-
-    def compile_when_learning(self, notice: Notice) -> None:
-        """Have the halves compiled for training, if they can be; if not, one sentence says why."""
-        self._to_compile = notice
 
     def predicting(self) -> Self:
         """Return the halves in the mode of prediction."""
@@ -59,13 +52,8 @@ class Members(nn.Module):
         or repeated to the last bit.
         """
         watched, inputs = self.training and not self._draws_nothing, list(inputs)
-        if self.training and self._to_compile is not None:
-            self._compile(inputs[0], self._to_compile)
-        halves: Iterable[Callable[..., Any]] = self.members
-        if self.training and self._compiled:
-            halves = self._compiled
         before = _generator_states() if watched else []
-        outputs = [self._output(half, given, shapes) for half, given in zip(halves, inputs, strict=True)]
+        outputs = [self._output(half, given, shapes) for half, given in zip(self.members, inputs, strict=True)]
         if watched and not all(map(torch.equal, before, _generator_states())) and self._copies_draw(inputs):
             raise ExtensionError(
                 f"{self._what} draws random numbers from PyTorch's generator in its forward pass, as dropout does: "
@@ -73,16 +61,6 @@ class Members(nn.Module):
             )
         self._draws_nothing |= watched
         return outputs
-
-    def _compile(self, given: Sequence[Tensor], notice: Notice) -> None:
-        """Compile all members, or say why not; all have one shape."""
-        self._to_compile = None
-        with torch.enable_grad(), products_on(given[0].device):
-            reason = obstacle_to_compiling(self.members[0], given)
-        if reason is None:
-            self._compiled = [compiled(member) for member in self.members]
-        else:
-            notice(f"{self._what} is not compiled, but computes as it is: {reason}")
 
     @torch.no_grad()
     def _copies_draw(self, inputs: Sequence[Sequence[Tensor]]) -> bool:
@@ -93,7 +71,7 @@ class Members(nn.Module):
                 half(*given)
         return draws.seen
 
-    def _output(self, half: Callable[..., Any], given: Sequence[Tensor], shapes: tuple[tuple[int, ...], ...]) -> Tensor:
+    def _output(self, half: nn.Module, given: Sequence[Tensor], shapes: tuple[tuple[int, ...], ...]) -> Tensor:
         try:
             with products_on(given[0].device):
                 made: Any = half(*given)
@@ -102,7 +80,7 @@ class Members(nn.Module):
             raise ExtensionError(f"{self._what} fails on a batch of size {shapes[0][0]} ({reason})") from error
         if not isinstance(made, Tensor):
             raise ExtensionError(f"{self._what} returns {type(made).__name__}, not a tensor")
-        is_rounded = made.dtype == torch.bfloat16 and computing().precision == "bf16"
+        is_rounded = made.dtype == torch.bfloat16 and precision() == "bf16"
         output: Tensor = made.float() if is_rounded else made
         if output.dtype != torch.float32 or output.shape not in shapes:
             found = f"{str(output.dtype).removeprefix('torch.')} of shape {list(output.shape)}"

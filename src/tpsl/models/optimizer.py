@@ -26,7 +26,7 @@ from torch.optim import SGD, Adagrad, Optimizer, lr_scheduler
 
 from tpsl.models.averaging import WeightAverage
 from tpsl.models.model_config import OptimizerConfig, ScheduleConfig
-from tpsl.models.table import RowOptimizer, Table, lazy_optimizer
+from tpsl.models.table import RowOptimizer, Table, gathered, lazy_optimizer
 from tpsl.registry import Registry, UnknownName, called
 from tpsl.workers import ALONE, Workers
 
@@ -289,18 +289,9 @@ def sum_dense(parameters: Sequence[nn.Parameter], workers: Workers) -> None:
 def sum_sparse(parameters: Sequence[nn.Parameter], workers: Workers) -> None:
     """Have in each `.grad` the sparse gradients of all workers, in order of their numbers, likewise."""
     for parameter in parameters:
-        parameter.grad = _gathered(parameter, workers)
-
-
-def _gathered(parameter: nn.Parameter, workers: Workers) -> Tensor | None:
-    rows, values = parameter.new_empty(0, dtype=torch.int64), parameter.detach()[:0]
-    if parameter.grad is not None:
-        own = parameter.grad.coalesce()
-        rows, values = own.indices()[0], own.values()
-    rows, values = workers.all_gather_rows(rows), workers.all_gather_rows(values)
-    if not len(rows):
-        return None
-    return torch.sparse_coo_tensor(rows[None], values, parameter.shape, check_invariants=False)
+        rows, values = gathered(parameter.grad, parameter, workers)
+        found = torch.sparse_coo_tensor(rows[None], values, parameter.shape, check_invariants=False)
+        parameter.grad = found if len(rows) else None
 
 
 def settle(optimizer: Optimizer) -> None:

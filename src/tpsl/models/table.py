@@ -14,8 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.optim import SGD, Adagrad, Optimizer, SparseAdam
 
-from tpsl.kernels.rows import Kind, RowUpdate, gather, has_loops, loops, summed
-from tpsl.models.computing import product_type
+from tpsl.kernels.rows import Kind, RowUpdate, gather, has_loops, loops
 from tpsl.workers import Workers
 
 _LINE = 16
@@ -68,18 +67,6 @@ class Table(nn.Embedding):
         embeddings = self(categorical).flatten(start_dim=1)
         return torch.cat([embeddings, numeric], dim=1) if numeric.shape[1] else embeddings
 
-    def touched_anywhere(self, touched: list[Touched], workers: Workers) -> Touched:
-        """Return what the backward passes of all workers have found, in order of their numbers, as one batch.
-
-        All workers call this together, each with what it has found itself.
-        """
-        rows, gradient = self.weight.new_empty(0, dtype=torch.int32), self.weight.detach()[:0]
-        if touched:
-            batch = _joined(touched, self.embedding_dim)
-            rows, places = torch.unique(batch.rows, return_inverse=True)
-            gradient = summed(places.int(), batch.gradient, len(rows), self.embedding_dim)
-        return Touched(workers.all_gather_rows(rows.int())[:, None], workers.all_gather_rows(gradient))
-
     def _kept_look_up(self, rows: Tensor, numeric: Tensor | None) -> Tensor:
         """Return rows side by side and numbers behind them, and have the backward pass keep what it finds."""
         found: Tensor = LookUp.apply(self.weight, self.touched, rows, numeric)  # type: ignore[no-untyped-call]
@@ -97,7 +84,8 @@ class LookUp(torch.autograd.Function):
         """Return `[n, F·d + N]`."""
         width = rows.shape[1] * weight.shape[1]
         # Beside numbers, rows are the factors of a product and nothing else.
-        dtype, behind = (torch.float32, 0) if numeric is None else (product_type(weight.device), numeric.shape[1])
+        is_rounded = numeric is not None and torch.is_autocast_enabled(weight.device.type)
+        dtype, behind = torch.bfloat16 if is_rounded else torch.float32, 0 if numeric is None else numeric.shape[1]
         joined = weight.new_empty(rows.shape[0], width + behind, dtype=dtype)
         gather(weight, rows, joined)
         if numeric is not None:
@@ -132,9 +120,14 @@ class RowOptimizer(Optimizer):
         table.touched = self._touched
 
     def take_from_all(self, workers: Workers) -> None:
-        """Have what the tables of all workers have touched; all call this together, in each step."""
-        if workers.are_several:
-            self._touched[:] = [self.table.touched_anywhere(self._touched, workers)]
+        """Have what the tables of all workers have touched, in order of their numbers; all call this in each step."""
+        weight, found = self.table.weight.detach(), None
+        if self._touched:
+            batch = _joined(self._touched, weight.shape[1])
+            gradient = batch.gradient[:, : batch.rows.shape[1] * weight.shape[1]].float().reshape(-1, weight.shape[1])
+            found = torch.sparse_coo_tensor(batch.rows.reshape(1, -1), gradient, weight.shape, check_invariants=False)
+        rows, gradient = gathered(found, weight, workers)
+        self._touched[:] = [Touched(rows.int()[:, None], gradient)]
 
     def divide(self, records: int) -> None:
         """Divide the kept gradients by a number of records."""
@@ -206,6 +199,15 @@ def lazy_optimizer(name: str, table: Table, learning_rate: float) -> Optimizer:
     if has_loops(table.weight.device.type):
         return by_row(table, lr=learning_rate)
     return by_sparse_gradient([table.weight], lr=learning_rate)  # type: ignore[call-arg]
+
+
+def gathered(gradient: Tensor | None, weight: Tensor, workers: Workers) -> tuple[Tensor, Tensor]:
+    """Return rows of a table and their sparse gradients at all workers, in order of their numbers."""
+    rows, values = weight.new_empty(0, dtype=torch.int64), weight.detach()[:0]
+    if gradient is not None:
+        own = gradient.coalesce()
+        rows, values = own.indices()[0], own.values()
+    return workers.all_gather_rows(rows), workers.all_gather_rows(values)
 
 
 def _joined(touched: list[Touched], dim: int) -> Touched:
