@@ -26,7 +26,7 @@ from numba.core import types
 from numba.extending import intrinsic
 from torch import Tensor
 
-from tpsl.kernels.compiled import compiled
+from tpsl.kernels.group_sums import compiled
 from tpsl.kernels.rows import Kind
 
 _AHEAD = 24
