@@ -34,8 +34,7 @@ def main() -> None:
     parser.add_argument("--optimizer", choices=["sgd", "adagrad", "adam"], default="sgd")
     parser.add_argument("--precision", choices=["float32", "tf32", "bf16"], default="tf32")
     parser.add_argument("--widths", type=int, nargs="+", default=[128, 128])
-    parser.add_argument("--own-half", action="store_true", help="The bottom half of own_half.py, not the paper's.")
-    parser.add_argument("--compile", action="store_true", help="Have it compiled.")
+    parser.add_argument("--own-half", choices=["bottom", "compiled"], help="The half of own_half.py, not the paper's.")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("skipped: it needs a GPU, and PyTorch sees none here")
@@ -63,13 +62,12 @@ def main() -> None:
         "training.label_optimizer.name": options.optimizer,
         "local.device": "cuda",
         "local.precision": options.precision,
-        "local.compile": options.compile,
     }
     with tempfile.TemporaryDirectory() as folder:
         changes = [f"--set={key}={json.dumps(value)}" for key, value in settings.items()]
         parties: list[str | Path] = []
         if options.own_half:
-            (Path(folder) / "feature.yaml").write_text("party: feature\nbottom: own_half:bottom\n")
+            (Path(folder) / "feature.yaml").write_text(f"party: feature\nbottom: own_half:{options.own_half}\n")
             parties = ["--local", Path(folder) / "feature.yaml"]
         begun = time.perf_counter()
         done = subprocess.run(

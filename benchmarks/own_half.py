@@ -32,3 +32,10 @@ class CrossNetwork(nn.Module):
 def bottom(width: int, inputs: Features) -> CrossNetwork:
     """Return the half, as `local.bottom` names it."""
     return CrossNetwork(width, inputs)
+
+
+def compiled(width: int, inputs: Features) -> CrossNetwork:
+    """Return the same half, compiled by PyTorch: each size of a batch by itself, so runs are repeated to the bit."""
+    half = bottom(width, inputs)
+    half.compile(dynamic=False)
+    return half

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from tpsl.data.features import Features
 from tpsl.mechanisms import Estimator, Mechanism, identity, laplace, randomized_response
-from tpsl.models.computing import Computing, compute
+from tpsl.models.computing import compute_in
 from tpsl.models.halves import Bottom, Top
 from tpsl.models.members import Bottoms, Tops
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    compute(Computing(options.precision))
+    compute_in(options.precision)
     held = features(8 * options.batch, options.fields, options.numbers, options.embedding_rows)
     config, optimizer = (
         ModelConfig(embedding_updates=options.updates),

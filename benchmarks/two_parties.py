@@ -26,7 +26,7 @@ import torch
 
 from contenders.turns import PORT, Turns
 from tpsl.data.dataset import feature_party_names
-from tpsl.models.computing import Computing, compute
+from tpsl.models.computing import compute_in
 from tpsl.net.certificates import create_authority, issue
 from tpsl.training.job import Job, load_job
 from tpsl.training.join import join
@@ -286,7 +286,7 @@ def main() -> None:
     folder = options.job.parent
     os.environ[HOME] = str(folder / "home")  # the vault of a benchmark is not that of whoever runs it
     if options.role == "both":
-        compute(Computing(options.precision))
+        compute_in(options.precision)
         train(job, folder / "run", watching=Watching(InTurns()))
         return
     local = Local(device=options.device)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tpsl.cli.settings import Settings
-from tpsl.models.computing import Computing, computing
+from tpsl.models.computing import precision
 from tpsl.training.job import load_job
 
 
@@ -65,10 +65,10 @@ def test_the_local_files_of_one_process_say_where_each_party_keeps_its_data(tpsl
     assert "there is no party 'nobody' in the job, only label, feature" in refused
 
 
-def test_precision_and_compiling_are_settings_of_the_process() -> None:
+def test_precision_is_a_setting_of_the_process() -> None:
     try:
-        Settings.from_pairs([("local.precision", "bf16"), ("local.compile", True)]).load_local(None)
-        assert computing() == Computing("bf16", compiled=True)
+        Settings.from_pairs([("local.precision", "bf16")]).load_local(None)
+        assert precision() == "bf16"
     finally:
         Settings.from_pairs([]).load_local(None)
-    assert computing() == Computing("float32", compiled=False)
+    assert precision() == "float32"

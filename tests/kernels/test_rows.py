@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tpsl.kernels.compiled import compiled
-from tpsl.kernels.rows import gather, has_loops, summed
+from tpsl.kernels.group_sums import compiled
+from tpsl.kernels.rows import gather, has_loops, loops
 from tpsl.kernels.rows_numba import _ranges_of_fields
 from tpsl.models.halves import PaddedLinear
 from tpsl.models.table import Table, Touched, lazy_optimizer
@@ -214,8 +214,10 @@ def test_gradients_of_a_row_are_added_up_in_the_order_of_the_batch() -> None:
     expected = torch.zeros(4, DIM)
     for record, field in product(range(3), range(2)):
         expected[rows[record, field]] += gradient[record, field * DIM : (field + 1) * DIM]
-    assert torch.equal(summed(rows, gradient, 4, DIM), expected)
-    assert torch.equal(summed(rows[:0], gradient[:0], 4, DIM), torch.zeros(4, DIM))
+    for batch_rows, given, wanted in ((rows, gradient, expected), (rows[:0], gradient[:0], torch.zeros(4, DIM))):
+        sums = torch.zeros(4, DIM)
+        loops("cpu").RowUpdate("sgd", sums, {"lr": -1.0}, {}).apply(batch_rows, given)
+        assert torch.equal(sums, wanted)
 
 
 def test_where_there_are_no_loops_torch_optim_does_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def test_it_is_that_of_torch_optim(kind: str, shape: str) -> None:
         gather(ours, categorical, found)
         assert torch.equal(found[:, :width], ours[categorical.long()].reshape(records, width))
         gradient = torch.randn_like(found)
-        update.apply(categorical, gradient, begin(categorical) if step % 2 else None)
+        update.apply(categorical, gradient, begin(categorical)() if step % 2 else None)
         values = gradient[:, :width].reshape(-1, dim).double()
         summed = torch.sparse_coo_tensor(categorical.reshape(1, -1).long(), values, (rows, dim)).coalesce()
         theirs.grad = torch.sparse_coo_tensor(summed.indices(), summed.values().float(), (rows, dim))
@@ -89,13 +89,11 @@ def test_an_empty_batch_counts_a_step_and_changes_nothing() -> None:
 
 @pytest.mark.parametrize("is_begun", [False, True])
 def test_gradients_of_a_row_are_added_up(is_begun: bool) -> None:
-    from tpsl.kernels.rows import gather, summed
     from tpsl.kernels.rows_triton import begin
 
     torch.manual_seed(0)
     categorical, gradient = look_ups(40, 5000, 3), torch.randn(5000, 50, device="cuda")
-    found = summed(categorical, gradient, 40, 16, begin(categorical) if is_begun else None)
-    expected = torch.zeros(40, 16, dtype=torch.float64, device="cuda")
+    found, expected = torch.zeros(40, 16, device="cuda"), torch.zeros(40, 16, dtype=torch.float64, device="cuda")
+    begun("sgd", found, {"lr": -1.0}).apply(categorical, gradient, begin(categorical)() if is_begun else None)
     expected.index_add_(0, categorical.reshape(-1), gradient[:, :48].reshape(-1, 16).double())
     torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=1e-4)
-    assert gather(found, categorical[:0]).shape == (0, 48)

@@ -4,10 +4,9 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from tpsl.models.averaging import WeightAverage
 from tpsl.models.halves import Bottom
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
-from tpsl.models.optimizer import HalfOptimizer
+from tpsl.models.optimizer import HalfOptimizer, WeightAverage
 
 DECAY = 0.9
 

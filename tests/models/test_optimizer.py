@@ -7,7 +7,7 @@ from safetensors.torch import load, save
 
 from tpsl.models.halves import Bottom
 from tpsl.models.model_config import ModelConfig, OptimizerConfig, ScheduleConfig
-from tpsl.models.optimizer import OPTIMIZERS, SCHEDULES, HalfOptimizer
+from tpsl.models.optimizer import OPTIMIZERS, SCHEDULES, HalfOptimizer, PlainSGD, pieces
 
 
 def half(updates: str) -> Bottom:
@@ -251,3 +251,25 @@ def test_a_state_of_another_shape_is_refused() -> None:
     tensors, settings = HalfOptimizer(numbers_only, OptimizerConfig()).state()
     with pytest.raises(ValueError, match="the state has 1 parts, this optimiser has 2"):
         HalfOptimizer(half("dense"), OptimizerConfig()).load_state(tensors, settings)
+
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_a_step_has_the_bits_of_torch_optim() -> None:
+    torch.manual_seed(0)
+    ours = [torch.nn.Parameter(torch.randn(shape, device=DEVICE)) for shape in ((128, 624), (128,), (3, 5))]
+    theirs = [torch.nn.Parameter(p.detach().clone()) for p in ours]
+    gradients = [torch.randn_like(p) for p in ours[:2]]
+    for parameters, make in ((ours, PlainSGD), (theirs, torch.optim.SGD)):
+        for parameter, gradient in zip(parameters, gradients, strict=False):
+            parameter.grad = gradient
+        make(parameters, lr=0.1).step()
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def test_pieces_are_the_same_memory() -> None:
+    tensors = [torch.zeros(100, 100, device=DEVICE), torch.zeros(3, device=DEVICE)]
+    for piece in pieces(tensors):
+        piece.add_(1)
+    assert all(bool((tensor == 1).all()) for tensor in tensors)

@@ -54,7 +54,12 @@ BEFORE: dict[str, tuple[str, bytes, str, str]] = {
     ),
     "a long name": ("Hello", header(text="x" * 2001), BAD, "text that is not printable"),
     "a terminal's command": ("Hello", header(text="airport\x1b[2J"), BAD, "text that is not printable"),
-    "many fields": ("Hello", header(fields=[wire_pb2.Field(name=str(n)) for n in range(513)]), BAD, "list of more than 512 entries"),
+    "many fields": (
+        "Hello",
+        header(fields=[wire_pb2.Field(name=str(n)) for n in range(513)]),
+        BAD,
+        "list of more than 512 entries",
+    ),
     "a long value": ("Hello", header(fields=[wire_pb2.Field(value="v" * 2001)]), BAD, "text that is not printable"),
     "long fields": ("Hello", header(fields=[LONG] * 20), BAD, "do not begin with a header"),
     "an agreement without hello": ("Agree", said(Message(session=b"p", text="airport", secret=NONCE)), ANEW, ""),

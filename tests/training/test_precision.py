@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tpsl.data.dataset import Dataset, load
-from tpsl.models.computing import Computing, compute
+from tpsl.models.computing import compute_in
 from tpsl.models.model_config import Precision
 from tpsl.prediction.together import predict
 from tpsl.training.job import Job, make_job
@@ -25,9 +25,9 @@ HALVES = "feature/bottom.safetensors", "label/top.safetensors"
 
 @pytest.fixture
 def in_bf16() -> Iterator[None]:
-    compute(Computing("bf16"))
+    compute_in("bf16")
     yield
-    compute(Computing())
+    compute_in("float32")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_a_run_in_bfloat16_is_resumed_to_the_bit_and_near_to_float32(
     agreed = job(optimizer, updates)
 
     def trained_in(run: str, precision: Precision = "bf16", watching: Watching = UNWATCHED) -> list[dict[str, Tensor]]:
-        compute(Computing(precision))
+        compute_in(precision)
         train(agreed, tmp_path / run, vault=tmp_path / "vault", data=data, watching=watching)
         return [load_file(tmp_path / run / half) for half in HALVES]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpsl.models.computing import Computing, compute, computing
+from tpsl.models.computing import compute_in, precision
 from tpsl.models.optimizer import OPTIMIZERS
 from tpsl.registry import use
 from tpsl.training.job import make_job
@@ -47,17 +47,17 @@ def test_an_error_ends_the_rest() -> None:
 
 
 def test_workers_compute_as_the_process_that_starts_them(tmp_path: Path) -> None:
-    compute(Computing("bf16", compiled=True))
+    compute_in("bf16")
     try:
         tasks = [Task(name, partial(_write_how, tmp_path / name)) for name in ("one", "other")]
         assert set(run_tasks(tasks, 2)) == {"one", "other"}
     finally:
-        compute(Computing())
-    assert {(tmp_path / task.name).read_text() for task in tasks} == {repr(Computing("bf16", compiled=True))}
+        compute_in("float32")
+    assert {(tmp_path / task.name).read_text() for task in tasks} == {"bf16"}
 
 
 def _write_how(path: Path) -> None:
-    path.write_text(repr(computing()))
+    path.write_text(precision())
 
 
 class Overtaken(list[object]):

@@ -104,7 +104,7 @@ class Settings:
     def _in_place(self, local: Local) -> Local:
         import torch
 
-        from tpsl.models.computing import Computing, compute
+        from tpsl.models.computing import compute_in
 
         options = dict(self.local)
         if options.get("vault") is not None:
@@ -114,7 +114,7 @@ class Settings:
             torch.set_num_threads(changed.threads)
         if changed.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("local.device: PyTorch finds no GPU on this machine")
-        compute(Computing(changed.precision, changed.compile))
+        compute_in(changed.precision)
         return changed
 
 

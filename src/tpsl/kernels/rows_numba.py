@@ -26,7 +26,7 @@ from numba.core import types
 from numba.extending import intrinsic
 from torch import Tensor
 
-from tpsl.kernels.compiled import compiled
+from tpsl.kernels.group_sums import compiled
 from tpsl.kernels.rows import Kind
 
 _AHEAD = 24
@@ -54,17 +54,7 @@ def _prefetch_instruction(context: Any, array: Any, position: Any) -> Any:
     return types.void(array, position), generate
 
 
-def _float_instruction(context: Any, bits: Any) -> Any:
-    """Take bits for those of a float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.uint32), generate
-
-
 _prefetch: Any = intrinsic(_prefetch_instruction)
-_float: Any = intrinsic(_float_instruction)
 
 
 @compiled
@@ -74,8 +64,8 @@ def _ask(numbers: Any, start: int, count: int) -> None:
         _prefetch(numbers, start + k)
 
 
-# In the following loops a row is a slice of its own, because only then LLVM computes on vectors; and what has another
-# shape is made before the loop, because making it counts references.
+# In these loops a row is a slice of its own, because only then LLVM computes on vectors; and what has another shape is
+# made before the loop, because making it counts references.
 
 
 @compiled
@@ -92,21 +82,6 @@ def _gather(table: Any, rows: Any, out: Any, start: int, stop: int) -> None:
 
 
 @compiled
-def _gather_rounded(table: Any, rows: Any, out: Any, start: int, stop: int) -> None:
-    """The same from the bits of float32 to those of bfloat16, their upper half: to the nearest, ties to even."""
-    fields, dim = rows.shape[1], table.shape[1]
-    flat, ahead, last = table.reshape(-1), rows.reshape(-1), stop * fields - 1
-    for record in range(start, stop):
-        for field in range(fields):
-            _ask(flat, np.int64(ahead[min(record * fields + field + _AHEAD, last)]) * dim, dim)
-            found, place = table[rows[record, field]], out[record, field * dim : (field + 1) * dim]
-            for k in range(dim):
-                bits = np.uint32(found[k])
-                odd = (bits >> np.uint32(16)) & np.uint32(1)
-                place[k] = np.uint16((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))
-
-
-@compiled
 def _sgd(table: Any, rows: Any, gradient: Any, rate: float, start: int, stop: int) -> None:
     """`w ← w - η·g` for one look-up after the other, of the fields from `start` to before `stop`."""
     records, dim, lead = rows.shape[0], table.shape[1], 1 + _AHEAD // (stop - start)
@@ -119,21 +94,6 @@ def _sgd(table: Any, rows: Any, gradient: Any, rate: float, start: int, stop: in
             w, g = table[rows[record, field]], gradient[record, field * dim : (field + 1) * dim]
             for k in range(dim):
                 w[k] -= rate * g[k]
-
-
-@compiled
-def _sgd_of_rounded(table: Any, rows: Any, gradient: Any, rate: float, start: int, stop: int) -> None:
-    """The same from the bits of a gradient in bfloat16, the upper half of those of float32."""
-    records, dim, lead = rows.shape[0], table.shape[1], 1 + _AHEAD // (stop - start)
-    flat, flat_gradient, width = table.reshape(-1), gradient.reshape(-1), gradient.shape[1]
-    for record in range(records):
-        later = min(record + lead, records - 1)
-        for field in range(start, stop):
-            _ask(flat, np.int64(rows[later, field]) * dim, dim)
-            _ask(flat_gradient, later * width + field * dim, dim)
-            w, g = table[rows[record, field]], gradient[record, field * dim : (field + 1) * dim]
-            for k in range(dim):
-                w[k] -= rate * _float(np.uint32(g[k]) << np.uint32(16))
 
 
 @compiled
@@ -157,31 +117,14 @@ def _add_duplicates(first: Any, rows: Any, gradient: Any, dim: int, start: int, 
 
 
 @compiled
-def _adagrad(table: Any, sums: Any, first: Any, rows: Any, gradient: Any, rates: Any, start: int, stop: int) -> None:
-    """`s ← s + g²`, `w ← w - η·(g / (√s + ε))`, at the first look-up of each row; `first` is as before afterwards."""
-    records, dim, width, lead = rows.shape[0], table.shape[1], gradient.shape[1], 1 + _AHEAD // (stop - start)
-    flat, flat_sums, flat_gradient, (rate, eps) = table.reshape(-1), sums.reshape(-1), gradient.reshape(-1), rates
-    for record in range(records):
-        later = min(record + lead, records - 1)
-        for field in range(start, stop):
-            asked = np.int64(rows[later, field])
-            _prefetch(first, asked)
-            _ask(flat, asked * dim, dim)
-            _ask(flat_sums, asked * dim, dim)
-            _ask(flat_gradient, later * width + field * dim, dim)
-            row, place = rows[record, field], field * dim
-            if first[row] == np.int64(record) * width + place:
-                first[row] = -1
-                w, s, g = table[row], sums[row], gradient[record, place : place + dim]
-                for k in range(dim):
-                    added = s[k] + g[k] * g[k]
-                    s[k] = added
-                    w[k] -= rate * (g[k] / (np.sqrt(added) + eps))
+def _by_moments(
+    table: Any, moments: Any, first: Any, rows: Any, gradient: Any, rates: Any, is_adam: bool, start: int, stop: int
+) -> None:
+    """Update each row at its first look-up, by the gradient that is summed there; `first` is as before afterwards.
 
-
-@compiled
-def _adam(table: Any, moments: Any, first: Any, rows: Any, gradient: Any, rates: Any, start: int, stop: int) -> None:
-    """`m ← m + (1-β₁)·(g-m)`, `v ← v + (1-β₂)·(g²-v)`, `w ← w - η·(m / (√v + ε))`, likewise."""
+    Adam: `m ← m + (1-β₁)·(g-m)`, `v ← v + (1-β₂)·(g²-v)`, `w ← w - η·(m / (√v + ε))`; else Adagrad, whose moments are
+    one array: `v ← v + g²`, `w ← w - η·(g / (√v + ε))`.
+    """
     records, dim, width, lead = rows.shape[0], table.shape[1], gradient.shape[1], 1 + _AHEAD // (stop - start)
     (means, squares), (rate, mean_rate, square_rate, eps) = moments, rates
     flat, flat_means, flat_squares = table.reshape(-1), means.reshape(-1), squares.reshape(-1)
@@ -199,25 +142,34 @@ def _adam(table: Any, moments: Any, first: Any, rows: Any, gradient: Any, rates:
             if first[row] == np.int64(record) * width + place:
                 first[row] = -1
                 w, m, v, g = table[row], means[row], squares[row], gradient[record, place : place + dim]
-                for k in range(dim):
-                    mean = m[k] + mean_rate * (g[k] - m[k])
-                    square = v[k] + square_rate * (g[k] * g[k] - v[k])
-                    m[k], v[k] = mean, square
-                    w[k] -= rate * (mean / (np.sqrt(square) + eps))
+                if is_adam:
+                    for k in range(dim):
+                        mean = m[k] + mean_rate * (g[k] - m[k])
+                        square = v[k] + square_rate * (g[k] * g[k] - v[k])
+                        m[k], v[k] = mean, square
+                        w[k] -= rate * (mean / (np.sqrt(square) + eps))
+                else:
+                    for k in range(dim):
+                        added = v[k] + g[k] * g[k]
+                        v[k] = added
+                        w[k] -= rate * (g[k] / (np.sqrt(added) + eps))
 
 
 def gather(weight: Tensor, categorical: Tensor, out: Tensor) -> None:
     """Put the rows of a table into the first columns of `out`."""
     table, rows = weight.detach().numpy(), _checked(categorical, weight)
-    if out.dtype == torch.bfloat16:
-        work = partial(_gather_rounded, table.view(np.uint32), rows, out.view(torch.uint16).numpy())
-    else:
-        work = partial(_gather, table, rows, out.numpy())
-    _share_out(work, _even_ranges(len(rows), _threads(rows)))
+    found = out if out.dtype == torch.float32 else weight.new_empty(len(rows), rows.shape[1] * weight.shape[1])
+    _share_out(partial(_gather, table, rows, found.numpy()), _even_ranges(len(rows), _threads(rows)))
+    if found is not out:
+        out[:, : found.shape[1]] = found
 
 
-def begin(categorical: Tensor) -> None:
+def begin(categorical: Tensor) -> Callable[[], None]:
     """Do nothing: all work of an update is done when the gradient is there."""
+    return _nothing
+
+
+def _nothing() -> None: ...
 
 
 class RowUpdate:
@@ -226,8 +178,7 @@ class RowUpdate:
     def __init__(
         self, kind: Kind, weight: Tensor, settings: Mapping[str, Any], state: MutableMapping[str, Any]
     ) -> None:
-        self._weight, self._settings, self._state = weight.detach(), settings, state
-        self._loops = {"sgd": self._sgd, "adagrad": self._adagrad, "adam": self._adam}[kind]
+        self._kind, self._weight, self._settings, self._state = kind, weight.detach(), settings, state
         self._first = np.full(0 if kind == "sgd" else len(weight), -1, np.int64)
 
     def apply(self, categorical: Tensor, gradient: Tensor, begun: None = None) -> None:
@@ -238,33 +189,26 @@ class RowUpdate:
         if not rows.size:
             return
         of_fields = _ranges_of_fields(rows, _threads(rows))
-        for loop in self._loops(self._weight.numpy(), rows, gradient.detach().contiguous()):
+        for loop in self._loops(rows, gradient.detach().float().contiguous().numpy()):
             _share_out(loop, of_fields)
 
-    def _sgd(self, table: Any, rows: Any, gradient: Tensor) -> list[Callable[[int, int], None]]:
-        rate = np.float32(self._settings["lr"])
-        if gradient.dtype == torch.bfloat16:
-            return [partial(_sgd_of_rounded, table, rows, gradient.view(torch.uint16).numpy(), rate)]
-        return [partial(_sgd, table, rows, gradient.numpy(), rate)]
-
-    def _adagrad(self, table: Any, rows: Any, gradient: Tensor) -> list[Callable[[int, int], None]]:
-        settings, state, summed = self._settings, self._state, gradient.float().numpy()
-        rate = settings["lr"] / (1 + (float(state["step"]) - 1) * settings["lr_decay"])
-        rates = np.float32(rate), np.float32(settings["eps"])
+    def _loops(self, rows: Any, gradient: Any) -> list[Callable[[int, int], None]]:
+        """Return what is done to each range of fields, one after the other."""
+        table, settings, state, rate = self._weight.numpy(), self._settings, self._state, self._settings["lr"]
+        if self._kind == "sgd":
+            return [partial(_sgd, table, rows, gradient, np.float32(rate))]
+        if self._kind == "adagrad":
+            moments, betas = (state["sum"], state["sum"]), (0.0, 0.0)
+            rate = rate / (1 + (float(state["step"]) - 1) * settings["lr_decay"])
+        else:
+            moments, betas = (state["exp_avg"], state["exp_avg_sq"]), settings["betas"]
+            mean_bias, square_bias = (1 - beta ** state["step"] for beta in betas)
+            rate = rate * math.sqrt(square_bias) / mean_bias
+        rates = tuple(np.float32(each) for each in (rate, 1 - betas[0], 1 - betas[1], settings["eps"]))
+        arrays = tuple(moment.numpy() for moment in moments)
         return [
-            partial(_add_duplicates, self._first, rows, summed, table.shape[1]),
-            partial(_adagrad, table, state["sum"].numpy(), self._first, rows, summed, rates),
-        ]
-
-    def _adam(self, table: Any, rows: Any, gradient: Tensor) -> list[Callable[[int, int], None]]:
-        settings, state, summed = self._settings, self._state, gradient.float().numpy()
-        mean_bias, square_bias = (1 - beta ** state["step"] for beta in settings["betas"])
-        rate = settings["lr"] * math.sqrt(square_bias) / mean_bias
-        rates = tuple(np.float32(r) for r in (rate, *(1 - beta for beta in settings["betas"]), settings["eps"]))
-        moments = state["exp_avg"].numpy(), state["exp_avg_sq"].numpy()
-        return [
-            partial(_add_duplicates, self._first, rows, summed, table.shape[1]),
-            partial(_adam, table, moments, self._first, rows, summed, rates),
+            partial(_add_duplicates, self._first, rows, gradient, table.shape[1]),
+            partial(_by_moments, table, arrays, self._first, rows, gradient, rates, self._kind == "adam"),
         ]
 
 
@@ -311,8 +255,9 @@ def _helpers(threads: int) -> ThreadPoolExecutor:
 
 def _checked(categorical: Tensor, weight: Tensor) -> Any:
     """Return the numbers of rows as an array, if they are: the loops would follow any number to any memory."""
-    if categorical.numel():
-        low, high = torch.aminmax(categorical)
+    rows = categorical.numpy()
+    if rows.size:
+        low, high = rows.min(), rows.max()
         if low < 0 or high >= len(weight):
-            raise IndexError(f"the table has rows 0 to {len(weight) - 1}; {int(low)} to {int(high)} were looked up")
-    return categorical.numpy()
+            raise IndexError(f"the table has rows 0 to {len(weight) - 1}; {low} to {high} were looked up")
+    return rows

@@ -10,9 +10,8 @@ the device, so that a step can be captured in a CUDA graph.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, MutableMapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, MutableMapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +20,6 @@ import triton.language as tl
 from torch import Tensor
 
 from tpsl.kernels.rows import Kind
-from tpsl.kernels.side_stream import early_stream
 
 _GATHERED_AT_ONCE = 256
 """Look-ups in one program of `_gather`."""
@@ -49,21 +47,6 @@ def _gather(
     values = tl.load(table + row[:, None] * D + column[None, :], mask=mask)
     start = (lookup // FIELDS).to(tl.int64) * width + lookup % FIELDS * D
     tl.store(out + start[:, None] + column[None, :], values, mask=mask)
-
-
-@triton.jit
-def _count_step(step, rate, lr, decay, log_beta_1, log_beta_2, KIND: tl.constexpr):
-    """Count a step t; `rate` is that of the step: η, or η / (1 + (t-1)·decay), or η·√(1-β₂ᵗ) / (1-β₁ᵗ)."""
-    found = tl.full((), lr, tl.float32)
-    if KIND != SGD:
-        t = tl.load(step) + 1
-        tl.store(step, t)
-        t = t.to(tl.float64)
-        if KIND == ADAGRAD:
-            found = (found / (1 + (t - 1) * decay)).to(tl.float32)
-        else:
-            found = (found * tl.sqrt(1 - tl.exp2(t * log_beta_2)) / (1 - tl.exp2(t * log_beta_1))).to(tl.float32)
-    tl.store(rate, found)
 
 
 @triton.jit
@@ -177,12 +160,18 @@ class Sorted(NamedTuple):
     order: Tensor
 
 
-def begin(categorical: Tensor) -> Sorted:
-    """Begin to sort the look-ups of a batch whose gradient will come, beside whatever comes before that."""
-    early = early_stream(categorical.device)
-    early.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(early):
-        return _sorted(categorical)
+def begin(categorical: Tensor) -> Callable[[], Sorted]:
+    """Begin to sort the look-ups of a batch, beside whatever comes before its gradient; return what waits for it."""
+    beside = _beside(categorical.device)
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        found = _sorted(categorical)
+
+    def ended() -> Sorted:
+        torch.cuda.current_stream().wait_stream(beside)
+        return found
+
+    return ended
 
 
 class RowUpdate:
@@ -192,7 +181,6 @@ class RowUpdate:
         self, kind: Kind, weight: Tensor, settings: Mapping[str, Any], state: MutableMapping[str, Any]
     ) -> None:
         self._kind, self._weight, self._settings, self._state = kind, weight, settings, state
-        self._rate = torch.empty(1, device=weight.device)
         if "step" in state:
             state["step"] = torch.as_tensor(state["step"], dtype=torch.float32, device=weight.device)
 
@@ -200,12 +188,7 @@ class RowUpdate:
     def apply(self, categorical: Tensor, gradient: Tensor, begun: Sorted | None = None) -> None:
         """Update the rows `categorical` by the gradient of what was looked up, and count the step."""
         settings, state, weight = self._settings, self._state, self._weight.detach()
-        kind, betas, decay = _KINDS[self._kind], settings.get("betas", (0.5, 0.5)), settings.get("lr_decay", 0.0)
-        step = state.get("step", self._rate)
-        with nullcontext() if begun is None else torch.cuda.stream(early_stream(weight.device)):
-            _count_step[(1,)](step, self._rate, settings["lr"], decay, *map(_log2, betas), kind)
-        if begun is not None:
-            torch.cuda.current_stream().wait_stream(early_stream(weight.device))
+        kind, betas, rate = _KINDS[self._kind], settings.get("betas", (0.5, 0.5)), self._counted()
         if not categorical.numel():
             return
         keys, order = begun or _sorted(categorical)
@@ -217,18 +200,30 @@ class RowUpdate:
         heads, tails = weight.new_empty(2, tiles, dim)
         begins = weight.new_empty(tiles, dtype=torch.int32)
         first, second = ([state[name] for name in _STATE[self._kind]] + [weight, weight])[:2]
-        shared = weight, first, second, self._rate, settings.get("eps", 0.0), 1 - betas[0], 1 - betas[1], keys
+        shared = weight, first, second, rate, settings.get("eps", 0.0), 1 - betas[0], 1 - betas[1], keys
         of_tiles = lookups, heads, tails, begins, kind, dim, columns, tile
         grid = tiles, triton.cdiv(dim, columns)
         gradient = gradient.contiguous()
-        fields = categorical.shape[1]
-        _tiles[grid](*shared, order, gradient, gradient.shape[1], *of_tiles, fields, num_warps=warps)
+        _tiles[grid](*shared, order, gradient, gradient.shape[1], *of_tiles, categorical.shape[1], num_warps=warps)
         _spans[grid](*shared, *of_tiles, _SPAN, num_warps=1)
+
+    def _counted(self) -> Tensor:
+        """Count a step t, and return its rate: η, or η / (1 + (t-1)·decay), or η·√(1-β₂ᵗ) / (1-β₁ᵗ)."""
+        rate: float = self._settings["lr"]
+        if self._kind == "sgd":
+            return torch.full((), rate, device=self._weight.device)
+        step: Tensor = self._state["step"].add_(1).double()
+        if self._kind == "adagrad":
+            return (rate / (1 + (step - 1) * self._settings["lr_decay"])).float()
+        of_mean, of_square = (1 - beta**step for beta in self._settings["betas"])
+        return (rate * of_square.sqrt() / of_mean).float()
+
+
+@cache
+def _beside(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream of a device on which look-ups are sorted."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def _sorted(categorical: Tensor) -> Sorted:
     return Sorted(*torch.sort(categorical.reshape(-1), stable=True))
-
-
-def _log2(beta: float) -> float:
-    return math.log2(beta) if beta else -math.inf

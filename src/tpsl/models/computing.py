@@ -1,4 +1,4 @@
-"""How and where the halves of this process compute: precision, compiled or not, the device, how many threads.
+"""How and where the halves of this process compute: in which precision, on which device, with how many threads.
 
 With `bf16` the factors of matrix products are rounded to 8 significant bits (bfloat16) and multiplied by the units that
 GPUs and newer CPUs have for that; a product is added up in float32. Between two layers numbers are bfloat16, too. All
@@ -8,54 +8,34 @@ gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from copy import deepcopy
 from dataclasses import dataclass
 from threading import Lock, get_ident
-from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from tpsl.models.model_config import Precision
 from tpsl.workers import ALONE, Workers
 
-_MOST_VARIANTS = 1 << 16
-"""Of one compiled function: each size of a batch is one, in each run of this process."""
+_precision: list[Precision] = ["float32"]
+"""A setting of the process, as PyTorch's own settings are."""
 
 
-@dataclass(frozen=True)
-class Computing:
-    """A setting of the process, as PyTorch's own settings are."""
-
-    precision: Precision = "float32"
-    compiled: bool = False
-    """Whether halves of a user's own are compiled by PyTorch."""
+def precision() -> Precision:
+    """Return in which precision halves compute products."""
+    return _precision[0]
 
 
-_current = [Computing()]
-
-
-def computing() -> Computing:
-    """Return how halves compute."""
-    return _current[0]
-
-
-def compute(how: Computing) -> None:
-    """Have all halves of this process compute so, from now on."""
-    torch.set_float32_matmul_precision("high" if how.precision == "tf32" else "highest")
-    _current[0] = how
+def compute_in(chosen: Precision) -> None:
+    """Have all halves of this process compute products so, from now on."""
+    torch.set_float32_matmul_precision("high" if chosen == "tf32" else "highest")
+    _precision[0] = chosen
 
 
 def products_on(device: torch.device) -> AbstractContextManager[object]:
     """Within this context layers on a device compute products in the precision of the process."""
-    return torch.autocast(device.type, torch.bfloat16) if computing().precision == "bf16" else nullcontext()
-
-
-def product_type(device: torch.device) -> torch.dtype:
-    """Return the type in which layers on a device read their inputs now: float32 outside of `products_on`."""
-    return torch.bfloat16 if torch.is_autocast_enabled(device.type) else torch.float32
+    return torch.autocast(device.type, torch.bfloat16) if precision() == "bf16" else nullcontext()
 
 
 @dataclass(frozen=True)
@@ -69,35 +49,6 @@ class Placement:
 
 HERE = Placement()
 """On the CPU, in one process."""
-
-
-def compiled(half: nn.Module) -> Callable[..., Any]:
-    """Return what computes what a half does; PyTorch compiles it when it is first called with a batch of a size.
-
-    Many small operations become few larger ones. Each size of a batch is compiled by itself, and no variant is chosen
-    by timing it, so what is computed is a function of the half and of the batch, and a resumed run has the weights of
-    an unbroken one. They are not those of a run that compiles nothing: sums have another order.
-    """
-    from torch._dynamo import config as tracing
-    from torch._inductor import config as generating
-
-    # Beyond its limit PyTorch would silently compute what is new as it is, and a repeated run something else.
-    tracing.recompile_limit = tracing.accumulated_recompile_limit = _MOST_VARIANTS
-    # Variants that were timed against each other would differ from run to run.
-    options: dict[str, Any] = {"deterministic": True} if hasattr(generating, "deterministic") else {}
-    return torch.compile(half, dynamic=False, options=options)
-
-
-def obstacle_to_compiling(half: nn.Module, batch: Sequence[Tensor]) -> str | None:
-    """Return why a half cannot be compiled, forwards or backwards; None if it can. It is tried with a copy."""
-    try:
-        outputs = compiled(copied := deepcopy(half))(*batch)
-        parameters = [parameter for parameter in copied.parameters() if parameter.requires_grad]
-        torch.autograd.grad(outputs.sum(), parameters, allow_unused=True)
-    except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return f"{type(error).__name__}: {lines[0] if lines else 'no reason is given'}"
-    return None
 
 
 _changing = Lock()

@@ -65,15 +65,6 @@ class Output(nn.Linear):
         with torch.autocast(inputs.device.type, enabled=False):
             return super().forward(inputs.float())
 
-    def after(self, layers: ReluLayers, inputs: Tensor) -> Tensor:
-        """Return the logits that this layer says behind others."""
-        if self.out_features != 1 or len(layers) == 0 or not _has_kernels(inputs):
-            logits: Tensor = self(layers(inputs))
-            return logits
-        from tpsl.kernels.layers_triton import score
-
-        return score(inputs, *layers.parameters(), self.weight, self.bias)
-
 
 def _has_kernels(inputs: Tensor) -> bool:
     return inputs.is_cuda and torch.is_grad_enabled() and _has_triton()
@@ -146,10 +137,10 @@ class Top(nn.Module):
         """Return the logits, shape `[n]` for two classes and `[n, k]` for k."""
         if self.score_weights is not None:
             shares = cut.reshape(cut.shape[0], cut.shape[1] // self._share_width, self._share_width)
-            deep = self.output.after(self.layers, shares[:, :, :-1].flatten(start_dim=1))
+            deep = self.output(self.layers(shares[:, :, :-1].flatten(start_dim=1)))
             logit: Tensor = (deep + shares[:, :, -1] @ self.score_weights[:, None]).squeeze(1)
             return logit
-        logits = self.output.after(self.layers, cut)
+        logits: Tensor = self.output(self.layers(cut))
         return logits.squeeze(1) if logits.shape[1] == 1 else logits
 
 

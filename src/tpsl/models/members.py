@@ -12,9 +12,9 @@ the network that is trained alone to the last bit. Batched matrix products over 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from itertools import pairwise, repeat
+from itertools import pairwise
 from threading import RLock
 from typing import Any, Self
 
@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tpsl.models.computing import compiled, computing, obstacle_to_compiling, products_on
-from tpsl.progress import Notice
+from tpsl.models.computing import precision, products_on
 from tpsl.registry import ExtensionError
 
 
@@ -35,8 +34,6 @@ class Members(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         self._what, self._draws_nothing = what, False
-        self._to_compile: Notice | None = None
-        self._compiled: list[Callable[..., Any]] = []
         self.register_state_dict_post_hook(_each_in_memory_of_its_own)  # type: ignore[no-untyped-call]
         self.train()
 
@@ -44,66 +41,43 @@ class Members(nn.Module):
         """Return the halves in the mode of training; to set it walks through all layers, so only where it is not."""
         return self if self.training else self.train()
 
-    def compile_when_learning(self, notice: Notice) -> None:
-        """Have the halves compiled for training, if they can be; if not, one sentence says why."""
-        self._to_compile = notice
-
     def predicting(self) -> Self:
         """Return the halves in the mode of prediction."""
         return self.eval() if self.training else self
 
-    def _outputs(self, inputs: Iterable[Sequence[Tensor]], *shapes: tuple[int, ...]) -> list[Tensor]:
+    def _outputs(self, inputs: Sequence[Sequence[Tensor]], *shapes: tuple[int, ...]) -> list[Tensor]:
         """Return what each member makes of its own inputs, if it is float32 of one of these shapes.
 
         The first training pass finds out whether they draw from PyTorch's generators: a run that does cannot be resumed
         or repeated to the last bit.
         """
-        watched, inputs = self.training and not self._draws_nothing, list(inputs)
-        if self.training and self._to_compile is not None:
-            self._compile(inputs[0], self._to_compile)
-        halves: Iterable[Callable[..., Any]] = self.members
-        if self.training and self._compiled:
-            halves = self._compiled
-        before = _generator_states() if watched else []
-        outputs = [self._output(half, given, shapes) for half, given in zip(halves, inputs, strict=True)]
-        if watched and not all(map(torch.equal, before, _generator_states())) and self._copies_draw(inputs):
-            raise ExtensionError(
-                f"{self._what} draws random numbers from PyTorch's generator in its forward pass, as dropout does: "
-                "such a run could not be resumed to the same weights"
-            )
-        self._draws_nothing |= watched
+        if not self.training or self._draws_nothing:
+            return [self._output(half, given, shapes) for half, given in zip(self.members, inputs, strict=True)]
+        before = _generator_states()
+        outputs = [self._output(half, given, shapes) for half, given in zip(self.members, inputs, strict=True)]
+        if not all(map(torch.equal, before, _generator_states())):
+            # It may have been another thread that did.
+            with torch.no_grad(), _Draws() as draws:  # type: ignore[no-untyped-call]
+                for half, given in zip(deepcopy(self.members), inputs, strict=True):
+                    half(*given)
+            if draws.seen:
+                raise ExtensionError(
+                    f"{self._what} draws random numbers from PyTorch's generator in its forward pass, as dropout does: "
+                    "such a run could not be resumed to the same weights"
+                )
+        self._draws_nothing = True
         return outputs
 
-    def _compile(self, given: Sequence[Tensor], notice: Notice) -> None:
-        """Compile all members, or say why not; all have one shape."""
-        self._to_compile = None
-        with torch.enable_grad(), products_on(given[0].device):
-            reason = obstacle_to_compiling(self.members[0], given)
-        if reason is None:
-            self._compiled = [compiled(member) for member in self.members]
-        else:
-            notice(f"{self._what} is not compiled, but computes as it is: {reason}")
-
-    @torch.no_grad()
-    def _copies_draw(self, inputs: Sequence[Sequence[Tensor]]) -> bool:
-        """Whether copies of the members draw in this thread: it may have been another one that did."""
-        draws = _Draws()  # type: ignore[no-untyped-call]
-        with draws:
-            for half, given in zip(deepcopy(self.members), inputs, strict=True):
-                half(*given)
-        return draws.seen
-
-    def _output(self, half: Callable[..., Any], given: Sequence[Tensor], shapes: tuple[tuple[int, ...], ...]) -> Tensor:
+    def _output(self, half: nn.Module, given: Sequence[Tensor], shapes: tuple[tuple[int, ...], ...]) -> Tensor:
         try:
             with products_on(given[0].device):
-                made: Any = half(*given)
+                made: object = half(*given)
         except Exception as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise ExtensionError(f"{self._what} fails on a batch of size {shapes[0][0]} ({reason})") from error
         if not isinstance(made, Tensor):
             raise ExtensionError(f"{self._what} returns {type(made).__name__}, not a tensor")
-        is_rounded = made.dtype == torch.bfloat16 and computing().precision == "bf16"
-        output: Tensor = made.float() if is_rounded else made
+        output = made.float() if made.dtype == torch.bfloat16 and precision() == "bf16" else made
         if output.dtype != torch.float32 or output.shape not in shapes:
             found = f"{str(output.dtype).removeprefix('torch.')} of shape {list(output.shape)}"
             wanted = " or ".join(str(list(shape)) for shape in shapes)
@@ -121,7 +95,7 @@ class Bottoms(Members):
 
     def forward(self, *batch: Tensor) -> Tensor:
         """Return the party's share of the cut, member after member: shape `[n, M·width]`."""
-        return _side_by_side(self._outputs(repeat(batch, len(self.members)), (batch[0].shape[0], self._member_width)))
+        return _side_by_side(self._outputs([batch] * len(self.members), (batch[0].shape[0], self._member_width)))
 
 
 class Tops(Members):
@@ -136,21 +110,16 @@ class Tops(Members):
 
     def forward(self, shares: Sequence[Tensor]) -> Tensor:
         """Return the logits of member after member, shape `[M, n]` for two classes and `[M, n, k]` for k."""
-        records = shares[0].shape[0]  # not len, which would fix the number of records in an exported graph
-        by_member = zip(*(_chunks(share, len(self.members)) for share in shares), strict=True)
+        records, count = shares[0].shape[0], len(self.members)  # not len, which would fix it in an exported graph
+        # Back-propagation through a chunk copies it.
+        by_member = zip(*(share.chunk(count, dim=1) if count > 1 else [share] for share in shares), strict=True)
         # In one piece, as a member alone receives it: the layout may decide the order of sums in a matrix product.
-        cuts = ((_side_by_side(parts).contiguous(),) for parts in by_member)
+        cuts = [(_side_by_side(parts).contiguous(),) for parts in by_member]
         if self._classes > 2:
-            return _stacked(self._outputs(cuts, (records, self._classes)))
-        return _stacked([z.reshape(records) for z in self._outputs(cuts, (records,), (records, 1))])
-
-
-def _chunks(share: Tensor, count: int) -> Sequence[Tensor]:
-    return share.chunk(count, dim=1) if count > 1 else [share]  # back-propagation through a chunk copies it
-
-
-def _stacked(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0][None] if len(parts) == 1 else torch.stack(list(parts))
+            logits = self._outputs(cuts, (records, self._classes))
+        else:
+            logits = [z.reshape(records) for z in self._outputs(cuts, (records,), (records, 1))]
+        return logits[0][None] if count == 1 else torch.stack(logits)
 
 
 def _side_by_side(parts: Sequence[Tensor]) -> Tensor:

@@ -14,8 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.optim import SGD, Adagrad, Optimizer, SparseAdam
 
-from tpsl.kernels.rows import Kind, RowUpdate, gather, has_loops, loops, summed
-from tpsl.models.computing import product_type
+from tpsl.kernels.rows import Kind, RowUpdate, gather, has_loops, loops
 from tpsl.workers import Workers
 
 _LINE = 16
@@ -68,18 +67,6 @@ class Table(nn.Embedding):
         embeddings = self(categorical).flatten(start_dim=1)
         return torch.cat([embeddings, numeric], dim=1) if numeric.shape[1] else embeddings
 
-    def touched_anywhere(self, touched: list[Touched], workers: Workers) -> Touched:
-        """Return what the backward passes of all workers have found, in order of their numbers, as one batch.
-
-        All workers call this together, each with what it has found itself.
-        """
-        rows, gradient = self.weight.new_empty(0, dtype=torch.int32), self.weight.detach()[:0]
-        if touched:
-            batch = _joined(touched, self.embedding_dim)
-            rows, places = torch.unique(batch.rows, return_inverse=True)
-            gradient = summed(places.int(), batch.gradient, len(rows), self.embedding_dim)
-        return Touched(workers.all_gather_rows(rows.int())[:, None], workers.all_gather_rows(gradient))
-
     def _kept_look_up(self, rows: Tensor, numeric: Tensor | None) -> Tensor:
         """Return rows side by side and numbers behind them, and have the backward pass keep what it finds."""
         found: Tensor = LookUp.apply(self.weight, self.touched, rows, numeric)  # type: ignore[no-untyped-call]
@@ -97,7 +84,8 @@ class LookUp(torch.autograd.Function):
         """Return `[n, F·d + N]`."""
         width = rows.shape[1] * weight.shape[1]
         # Beside numbers, rows are the factors of a product and nothing else.
-        dtype, behind = (torch.float32, 0) if numeric is None else (product_type(weight.device), numeric.shape[1])
+        is_rounded = numeric is not None and torch.is_autocast_enabled(weight.device.type)
+        dtype, behind = torch.bfloat16 if is_rounded else torch.float32, 0 if numeric is None else numeric.shape[1]
         joined = weight.new_empty(rows.shape[0], width + behind, dtype=dtype)
         gather(weight, rows, joined)
         if numeric is not None:
@@ -112,7 +100,7 @@ class LookUp(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Keep the gradient of the rows; that of the numbers goes on to where they come from."""
         (rows,) = ctx.saved_tensors
-        ctx.touched.append(Touched(rows, gradient, ctx.begun))
+        ctx.touched.append(Touched(rows, gradient, ctx.begun()))
         return None, None, None, gradient[:, ctx.width :].clone() if ctx.needs_input_grad[3] else None
 
 
@@ -126,15 +114,20 @@ class RowOptimizer(Optimizer):
 
     def __init__(self, table: Table, **settings: Any) -> None:
         super().__init__([table.weight], **settings)
-        self._table = table
+        self.table = table
         self._touched: list[Touched] = []
         self._update: RowUpdate | None = None
         table.touched = self._touched
 
     def take_from_all(self, workers: Workers) -> None:
-        """Have what the tables of all workers have touched; all call this together, in each step."""
-        if workers.are_several:
-            self._touched[:] = [self._table.touched_anywhere(self._touched, workers)]
+        """Have what the tables of all workers have touched, in order of their numbers; all call this in each step."""
+        weight, found = self.table.weight.detach(), None
+        if self._touched:
+            batch = _joined(self._touched, weight.shape[1])
+            gradient = batch.gradient[:, : batch.rows.shape[1] * weight.shape[1]].float().reshape(-1, weight.shape[1])
+            found = torch.sparse_coo_tensor(batch.rows.reshape(1, -1), gradient, weight.shape, check_invariants=False)
+        rows, gradient = gathered(found, weight, workers)
+        self._touched[:] = [Touched(rows.int()[:, None], gradient)]
 
     def divide(self, records: int) -> None:
         """Divide the kept gradients by a number of records."""
@@ -147,10 +140,10 @@ class RowOptimizer(Optimizer):
         if not self._touched:
             return
         if self._update is None:
-            weight = self._table.weight
+            weight = self.table.weight
             make = loops(weight.device.type).RowUpdate
             self._update = make(self.kind, weight, self.param_groups[0], self._row_state())
-        batch = _joined(self._touched, self._table.embedding_dim)
+        batch = _joined(self._touched, self.table.embedding_dim)
         self._update.apply(batch.rows, batch.gradient, batch.begun)
         self._touched.clear()
 
@@ -176,7 +169,7 @@ class RowAdagrad(RowOptimizer, Adagrad):
     kind = "adagrad"
 
     def _row_state(self) -> dict[str, Any]:
-        state: dict[str, Any] = self.state[self._table.weight]
+        state: dict[str, Any] = self.state[self.table.weight]
         return state
 
 
@@ -186,9 +179,9 @@ class RowAdam(RowOptimizer, SparseAdam):
     kind = "adam"
 
     def _row_state(self) -> dict[str, Any]:
-        state: dict[str, Any] = self.state[self._table.weight]
+        state: dict[str, Any] = self.state[self.table.weight]
         if not state:
-            zeros = torch.zeros_like(self._table.weight)
+            zeros = torch.zeros_like(self.table.weight)
             state |= {"step": 0, "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
         return state
 
@@ -206,6 +199,15 @@ def lazy_optimizer(name: str, table: Table, learning_rate: float) -> Optimizer:
     if has_loops(table.weight.device.type):
         return by_row(table, lr=learning_rate)
     return by_sparse_gradient([table.weight], lr=learning_rate)  # type: ignore[call-arg]
+
+
+def gathered(gradient: Tensor | None, weight: Tensor, workers: Workers) -> tuple[Tensor, Tensor]:
+    """Return rows of a table and their sparse gradients at all workers, in order of their numbers."""
+    rows, values = weight.new_empty(0, dtype=torch.int64), weight.detach()[:0]
+    if gradient is not None:
+        own = gradient.coalesce()
+        rows, values = own.indices()[0], own.values()
+    return workers.all_gather_rows(rows), workers.all_gather_rows(values)
 
 
 def _joined(touched: list[Touched], dim: int) -> Touched:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from tpsl.data.features import Arrays, Features, Inputs, RecentPages
 from tpsl.data.order import Rows
-from tpsl.kernels.rows import take
-from tpsl.kernels.side_stream import early_stream
 
+Gathered = tuple[Tensor, ...]
+"""Inputs that somebody else has gathered already."""
 _COPIED_AT_ONCE = 1 << 20
 """Rows."""
 _resident: dict[tuple[int, torch.device], Tensor] = {}
@@ -37,8 +37,6 @@ class Batches:
         self._features: list[Tensor] = []
         self._reader = ThreadPoolExecutor(1, "reads ahead")
         self._ahead: tuple[Rows, Future[Arrays]] | None = None
-        self._gathered: tuple[Tensor, tuple[Tensor, ...]] | None = None
-        """Rows on a GPU that were expected, and their inputs."""
         if isinstance(inputs, Features) and (not inputs.is_mapped or _fits(inputs, device)):
             self._features = [self._in_memory(inputs.categorical), self._in_memory(inputs.numeric)]
             inputs.release_pages()
@@ -46,41 +44,27 @@ class Batches:
             self._batch_of = RecentPages(inputs).batch
 
     @property
-    def are_resident(self) -> bool:
-        """Whether all inputs are in the memory of the device."""
-        return bool(self._features)
+    def resident(self) -> tuple[Tensor, ...]:
+        """All inputs, if they are in the memory of the device."""
+        return tuple(self._features)
 
-    def batch(self, rows: Rows | Tensor) -> tuple[Tensor, ...]:
-        """Return what a bottom half is called with for these rows: of features, categories and numbers.
-
-        If the inputs are resident, rows may be given as a tensor on the device.
-        """
-        if self._gathered is not None and self._gathered[0] is rows:
-            (_, found), self._gathered = self._gathered, None
-            torch.cuda.current_stream().wait_stream(early_stream(found[0].device))
-            return found
+    def batch(self, rows: Rows | Gathered) -> Gathered:
+        """Return what a bottom half is called with for these rows: of features, categories and numbers."""
+        if isinstance(rows, tuple):
+            return rows
         if self._features:
-            return self._gather(rows if isinstance(rows, Tensor) else self._tensor(rows))
-        if isinstance(rows, Tensor):
-            raise TypeError("rows on the device need inputs that are there, too")
+            index = self._tensor(rows)
+            return tuple([values.index_select(0, index) for values in self._features])
         return tuple(map(self._tensor, self._read(rows)))
 
-    def expect(self, rows: Rows | Tensor) -> None:
-        """Begin to read these rows, which will be asked for next, if that takes time and can be done beside other work.
+    def expect(self, rows: Rows | Gathered) -> None:
+        """Begin to read these rows, which will be asked for next, if that takes time.
 
-        Rows that are a tensor are on a GPU, and gathered there; the very same object has to be asked for. A user's own
-        source is not read ahead: it may not be made for threads.
+        A user's own source is not read ahead: it may not be made for threads.
         """
-        if isinstance(rows, Tensor):
-            early = early_stream(rows.device)
-            early.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(early):
-                self._gathered = rows, self._gather(rows)
-        elif isinstance(self._inputs, Features) and not self._features and self._ahead is None:
+        if isinstance(self._inputs, Features) and not self._features and self._ahead is None:
+            assert not isinstance(rows, tuple)
             self._ahead = rows, self._reader.submit(self._batch_of, rows)
-
-    def _gather(self, index: Tensor) -> tuple[Tensor, ...]:
-        return tuple(take(values, index) for values in self._features)
 
     def _read(self, rows: Rows) -> Arrays:
         """Return the inputs of some rows; what was read ahead if it is these."""

@@ -13,7 +13,7 @@ from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
 from tpsl.models.members import Bottoms
 from tpsl.models.optimizer import HalfOptimizer
-from tpsl.split.batches import Batches
+from tpsl.split.batches import Batches, Gathered
 
 
 class FeatureParty:
@@ -42,17 +42,17 @@ class FeatureParty:
         """Begins to read the inputs of some rows, whose forward pass will be the next one."""
 
     @property
-    def inputs_are_resident(self) -> bool:
-        """Whether all inputs are in the memory of the device that computes."""
-        return self._batches.are_resident
+    def resident_inputs(self) -> tuple[Tensor, ...]:
+        """All inputs, if they are in the memory of the device that computes."""
+        return self._batches.resident
 
-    def share(self, rows: Rows | Tensor) -> Tensor:
+    def share(self, rows: Rows | Gathered) -> Tensor:
         """Return `e_i = f(x_i)` with what back-propagation needs; a label party's own share goes on in its process."""
         with self._weights_kept() if self._run_ahead else nullcontext():
             cut: Tensor = self.bottom.learning()(*self._batches.batch(rows))
         return cut
 
-    def forward(self, rows: Rows | Tensor) -> Tensor:
+    def forward(self, rows: Rows | Gathered) -> Tensor:
         """Return the embeddings `e_i = f(x_i)` to send, and keep what the backward phase needs."""
         cut = self.share(rows)
         self._cuts.append(cut)

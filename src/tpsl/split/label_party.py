@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import empty, parts
-from tpsl.kernels.rows import take
 from tpsl.models.members import Tops
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.perturb import LogitGradient
+from tpsl.split.batches import Gathered
 from tpsl.split.feature_party import FeatureParty
 from tpsl.vault import NoisyLabels
 
@@ -88,10 +88,10 @@ class LabelParty:
 
     def evidence(self, places: Tensor) -> tuple[Tensor, ...]:
         """Return what the noisy labels at these places, among those that are held, say of each record: of each draw."""
-        return tuple(take(draw, places) for draw in self._evidence)
+        return tuple(draw.index_select(0, places) for draw in self._evidence)
 
     def backward_from(
-        self, evidence: Sequence[Tensor], rows: Rows | Tensor, received: Sequence[Tensor], records: int
+        self, evidence: Sequence[Tensor], rows: Rows | Gathered, received: Sequence[Tensor], records: int
     ) -> list[Tensor]:
         """Do the same as `backward` from the evidence of the batch's noisy labels; a GPU is not waited for."""
         embeddings = [e.detach().to(self.device).requires_grad_() for e in received]

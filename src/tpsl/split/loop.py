@@ -19,6 +19,7 @@ from itertools import chain, islice, pairwise
 from torch import Tensor
 
 from tpsl.data.order import Rows
+from tpsl.split.batches import Gathered
 from tpsl.split.feature_party import FeatureParty
 
 Gradients = Callable[[], list[Tensor]]
@@ -29,11 +30,14 @@ Ask = Callable[[int, int, list[Tensor]], Gradients]
 
 @dataclass(frozen=True)
 class Step:
-    """One step: its number, the size n of its batch, and for each part of it the rows in each feature party's table."""
+    """One step: its number, the size n of its batch, and for each part of it the rows in each feature party's table.
+
+    In place of rows there may be the inputs of these records.
+    """
 
     number: int
     records: int
-    parts: tuple[tuple[Rows, ...], ...]
+    parts: tuple[tuple[Rows | Gathered, ...], ...]
 
 
 @dataclass

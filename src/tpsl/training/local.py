@@ -144,9 +144,6 @@ class Local(BaseModel):
         description="Matrix products: 'bf16' rounds their factors to 8 significant bits, 'tf32', on a GPU, to 11. Both "
         "are about twice as fast as 'float32'.",
     )
-    compile: bool = Field(
-        False, description="Have PyTorch compile this party's own halves, which takes some seconds at the start."
-    )
     wait: Seconds = Field(
         3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back, or for a late label."
     )

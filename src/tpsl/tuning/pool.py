@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from tpsl.data.dataset import Dataset
-from tpsl.models.computing import Computing, compute, computing
+from tpsl.models.computing import compute_in, precision
+from tpsl.models.model_config import Precision
 from tpsl.processes import end_with_parent
 from tpsl.registry import use, used
 from tpsl.training.job import Job
@@ -72,7 +73,7 @@ def _started(workers: int, runs: Sequence[Callable[[], object]]) -> Iterator[Cal
     context.set_forkserver_preload(_IMPORTED_ONCE)
     given = SharedObjects(list(runs))
     pool = ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_start_worker, initargs=(used(), given, computing())
+        workers, mp_context=context, initializer=_start_worker, initargs=(used(), given, precision())
     )
     try:
         yield lambda number: pool.submit(_run, number)
@@ -105,10 +106,10 @@ _given: list[Callable[[], object]] = []
 """What this process is given to do, if it is a worker: all tasks in their order."""
 
 
-def _start_worker(modules: tuple[str, ...], given: Any, how: Computing) -> None:
+def _start_worker(modules: tuple[str, ...], given: Any, chosen: Precision) -> None:
     use(modules)
     torch.set_num_threads(1)
-    compute(how)
+    compute_in(chosen)
     _given[:] = given
     end_with_parent()
 

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from tpsl.data.features import Features, Inputs
 from tpsl.files import write_atomically
-from tpsl.models.computing import computing
-from tpsl.models.members import Members
 from tpsl.net.asking import Script
 from tpsl.training.build import build_feature_party, load_pretrained, pretrained_weights
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole, Role
@@ -38,7 +36,6 @@ def label(role: LabelRole) -> Script:
         role.own,
         role.setup.place,
     )
-    compile_own_halves(role)
     role.restore()
     tell_of_few_held_out(role)
     if role.workers.is_first:
@@ -59,7 +56,6 @@ def _prepare(role: FeatureRole) -> None:
     role.party = build_feature_party(role.job, role.name, features, role.own, role.setup.place)
     if not role.done and role.setup.start is None and role.job.training.pretrain is not None:
         load_pretrained(role.party.bottom, pretrained(role))
-    compile_own_halves(role)
     role.restore()
     role.close()
     if recorded := recorded_steps(role, role.folder / "transcript" / "sizes.i64"):
@@ -76,14 +72,6 @@ def recorded_steps(role: Role, recording: Path) -> int:
     """Return how many steps to record: a run that goes on without a recording gets none, unless it is asked for."""
     steps, is_recorded = role.setup.record_steps, recording.exists() and recording.stat().st_size > 0
     return 0 if steps == RECORDED_STEPS and role.done and not is_recorded else steps
-
-
-def compile_own_halves(role: Role) -> None:
-    """Have the halves compiled that a party brings itself, if this process is to compile."""
-    brought = {"top": role.own.top, "bottom": role.own.bottom}
-    for name, (half, _) in role.halves.items():
-        if computing().compiled and brought[name] is not None and isinstance(half, Members):
-            half.compile_when_learning(role.setup.watching.notice)
 
 
 def pretrained(role: FeatureRole) -> dict[str, Tensor]:
