@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from tpsl.cli.live_state import LiveState
-from tpsl.net.browsers import is_asked_from_here
+from tpsl.serving.browsers import is_asked_from_here
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

@@ -171,7 +171,7 @@ def _train_on_labels(side: Side, labels: Path, learner: str, ray: int | None, js
     if trains_on_ray(ray, side.out, side.local.device):
         return
 
-    from tpsl.net.credentials import AUTHORITY_FILE
+    from tpsl.net.certificates import AUTHORITY_FILE
     from tpsl.training.alone import parts_of_both
     from tpsl.training.run_folder import RunFolder
     from tpsl.training.setup import RunSetup

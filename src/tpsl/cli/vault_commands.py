@@ -235,7 +235,7 @@ def statement(
 def _state(vault: Path, certs: Path, out: Path, json: bool) -> None:
     from tpsl import __version__
     from tpsl.files import write_atomically
-    from tpsl.net.signing import sign
+    from tpsl.handover.signing import sign
     from tpsl.report.statement_page import statement_page
     from tpsl.vault import Vault
 
@@ -259,8 +259,8 @@ def _state(vault: Path, certs: Path, out: Path, json: bool) -> None:
 
 
 def _check(file: Path, certs: Path | None, vault: Path | None, json: bool) -> None:
-    from tpsl.net.credentials import AUTHORITY_FILE
-    from tpsl.net.signing import SignatureInvalid, check, read_document
+    from tpsl.handover.signing import SignatureInvalid, check, read_document
+    from tpsl.net.certificates import AUTHORITY_FILE
     from tpsl.report.statement_page import MEANING
     from tpsl.vault import VaultError
     from tpsl.vault.statement import require_statement
