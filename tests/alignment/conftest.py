@@ -21,7 +21,7 @@ MakeTerms = Callable[..., AlignmentTerms]
 def key_list(name: str, records: Sequence[Record]) -> KeyList:
     rows = [row for row, record in enumerate(records) if name in record]
     digests = b"".join(hashlib.sha256(f"{name} {records[row][name]}".encode()).digest() for row in rows)
-    return KeyList(name, np.array(rows, np.int64), np.frombuffer(digests, np.uint8).reshape(-1, 32))
+    return KeyList(np.array(rows, np.int64), np.frombuffer(digests, np.uint8).reshape(-1, 32))
 
 
 @pytest.fixture

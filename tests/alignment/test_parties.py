@@ -46,13 +46,12 @@ def ids_of(alignment: Alignment, records: Sequence[Record]) -> list[str | None]:
     return [None if row == UNKNOWN else records[row]["id"] for row in alignment.rows]
 
 
-@pytest.mark.parametrize("engine", ["ecdh", "plain"])
 @pytest.mark.parametrize("parties", [1, 2, 3])
 def test_label_only_tells_the_label_party_alone_whom_it_knows(
-    tmp_path: Path, make_terms: Any, make_table: Any, parties: int, engine: str
+    tmp_path: Path, make_terms: Any, make_table: Any, parties: int
 ) -> None:
     records = samples(parties)
-    found = aligned(tmp_path, make_terms(parties, engine=engine), records, make_table)
+    found = aligned(tmp_path, make_terms(parties), records, make_table)
     sets = {name: {record["id"] for record in each} for name, each in records.items()}
     expected = set.intersection(*(sets[name] for name in sets if name != LABEL))
     order = ids_of(found["party0"], records["party0"])
@@ -66,13 +65,10 @@ def test_label_only_tells_the_label_party_alone_whom_it_knows(
     assert len({each.digest for each in found.values()}) == 1
 
 
-@pytest.mark.parametrize("engine", ["ecdh", "plain"])
 @pytest.mark.parametrize("parties", [1, 2, 3])
-def test_both_tells_all_parties_whom_all_know(
-    tmp_path: Path, make_terms: Any, make_table: Any, parties: int, engine: str
-) -> None:
+def test_both_tells_all_parties_whom_all_know(tmp_path: Path, make_terms: Any, make_table: Any, parties: int) -> None:
     records = samples(parties, seed=1)
-    found = aligned(tmp_path, make_terms(parties, mode="both", engine=engine), records, make_table)
+    found = aligned(tmp_path, make_terms(parties, mode="both"), records, make_table)
     expected = set.intersection(*({record["id"] for record in each} for each in records.values()))
     orders = [ids_of(found[name], records[name]) for name in records]
     assert all(order == orders[0] for order in orders)

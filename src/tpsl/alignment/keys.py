@@ -21,7 +21,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,16 +38,11 @@ _DOMAIN = b"tpsl key 1\0"
 _SPACES = r"\s\p{Z}"
 
 
-@dataclass(frozen=True, eq=False)
-class KeyList:
+class KeyList(NamedTuple):
     """The keys of one kind that a party has: rows of its file, ascending, and a digest for each, all different."""
 
-    kind: str
     rows: Rows
     digests: KeyDigests
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
 
 @dataclass(frozen=True)
@@ -109,7 +104,7 @@ def read_keys(file: TableFile, keys: tuple[AlignmentKey, ...], progress: Progres
         rows, digests = (np.concatenate(parts) for parts in zip(*found.pop(key.name), strict=True))
         kept = _first_of_each(digests)
         missing[key.name], repeated[key.name] = source.rows - len(rows), len(rows) - len(kept)
-        lists.append(KeyList(key.name, rows[kept], digests[kept]))
+        lists.append(KeyList(rows[kept], digests[kept]))
     return PartyKeys(tuple(lists), source, missing, repeated)
 
 

@@ -39,7 +39,7 @@ AUTHORITY = "authority"
 AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.pem", "cert.pem", "key.pem"
 
 _CLOCK_SKEW = timedelta(minutes=5)
-_LONGEST_NAME = 64  # bytes of a common name
+_LONGEST_NAME = 64  # bytes of a common name, in X.509
 
 
 class CertificateError(ValueError):
@@ -69,19 +69,19 @@ def party_folders(place: Path, parties: Sequence[str], days: int) -> list[PartyF
                 "bring it back, or make all certificates again with another --out"
             )
         create_authority(authority)
-    return [_party_folder(party, authority, place / party, days) for party in parties]
-
-
-def _party_folder(party: str, authority: Path, folder: Path, days: int) -> PartyFolder:
-    new = not folder.exists()
-    if new:
-        issue(authority, folder, party, label=party == LABEL_PARTY, days=days)
-    found = Certificates.load(folder)
-    if found.party != party:
-        raise CertificateError(f"{folder}: holds the certificate of {found.party!r}, not of {party!r}")
-    if found.authority_pem != (authority / AUTHORITY_FILE).read_bytes():
-        raise CertificateError(f"{folder / AUTHORITY_FILE}: is another authority than {authority / AUTHORITY_FILE}")
-    return PartyFolder(party, folder, found.expires, new)
+    made = []
+    for party in parties:
+        folder = place / party
+        new = not folder.exists()
+        if new:
+            issue(authority, folder, party, label=party == LABEL_PARTY, days=days)
+        found = Certificates.load(folder)
+        if found.party != party:
+            raise CertificateError(f"{folder}: holds the certificate of {found.party!r}, not of {party!r}")
+        if found.authority_pem != (authority / AUTHORITY_FILE).read_bytes():
+            raise CertificateError(f"{folder / AUTHORITY_FILE}: is another authority than {authority / AUTHORITY_FILE}")
+        made.append(PartyFolder(party, folder, found.expires, new))
+    return made
 
 
 def create_authority(folder: Path, *, days: int = 3650) -> None:
