@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from tpsl.alignment.group import fresh_scalar, hashed, multiplied
-from tpsl.alignment.keys import KeyList, KeyTable, PartyKeys
+from tpsl.alignment.keys import KeyTable
 from tpsl.alignment.parties import align_as
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.data.aligned import UNKNOWN, KeySource
@@ -55,7 +55,7 @@ def terms_of(options: argparse.Namespace) -> AlignmentTerms:
     return AlignmentTerms(config, tuple(f"party{number}" for number in range(options.parties)))
 
 
-def keys_of(options: argparse.Namespace, party: str) -> PartyKeys:
+def keys_of(options: argparse.Namespace, party: str) -> KeyTable:
     """The records of a party: the first are those that all parties have, the others are its own."""
     common, seed = round(options.size * options.overlap), 1 + terms_of(options).circle.index(party)
     digests = np.empty((options.size, 32), np.uint8)
@@ -64,14 +64,14 @@ def keys_of(options: argparse.Namespace, party: str) -> PartyKeys:
         (digests[common:], np.random.default_rng(seed)),
     ):
         part[:] = generator.integers(0, 256, part.shape, np.uint8)
-    keys = KeyList(np.arange(options.size, dtype=np.int64), digests)
-    return PartyKeys((keys,), KeySource(options.size, 0, 0, hashlib.sha256(digests.tobytes()).hexdigest()), {}, {})
+    source = KeySource(options.size, 0, 0, hashlib.sha256(digests.tobytes()).hexdigest())
+    return KeyTable(np.arange(options.size, dtype=np.int64), digests[:, None], source)
 
 
 def be_a_party(options: argparse.Namespace) -> None:
     """Align as one party, check the outcome and print what it took."""
     terms, party, folder = terms_of(options), options.party, options.folder
-    table = KeyTable.of(keys_of(options, party))
+    table = keys_of(options, party)
     certificates = folder / "certificates" / party
     local = Local.model_validate({"certificates": certificates, "wait": 600.0})
     begun, used = time.perf_counter(), time.process_time()

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tpsl.alignment import AlignmentError
-from tpsl.alignment.keys import KeyTable
 from tpsl.alignment.parties import AlignmentResult, align_together
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.data.aligned import UNKNOWN, Alignment
@@ -149,14 +148,12 @@ def test_records_are_in_a_new_secret_order_each_time(tmp_path: Path, make_terms:
     assert one.rows.tolist() != sorted(one.rows)
 
 
-def test_the_order_of_time_is_that_of_the_first_feature_party(
-    tmp_path: Path, make_terms: Any, make_keys: Any, make_table: Any
-) -> None:
+def test_the_order_of_time_is_that_of_the_first_feature_party(tmp_path: Path, make_terms: Any, make_table: Any) -> None:
     records = samples(2)
     terms = make_terms(2, mode="both", order="time")
     tables = {name: make_table(each) for name, each in records.items()}
     order = np.array(Random(3).sample(range(len(records["party0"])), len(records["party0"])))
-    tables["party0"] = KeyTable.of(make_keys(records["party0"], ["id"]), order)
+    tables["party0"] = make_table(records["party0"], order)
     found = align_together(terms, tables, folders(tmp_path, terms))
     rows = found["party0"].alignment.rows.tolist()
     assert rows == [row for row in order.tolist() if row in rows]
@@ -184,9 +181,9 @@ def test_a_finished_alignment_is_only_read(tmp_path: Path, make_terms: Any, make
         aligned(tmp_path, make_terms(), samples(1, seed=5), make_table)
 
 
-def test_a_party_without_any_key_is_told_so(tmp_path: Path, make_terms: Any, make_table: Any, make_keys: Any) -> None:
+def test_a_party_without_any_key_is_told_so(tmp_path: Path, make_terms: Any, make_table: Any) -> None:
     terms = make_terms()
-    tables = {LABEL: make_table(people([1])), "party0": KeyTable.of(make_keys([{}, {}], ["id"]))}
+    tables = {LABEL: make_table(people([1])), "party0": make_table([{}, {}])}
     with pytest.raises(AlignmentError, match="no record of party0 has a key to align by: id"):
         align_together(terms, tables, folders(tmp_path, terms))
 

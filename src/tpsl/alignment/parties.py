@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tpsl.alignment import AlignmentError
-from tpsl.alignment.keys import KeyTable, PartyKeys, read_keys
+from tpsl.alignment.keys import KeyTable, read_keys
 from tpsl.alignment.rounds import (
     METHODS,
     AligningFeatureParty,
@@ -56,7 +56,7 @@ class Aligned:
 
     folder: Path
     result: AlignmentResult
-    keys: PartyKeys
+    keys: KeyTable
     learned: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -88,20 +88,20 @@ def align(
 ) -> Aligned:
     """Be one party of a job's alignment, over a network; one that was interrupted goes on where it stopped."""
     data, terms = _aligned_data(job)
-    keys, table, folder = _read(data, terms.config, party, watching)
+    table, folder = _read(data, terms.config, party, watching)
     result = align_as(party, terms, table, local, folder, watching=watching, insecure_loopback=insecure_loopback)
-    return Aligned(folder, result, keys, tuple(_learned(terms.config, party)))
+    return Aligned(folder, result, table, tuple(_learned(terms.config, party)))
 
 
 def align_all(job: Job, watching: Watching = UNWATCHED) -> dict[str, Aligned]:
     """Be all parties of a job's alignment, in one process."""
     data, terms = _aligned_data(job)
     read = {party: _read(data, terms.config, party, watching) for party in terms.circle}
-    tables = {party: table for party, (_, table, _) in read.items()}
-    results = align_together(terms, tables, {party: folder for party, (_, _, folder) in read.items()}, watching)
+    tables = {party: table for party, (table, _) in read.items()}
+    results = align_together(terms, tables, {party: folder for party, (_, folder) in read.items()}, watching)
     return {
-        party: Aligned(folder, results[party], keys, tuple(_learned(terms.config, party)))
-        for party, (keys, _, folder) in read.items()
+        party: Aligned(folder, results[party], table, tuple(_learned(terms.config, party)))
+        for party, (table, folder) in read.items()
     }
 
 
@@ -240,12 +240,13 @@ def _aligned_data(job: Job) -> tuple[TableData, AlignmentTerms]:
     return data, AlignmentTerms(data.alignment, feature_party_names(data))
 
 
-def _read(data: TableData, config: AlignmentConfig, party: str, watching: Watching) -> tuple[PartyKeys, KeyTable, Path]:
-    """Return a party's keys, the same as a table, and the folder for its alignment."""
+def _read(data: TableData, config: AlignmentConfig, party: str, watching: Watching) -> tuple[KeyTable, Path]:
+    """Return a party's keys, and the folder for its alignment."""
     file = data.label if party == LABEL_PARTY else next(file for file in data.features if file.party == party)
     if file.alignment is None:
         raise AlignmentError(f"{party!r} needs a folder for its alignment: `alignment` in its local file")
-    keys = read_keys(file, config.keys, watching.progress)
+    in_time = config.order == "time" and file is data.features[0]
+    keys = read_keys(file, config.keys, _by_time(file) if in_time else None, watching.progress)
     for name in keys.missing:
         for count, what in (
             (keys.missing[name], f"have no {name} that can be used"),
@@ -253,8 +254,7 @@ def _read(data: TableData, config: AlignmentConfig, party: str, watching: Watchi
         ):
             if count:
                 watching.notice(f"{file.path}: {count:,} of {keys.source.rows:,} rows {what}")
-    in_time = config.order == "time" and file is data.features[0]
-    return keys, KeyTable.of(keys, _by_time(file) if in_time else None), file.alignment
+    return keys, file.alignment
 
 
 def _by_time(file: TableFile) -> Rows:
