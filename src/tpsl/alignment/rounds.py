@@ -26,7 +26,7 @@ import torch
 from tpsl.alignment.group import POINT_BYTES, Bytes32, hashed, multiplied, require_points
 from tpsl.alignment.keys import KeyTable
 from tpsl.alignment.matching import Common, common_records, require_distinct
-from tpsl.alignment.terms import MOST_RECORDS, POSITION_BYTES, AlignmentTerms
+from tpsl.alignment.terms import MOST_RECORDS, POSITION, AlignmentTerms
 from tpsl.alignment.working_folder import IDENTITY_BYTES, RowBytes, RowFile, State, WorkingFolder
 from tpsl.data.aligned import UNKNOWN, Alignment
 from tpsl.data.order import Rows
@@ -198,13 +198,13 @@ class AligningLabelParty(AligningParty):
         question.answer_all()
 
     def _positions(self, party: str, begin: int) -> RowBytes:
-        """Return a batch of positions in a party's list: four bytes each, and the number of the key."""
+        """Return a batch of positions in a party's list, with the numbers of the keys if it may know them."""
         common, batch = self._common, slice(begin, begin + self.terms.batch)
-        positions = common.positions[batch, self.terms.parties.index(party)].astype("<u4")
-        rows = np.empty((len(positions), POSITION_BYTES), np.uint8)
-        rows[:, :4] = positions[:, None].view(np.uint8)
-        rows[:, 4] = common.keys[batch] if self.terms.config.mode == "both" else 0
-        return rows
+        rows = np.zeros(len(common.keys[batch]), POSITION)
+        rows["position"] = common.positions[batch, self.terms.parties.index(party)]
+        if self.terms.config.mode == "both":
+            rows["key"] = common.keys[batch]
+        return rows[:, None].view(np.uint8)
 
     def outcome(self) -> Alignment:
         """Return which records this party knows. To be asked when nobody can measure how long it takes."""
@@ -302,7 +302,7 @@ class AligningFeatureParty(AligningParty):
         if len(answer.secret) != IDENTITY_BYTES or len(answer.numbers) != 1 or answer.numbers[0] > len(self.table):
             raise BadMessage(f"the label party announces {answer.numbers} common records of {len(self.table)}")
         self.common, self._digest = answer.numbers[0], answer.secret.hex()
-        self._positions = np.empty((self.common if self.terms.config.mode != "size" else 0, POSITION_BYTES), np.uint8)
+        self._positions = np.empty(self.common if self.terms.config.mode != "size" else 0, POSITION)
 
     @property
     def parts_of_positions(self) -> int:
@@ -313,14 +313,13 @@ class AligningFeatureParty(AligningParty):
         """Keep a batch of the positions."""
         rows = slice(part * self.terms.batch, min((part + 1) * self.terms.batch, self.common))
         what = f"batch {part} of the positions from the label party"
-        self._positions[rows] = self._received(answer, what, rows, POSITION_BYTES)
+        self._positions[rows] = self._received(answer, what, rows, POSITION.itemsize).view(POSITION).ravel()
 
     def outcome(self) -> Alignment:
         """Return which of this party's records are common, in the common order."""
         if self.terms.config.mode == "size":
             return self._found(self._digest, np.empty(0, np.int64), self.common)
-        positions = np.ascontiguousarray(self._positions[:, :4]).view("<u4").ravel().astype(np.int64)
-        keys = self._positions[:, 4].astype(np.int64)
+        positions, keys = (self._positions[name].astype(np.int64) for name in ("position", "key"))
         if len(np.unique(positions)) != self.common or (positions >= len(self.table)).any():
             raise BadMessage("the label party names a position twice, or one that is not in this party's list")
         if (keys >= len(self.terms.keys)).any():

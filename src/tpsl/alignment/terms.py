@@ -6,15 +6,17 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+import numpy as np
+
 from tpsl.alignment.group import POINT_BYTES
 from tpsl.data.config import AlignmentConfig
 from tpsl.net.agreement import Agreement
 from tpsl.net.messages import Limits
 from tpsl.net.peers import LABEL_PARTY
 
-POSITION_BYTES = 5
+POSITION = np.dtype([("position", "<u4"), ("key", "u1")])
+"""Where a common record is in a party's list, and the number of the key by which it was found, as they cross."""
 MOST_RECORDS = (1 << 32) - 1
-"""A position crosses as four bytes."""
 
 POINTS_AT_ONCE = 1 << 14
 """How many points cross in one message."""
