@@ -1,7 +1,7 @@
 """Private set intersection of two parties as processes on loopback with mutual TLS.
 
-`python benchmarks/alignment.py [--size N] [--overlap 0.5] [--mode label-only|both|size] [--engine ecdh|plain]
-[--parties K] [--json]`
+`python benchmarks/alignment.py [--size N] [--overlap 0.5] [--mode label-only|both|size] [--parties K]
+[--json]`
 
 Each party has N records, of which the share --overlap is the same at all. Times are compared with the baseline of this
 machine: the hashes and multiplications that the protocol cannot do without, on all cores, and nothing else.
@@ -25,8 +25,8 @@ import numpy as np
 import torch
 
 from tpsl.alignment.group import fresh_scalar, hashed, multiplied
-from tpsl.alignment.keys import KeyList, KeyTable, PartyKeys
-from tpsl.alignment.parties import align_as_feature, align_as_label
+from tpsl.alignment.keys import KeyTable
+from tpsl.alignment.parties import align_as
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.data.aligned import UNKNOWN, KeySource
 from tpsl.data.config import AlignmentConfig
@@ -42,7 +42,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=20_000, help="records of each party")
     parser.add_argument("--overlap", type=float, default=0.5)
     parser.add_argument("--mode", default="label-only", choices=["label-only", "both", "size"])
-    parser.add_argument("--engine", default="ecdh", choices=["ecdh", "plain"])
     parser.add_argument("--parties", type=int, default=1, help="feature parties")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--party", help=argparse.SUPPRESS)
@@ -52,11 +51,11 @@ def arguments() -> argparse.Namespace:
 
 
 def terms_of(options: argparse.Namespace) -> AlignmentTerms:
-    config = AlignmentConfig.model_validate({"mode": options.mode, "engine": options.engine})
+    config = AlignmentConfig.model_validate({"mode": options.mode})
     return AlignmentTerms(config, tuple(f"party{number}" for number in range(options.parties)))
 
 
-def keys_of(options: argparse.Namespace, party: str) -> PartyKeys:
+def keys_of(options: argparse.Namespace, party: str) -> KeyTable:
     """The records of a party: the first are those that all parties have, the others are its own."""
     common, seed = round(options.size * options.overlap), 1 + terms_of(options).circle.index(party)
     digests = np.empty((options.size, 32), np.uint8)
@@ -65,21 +64,19 @@ def keys_of(options: argparse.Namespace, party: str) -> PartyKeys:
         (digests[common:], np.random.default_rng(seed)),
     ):
         part[:] = generator.integers(0, 256, part.shape, np.uint8)
-    keys = KeyList("id", np.arange(options.size, dtype=np.int64), digests)
-    return PartyKeys((keys,), KeySource(options.size, 0, 0, hashlib.sha256(digests.tobytes()).hexdigest()), {}, {})
+    source = KeySource(options.size, 0, 0, hashlib.sha256(digests.tobytes()).hexdigest())
+    return KeyTable(np.arange(options.size, dtype=np.int64), digests[:, None], source)
 
 
 def be_a_party(options: argparse.Namespace) -> None:
     """Align as one party, check the outcome and print what it took."""
     terms, party, folder = terms_of(options), options.party, options.folder
-    table = KeyTable.of(keys_of(options, party))
+    table = keys_of(options, party)
     certificates = folder / "certificates" / party
     local = Local.model_validate({"certificates": certificates, "wait": 600.0})
     begun, used = time.perf_counter(), time.process_time()
-    if party == LABEL_PARTY:
-        result = align_as_label(terms, table, local.overridden(listen=options.address), folder / party)
-    else:
-        result = align_as_feature(terms, party, table, local.overridden(connect=options.address), folder / party)
+    where = {"listen" if party == LABEL_PARTY else "connect": options.address}
+    result = align_as(party, terms, table, local.overridden(**where), folder / party)
     seconds = time.perf_counter() - begun
     common, rows = round(options.size * options.overlap), result.alignment.rows
     if party == LABEL_PARTY or options.mode != "label-only":
@@ -132,7 +129,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         folder, address = Path(temporary), f"127.0.0.1:{free_port()}"
         create_authority(folder / "authority")
         children = {}
-        passed = [f"--{name}={getattr(options, name)}" for name in ("size", "overlap", "mode", "engine", "parties")]
+        passed = [f"--{name}={getattr(options, name)}" for name in ("size", "overlap", "mode", "parties")]
         for party in terms_of(options).circle:
             issue(folder / "authority", folder / "certificates" / party, party, label=party == LABEL_PARTY)
         for party in terms_of(options).circle:
@@ -147,14 +144,13 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
     return {
         "records_each": options.size,
         "mode": options.mode,
-        "engine": options.engine,
         "cores": torch.get_num_threads(),
         "seconds": seconds,
         "cpu_seconds": sum(each["cpu_seconds"] for each in told.values()),
         "hash_microseconds_all_cores": hash_one,
         "multiplication_microseconds_all_cores": product_one,
-        "baseline_seconds": expected if options.engine == "ecdh" else None,
-        "seconds_over_baseline": seconds / expected if options.engine == "ecdh" else None,
+        "baseline_seconds": expected,
+        "seconds_over_baseline": seconds / expected,
         "bytes_per_record": sum(each["bytes_sent"] for each in told.values()) / records,
         "peak_megabytes": {party: round(each["peak_bytes"] / 1e6) for party, each in told.items()},
     }

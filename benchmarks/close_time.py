@@ -35,10 +35,9 @@ import torch
 from tpsl.data.dataset import load_feature_party
 from tpsl.models.members import seed_of
 from tpsl.net.asking import Answers
-from tpsl.net.certificates import create_authority, issue
+from tpsl.net.certificates import Certificates, create_authority, issue
 from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
-from tpsl.net.credentials import Certificates
 from tpsl.training.job import Job, make_job
 from tpsl.training.job_agreement import agreement, limits
 from tpsl.training.local import Local

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tpsl.net.frame_log import FrameLog
+from tpsl.audit.frame_log import FrameLog
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import load_records, train_together
 from tpsl.training.run_folder import RunFolder

@@ -5,41 +5,35 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from tpsl.alignment.keys import KeyList, KeyTable, PartyKeys
+from tpsl.alignment.keys import KeyList, KeyTable
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.data.aligned import KeySource
 from tpsl.data.config import AlignmentConfig
 
 Record = Mapping[str, str]
 """The keys of a record by name; one that is not there is missing."""
-MakeTable = Callable[[Sequence[Record]], KeyTable]
+MakeTable = Callable[..., KeyTable]
 MakeTerms = Callable[..., AlignmentTerms]
 
 
 def key_list(name: str, records: Sequence[Record]) -> KeyList:
     rows = [row for row, record in enumerate(records) if name in record]
     digests = b"".join(hashlib.sha256(f"{name} {records[row][name]}".encode()).digest() for row in rows)
-    return KeyList(name, np.array(rows, np.int64), np.frombuffer(digests, np.uint8).reshape(-1, 32))
+    return KeyList(np.array(rows, np.int64), np.frombuffer(digests, np.uint8).reshape(-1, 32))
 
 
 @pytest.fixture
-def make_keys() -> Callable[[Sequence[Record], Sequence[str]], PartyKeys]:
-    def make(records: Sequence[Record], names: Sequence[str]) -> PartyKeys:
-        text = repr([sorted(record.items()) for record in records]).encode()
-        source = KeySource(len(records), 0, 0, hashlib.sha256(text).hexdigest())
-        return PartyKeys(tuple(key_list(name, records) for name in names), source, {}, {})
-
-    return make
-
-
-@pytest.fixture
-def make_table(make_keys: Any) -> MakeTable:
+def make_table() -> MakeTable:
     """A party's table from its records, with the keys that appear in them, in alphabetical order."""
 
-    def make(records: Sequence[Record]) -> KeyTable:
-        return KeyTable.of(make_keys(records, sorted({name for record in records for name in record})))
+    def make(records: Sequence[Record], order: npt.NDArray[np.int64] | None = None) -> KeyTable:
+        text = repr([sorted(record.items()) for record in records]).encode()
+        source = KeySource(len(records), 0, 0, hashlib.sha256(text).hexdigest())
+        names = sorted({name for record in records for name in record}) or ["id"]
+        return KeyTable.of([key_list(name, records) for name in names], source, order)
 
     return make
 

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("forks")  # so that a kill costs no start o
 PARTY = r"""
 import os, signal, sys, time
 from tpsl.alignment import terms as terms_module
-from tpsl.alignment.parties import align_as_feature, align_as_label
+from tpsl.alignment.parties import align_as
 from tpsl.training.observer import Watching
 
 os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
@@ -59,10 +59,7 @@ terms_module.POINTS_AT_ONCE = 16
 sys.addaudithook(count)
 say("starts")
 watching = Watching(notice=say, connections=say)
-if party == "label":
-    align_as_label(terms, table, local, folder, watching=watching)
-else:
-    align_as_feature(terms, party, table, local, folder, watching=watching)
+align_as(party, terms, table, local, folder, watching=watching)
 say("ends after", operations, "file operations")
 operations_done.value = operations
 """

@@ -20,11 +20,11 @@ from tpsl.alignment.rounds import (
     POSITIONS,
     AligningFeatureParty,
     AligningLabelParty,
-    Outcome,
     attend_as_features,
     attend_as_label,
 )
 from tpsl.alignment.working_folder import WorkingFolder
+from tpsl.data.aligned import Alignment
 from tpsl.net.asking import NOTHING, Answers
 from tpsl.net.connection import Terms
 from tpsl.net.desk import Desk
@@ -64,9 +64,8 @@ def announced(*numbers: int, name: str = NAME.hex()) -> Message:
 
 def against_label(path: Path, terms: Any, table: Any, said: Message, *asked: Asked) -> AligningLabelParty:
     """Be a feature party that says and asks this, whatever it hears, and is killed then."""
-    working = WorkingFolder(path, terms)
-    working.begin(table)
-    side = AligningLabelParty(LABEL, terms, table, working, UNWATCHED)
+    side = AligningLabelParty(LABEL, terms, table, path, UNWATCHED)
+    side.working.begin(table)
     desk = Desk((FEATURE,), terms.agreement(), Terms(terms.limits(), "uint8"))
     label, party = attending(desk, lambda: attend_as_label(side, desk)), AtDesk(desk, FEATURE, terms.agreement())
     with suppress(NetError):
@@ -103,12 +102,11 @@ class FalseLabel:
         return lambda: answers
 
 
-def against_feature(path: Path, terms: Any, table: Any, label: FalseLabel) -> list[Outcome]:
-    working = WorkingFolder(path, terms)
-    working.begin(table)
-    side, kept = AligningFeatureParty(FEATURE, terms, table, working, UNWATCHED), list[Outcome]()
-    attend_as_features([side], label, lambda _, outcome: kept.append(outcome))
-    return kept
+def against_feature(path: Path, terms: Any, table: Any, label: FalseLabel) -> Alignment:
+    side = AligningFeatureParty(FEATURE, terms, table, path, UNWATCHED)
+    side.working.begin(table)
+    attend_as_features([side], label)
+    return Alignment.load(path)
 
 
 GOOD = points(4)
@@ -233,7 +231,7 @@ def test_a_feature_party_refuses(tmp_path: Path, make_terms: Any, make_table: An
 def test_an_honest_label_party_is_not_refused(tmp_path: Path, make_terms: Any, make_table: Any) -> None:
     """What the cases above change is right."""
     label = FalseLabel(SIZES, {**HONEST, **positions((3, 0), (1, 0))})
-    (outcome,) = against_feature(tmp_path, make_terms(mode="both"), make_table(RECORDS), label)
+    outcome = against_feature(tmp_path, make_terms(mode="both"), make_table(RECORDS), label)
     assert (outcome.matched, outcome.digest) == (2, NAME.hex())
 
 

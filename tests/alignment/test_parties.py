@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tpsl.alignment import AlignmentError
-from tpsl.alignment.keys import KeyTable
 from tpsl.alignment.parties import AlignmentResult, align_together
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.data.aligned import UNKNOWN, Alignment
@@ -46,13 +45,12 @@ def ids_of(alignment: Alignment, records: Sequence[Record]) -> list[str | None]:
     return [None if row == UNKNOWN else records[row]["id"] for row in alignment.rows]
 
 
-@pytest.mark.parametrize("engine", ["ecdh", "plain"])
 @pytest.mark.parametrize("parties", [1, 2, 3])
 def test_label_only_tells_the_label_party_alone_whom_it_knows(
-    tmp_path: Path, make_terms: Any, make_table: Any, parties: int, engine: str
+    tmp_path: Path, make_terms: Any, make_table: Any, parties: int
 ) -> None:
     records = samples(parties)
-    found = aligned(tmp_path, make_terms(parties, engine=engine), records, make_table)
+    found = aligned(tmp_path, make_terms(parties), records, make_table)
     sets = {name: {record["id"] for record in each} for name, each in records.items()}
     expected = set.intersection(*(sets[name] for name in sets if name != LABEL))
     order = ids_of(found["party0"], records["party0"])
@@ -66,13 +64,10 @@ def test_label_only_tells_the_label_party_alone_whom_it_knows(
     assert len({each.digest for each in found.values()}) == 1
 
 
-@pytest.mark.parametrize("engine", ["ecdh", "plain"])
 @pytest.mark.parametrize("parties", [1, 2, 3])
-def test_both_tells_all_parties_whom_all_know(
-    tmp_path: Path, make_terms: Any, make_table: Any, parties: int, engine: str
-) -> None:
+def test_both_tells_all_parties_whom_all_know(tmp_path: Path, make_terms: Any, make_table: Any, parties: int) -> None:
     records = samples(parties, seed=1)
-    found = aligned(tmp_path, make_terms(parties, mode="both", engine=engine), records, make_table)
+    found = aligned(tmp_path, make_terms(parties, mode="both"), records, make_table)
     expected = set.intersection(*({record["id"] for record in each} for each in records.values()))
     orders = [ids_of(found[name], records[name]) for name in records]
     assert all(order == orders[0] for order in orders)
@@ -153,14 +148,12 @@ def test_records_are_in_a_new_secret_order_each_time(tmp_path: Path, make_terms:
     assert one.rows.tolist() != sorted(one.rows)
 
 
-def test_the_order_of_time_is_that_of_the_first_feature_party(
-    tmp_path: Path, make_terms: Any, make_keys: Any, make_table: Any
-) -> None:
+def test_the_order_of_time_is_that_of_the_first_feature_party(tmp_path: Path, make_terms: Any, make_table: Any) -> None:
     records = samples(2)
     terms = make_terms(2, mode="both", order="time")
     tables = {name: make_table(each) for name, each in records.items()}
     order = np.array(Random(3).sample(range(len(records["party0"])), len(records["party0"])))
-    tables["party0"] = KeyTable.of(make_keys(records["party0"], ["id"]), order)
+    tables["party0"] = make_table(records["party0"], order)
     found = align_together(terms, tables, folders(tmp_path, terms))
     rows = found["party0"].alignment.rows.tolist()
     assert rows == [row for row in order.tolist() if row in rows]
@@ -188,9 +181,9 @@ def test_a_finished_alignment_is_only_read(tmp_path: Path, make_terms: Any, make
         aligned(tmp_path, make_terms(), samples(1, seed=5), make_table)
 
 
-def test_a_party_without_any_key_is_told_so(tmp_path: Path, make_terms: Any, make_table: Any, make_keys: Any) -> None:
+def test_a_party_without_any_key_is_told_so(tmp_path: Path, make_terms: Any, make_table: Any) -> None:
     terms = make_terms()
-    tables = {LABEL: make_table(people([1])), "party0": KeyTable.of(make_keys([{}, {}], ["id"]))}
+    tables = {LABEL: make_table(people([1])), "party0": make_table([{}, {}])}
     with pytest.raises(AlignmentError, match="no record of party0 has a key to align by: id"):
         align_together(terms, tables, folders(tmp_path, terms))
 

@@ -5,16 +5,10 @@ from typing import Any
 
 import pytest
 
-from tpsl.alignment import AlignmentError
-from tpsl.alignment.parties import align_as_feature, align_as_label
+from tpsl.alignment.parties import align_as
 from tpsl.net.failures import PeerMissing, Refused
 from tpsl.training.local import Local, LocalError
 from tpsl.training.observer import Fact, NullObserver, Watching
-
-
-def test_plain_lists_cannot_keep_to_a_number(make_terms: Any) -> None:
-    with pytest.raises(AlignmentError, match="mode size needs the engine ecdh"):
-        make_terms(mode="size", engine="plain")
 
 
 @pytest.mark.parametrize("parties", [1, 2, 3, 4])
@@ -44,14 +38,14 @@ def test_other_terms_are_refused_at_the_handshake(tmp_path: Path, make_terms: An
     def label() -> None:
         local = Local(listen="127.0.0.1:0", wait=1.0)
         watching = Watching(observer)
-        align_as_label(make_terms(), table, local, tmp_path / "label", watching=watching, insecure_loopback=True)
+        align_as("label", make_terms(), table, local, tmp_path / "label", watching=watching, insecure_loopback=True)
 
     with ThreadPoolExecutor(1) as threads:
         ended = threads.submit(label)
         local, other = Local(connect=observer.address.get(timeout=60), wait=5.0), make_terms(mode="both")
         sentence = "alignment.mode differs: the label party has '\"label-only\"', feature party 'party0' has '\"both\"'"
         with pytest.raises(Refused, match=sentence):
-            align_as_feature(other, "party0", table, local, tmp_path / "party0", insecure_loopback=True)
+            align_as("party0", other, table, local, tmp_path / "party0", insecure_loopback=True)
         with pytest.raises(PeerMissing, match="feature party 'party0' did not come within 1 s"):
             ended.result()
 
@@ -59,8 +53,8 @@ def test_other_terms_are_refused_at_the_handshake(tmp_path: Path, make_terms: An
 def test_parties_need_addresses_and_certificates(tmp_path: Path, make_terms: Any, make_table: Any) -> None:
     terms, table = make_terms(), make_table([{"id": "1"}])
     with pytest.raises(LocalError, match="needs an address to listen at"):
-        align_as_label(terms, table, Local(), tmp_path, insecure_loopback=True)
+        align_as("label", terms, table, Local(), tmp_path, insecure_loopback=True)
     with pytest.raises(LocalError, match="needs the label party's address"):
-        align_as_feature(terms, "party0", table, Local(), tmp_path, insecure_loopback=True)
+        align_as("party0", terms, table, Local(), tmp_path, insecure_loopback=True)
     with pytest.raises(LocalError, match="certificate folder"):
-        align_as_label(terms, table, Local(listen="127.0.0.1:0"), tmp_path)
+        align_as("label", terms, table, Local(listen="127.0.0.1:0"), tmp_path)

@@ -9,8 +9,7 @@ import pytest
 
 from tpsl.alignment import terms as terms_module
 from tpsl.alignment.rounds import AligningFeatureParty, AligningLabelParty, attend_as_features
-from tpsl.alignment.working_folder import WorkingFolder
-from tpsl.net.frame_log import FrameLog, SentFrame
+from tpsl.audit.frame_log import FrameLog, SentFrame
 from tpsl.training.observer import UNWATCHED
 
 LABEL = "label"
@@ -39,27 +38,24 @@ def attended(
 ) -> tuple[AligningLabelParty, list[AligningFeatureParty]]:
     """All parties after an alignment through frames, with all that they keep while it runs."""
     tables = {name: make_table([{"id": str(number)} for number in numbers]) for name, numbers in lists.items()}
-    workings = {name: WorkingFolder(path / name, terms) for name in terms.circle}
-    for name, working in workings.items():
-        working.begin(tables[name])
-    label = AligningLabelParty(LABEL, terms, tables[LABEL], workings[LABEL], UNWATCHED)
-    features = [AligningFeatureParty(name, terms, tables[name], workings[name], UNWATCHED) for name in terms.parties]
-    attend_as_features(features, FrameLog(label.begin, "uint8", watch), lambda side, outcome: None)
+    label = AligningLabelParty(LABEL, terms, tables[LABEL], path / LABEL, UNWATCHED)
+    features = [AligningFeatureParty(name, terms, tables[name], path / name, UNWATCHED) for name in terms.parties]
+    for side in (label, *features):
+        side.working.begin(side.table)
+    attend_as_features(features, FrameLog(label.begin, "uint8", watch))
     return label, features
 
 
 @pytest.mark.parametrize("parties", [1, 2])
-@pytest.mark.parametrize("engine", ["ecdh", "plain"])
 def test_label_only_looks_the_same_whomever_the_label_party_knows(
     tmp_path: Path,
     make_terms: Any,
     make_table: Any,
     monkeypatch: pytest.MonkeyPatch,
     parties: int,
-    engine: str,
 ) -> None:
     monkeypatch.setattr(terms_module, "POINTS_AT_ONCE", 8)
-    terms = make_terms(parties, engine=engine)
+    terms = make_terms(parties)
     found = {name: frames(tmp_path / name, terms, numbers, make_table) for name, numbers in LABEL_LISTS.items()}
     matched = {name: count for name, (_, count) in found.items()}
     assert matched["nobody"] == 0 and matched["everybody"] == 30 and matched["ten"] == matched["another ten"] == 10
@@ -84,6 +80,7 @@ def test_the_digest_does_not_tell_a_feature_party_whether_its_only_record_is_kno
     (point,) = feature.points(feature.working.list_of(LABEL, 2))
     assert point.tobytes() == label.working.list_of("party0", 2).read().tobytes()
     digest, domain = label.outcome().digest, b"tpsl alignment: common records\0"
-    assert digest == hashlib.sha256(domain + label.working.salt + point.tobytes()).hexdigest()
-    known = (b"", feature.session, feature.working.identity, feature.working.salt, feature.working.scalar)
+    assert digest == hashlib.sha256(domain + label.working.state.salt + point.tobytes()).hexdigest()
+    state = feature.working.state
+    known = (b"", feature.session, state.identity, state.salt, state.scalar)
     assert digest not in [hashlib.sha256(domain + each + point.tobytes()).hexdigest() for each in known]

@@ -21,14 +21,15 @@ def test_secrets_are_drawn_once_and_fresh_for_each_alignment(tmp_path: Path, mak
     terms, table = make_terms(), make_table(RECORDS)
     first = begun(tmp_path, terms, table)
     again = begun(tmp_path, terms, table)
-    assert (again.scalar, again.identity, again.salt) == (first.scalar, first.identity, first.salt)
-    assert len({first.scalar, first.identity, first.salt}) == 3
+    before = first.state
+    assert again.state == before
+    assert len({before.scalar, before.identity, before.salt}) == 3
     for file in first.path.iterdir():
         assert file.stat().st_mode & 0o077 == 0
     first.end()
     assert not first.path.exists() and not first.is_begun
     anew = begun(tmp_path, terms, table)
-    assert anew.scalar != first.scalar and anew.identity != first.identity
+    assert anew.state.scalar != before.scalar and anew.state.identity != before.identity
 
 
 def test_an_unfinished_alignment_of_something_else_is_refused(tmp_path: Path, make_terms: Any, make_table: Any) -> None:
@@ -79,14 +80,14 @@ def rows() -> np.ndarray:
 def test_a_list_grows_batch_by_batch_and_is_there_for_another_process(tmp_path: Path, rows: np.ndarray) -> None:
     path = tmp_path / "list"
     growing = RowFile(path, 5, 7, batch=3)
-    assert (growing.done, growing.is_complete, growing.read().shape) == (0, False, (0, 5))
+    assert (growing.done, growing.read().shape) == (0, (0, 5))
     for start in (0, 3, 6):
         growing.append(rows[start : start + 3])
         again = RowFile(path, 5, 7, batch=3)
         assert again.done == min(start + 3, 7)
         assert again.missing == range(start // 3 + 1, 3)
         np.testing.assert_array_equal(again.read(), rows[: again.done])
-    assert growing.is_complete and not growing.missing
+    assert growing.done == growing.rows and not growing.missing
     assert path.stat().st_mode & 0o077 == 0
 
 

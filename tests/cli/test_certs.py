@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tpsl.net.credentials import Certificates
+from tpsl.net.certificates import Certificates
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ def test_folders_that_do_not_fit_are_named(tpsl: Any, tmp_path: Path) -> None:
     ("party", "reason"),
     [
         ("authority", "a party cannot be named 'authority'"),
-        ("../label", "needs a name of letters"),
-        ("x" * 65, "takes 65 bytes, a certificate holds 64"),
+        ("../label", "a party cannot be named '../label'"),
+        ("x" * 65, "in at most 64 bytes"),
     ],
 )
 def test_a_name_that_cannot_be_is_refused_before_anything_is_made(

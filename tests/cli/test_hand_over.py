@@ -145,7 +145,7 @@ def test_a_lying_card_and_a_job_that_needs_both_parties_are_sentences(tpsl: Any,
 
 def test_aligned_records_have_other_ids_at_the_feature_party(tpsl: Any, office: Path) -> None:
     content = yaml.safe_load((office / "job.yaml").read_text())
-    content["data"]["alignment"] = {"mode": "both", "engine": "plain"}
+    content["data"]["alignment"] = {"mode": "both"}
     (office / "job.yaml").write_text(yaml.safe_dump(content))
     tpsl("align", "job.yaml", "--together", "--json").json()
     tpsl("vault", "release", "bought", "--epsilon", 1, "--out", "given", "--json").json()

@@ -109,7 +109,7 @@ def test_no_statement_is_written_over_another(
 ) -> None:
     before = stated.read_bytes()
     document = json.loads(before)
-    monkeypatch.setattr("tpsl.net.signing.sign", lambda content, folder: document)
+    monkeypatch.setattr("tpsl.handover.signing.sign", lambda content, folder: document)
     again = tpsl("vault", "statement", vault, "--certs", certificates / "label", "--out", stated.parent)
     assert "exists already" in again.error()
     assert stated.read_bytes() == before

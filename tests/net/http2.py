@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.net.scene import Scene
 
-from tpsl.net.credentials import LABEL_SERVER_NAME
+from tpsl.net.certificates import LABEL_SERVER_NAME
 
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
 END_STREAM, END_HEADERS = 1, 4

@@ -13,10 +13,10 @@ import torch
 
 from tpsl.net.agreement import Agreement, Introduction
 from tpsl.net.asking import Due, Script
+from tpsl.net.certificates import LABEL_SERVER_NAME, Certificates
 from tpsl.net.client import LabelClient
 from tpsl.net.codec import decode, encode
 from tpsl.net.connection import Patience, Terms
-from tpsl.net.credentials import LABEL_SERVER_NAME, Certificates
 from tpsl.net.desk import Desk
 from tpsl.net.failures import NetError, PeerRestarted
 from tpsl.net.messages import Limits, Message

@@ -111,7 +111,7 @@ from pathlib import Path
 import torch
 from tests.net.scene import AGREED, LIMITS, share
 from tpsl.net.client import LabelClient
-from tpsl.net.credentials import Certificates
+from tpsl.net.certificates import Certificates
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.messages import Message
 

@@ -13,14 +13,14 @@ import torch
 from tests.net.scene import AGREED
 from torch import Tensor
 
+from tpsl.audit.frame_log import FrameLog, SentFrame
 from tpsl.net.asking import AtHome, Due, Label, Question, Script
+from tpsl.net.certificates import Certificates
 from tpsl.net.client import LabelClient
 from tpsl.net.codec import encode
 from tpsl.net.connection import Patience, Terms
-from tpsl.net.credentials import Certificates
 from tpsl.net.desk import Desk
 from tpsl.net.failures import NetError
-from tpsl.net.frame_log import FrameLog, SentFrame
 from tpsl.net.messages import Limits, Message, Traffic, WireDtype, WireType
 from tpsl.net.server import LabelServer
 

@@ -13,8 +13,8 @@ from tests.net.scene import AGREED, LIMITS, MIB, Raw, Refusal, Scene, eventually
 
 from tpsl.net import wire_pb2
 from tpsl.net.agreement import Introduction
+from tpsl.net.certificates import Certificates
 from tpsl.net.codec import encode
-from tpsl.net.credentials import Certificates
 from tpsl.net.failures import BadMessage, JobStopped, Refused
 from tpsl.net.messages import Message
 

@@ -14,10 +14,9 @@ import torch
 
 from tpsl.data.dataset import load_feature_party
 from tpsl.net.asking import Due, Script
-from tpsl.net.certificates import create_authority, issue
+from tpsl.net.certificates import Certificates, create_authority, issue
 from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
-from tpsl.net.credentials import Certificates
 from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, JobStopped, NetError
 from tpsl.net.messages import Message

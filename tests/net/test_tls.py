@@ -15,7 +15,7 @@ from rich.console import Console
 from tests.net.scene import Raw, Refusal, Scene, Unchecked
 
 from tpsl.cli.live import Live
-from tpsl.net.credentials import Certificates
+from tpsl.net.certificates import Certificates
 from tpsl.net.failures import Refused
 
 
@@ -92,7 +92,7 @@ QUIET = """
 import sys
 from pathlib import Path
 from tpsl.net.agreement import Agreement
-from tpsl.net.credentials import Certificates
+from tpsl.net.certificates import Certificates
 from tpsl.net.desk import Desk
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.messages import Limits

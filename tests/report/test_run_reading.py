@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tpsl.handover.signing import sign
 from tpsl.mechanisms import laplace
 from tpsl.net.certificates import create_authority, issue
-from tpsl.net.signing import sign
 from tpsl.report.feature_view import read_feature_run
 from tpsl.report.label_view import read_run
 from tpsl.report.page import write_page

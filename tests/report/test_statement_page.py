@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tpsl.handover.signing import sign
 from tpsl.mechanisms import gaussian, laplace, randomized_response
 from tpsl.net.certificates import create_authority, issue
-from tpsl.net.signing import sign
 from tpsl.report.statement_page import MEANING, statement_page
 from tpsl.report.words import spent_text
 from tpsl.vault import Vault

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.net.credentials import Certificates
+from tpsl.net.certificates import Certificates
 from tpsl.serving.feature_service import FeatureOptions, FeatureService
 from tpsl.serving.label_service import LabelOptions, LabelService
 from tpsl.training.job import make_job

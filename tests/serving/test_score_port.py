@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import pytest
 
-from tpsl.net.credentials import LABEL_SERVER_NAME, Certificates
+from tpsl.net.certificates import LABEL_SERVER_NAME, Certificates
 from tpsl.net.scoring_pb2 import HealthCheckRequest, HealthCheckResponse, ScoreAnswer, ScoreRequest, Share
 from tpsl.serving import gathering, score_port
 from tpsl.training.run_folder import RunFolder

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tpsl.audit.frame_log import FrameLog, SentFrame
 from tpsl.data.dataset import feature_party_names, load
 from tpsl.net.agreement import Agreement
 from tpsl.net.asking import Answers
@@ -14,7 +15,6 @@ from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.desk import Desk
 from tpsl.net.failures import NetError
-from tpsl.net.frame_log import FrameLog, SentFrame
 from tpsl.net.messages import Message
 from tpsl.net.server import LabelServer
 from tpsl.training.job import Job

@@ -22,9 +22,9 @@ import pytest
 from tpsl import metrics
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import TrueLabels
+from tpsl.net.certificates import Certificates
 from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
-from tpsl.net.credentials import Certificates
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing
 from tpsl.net.messages import Message
 from tpsl.prediction.half_loading import PredictionError

@@ -73,8 +73,8 @@ def align(agreed: Job, digest: str = "d" * 64) -> npt.NDArray[np.uint8]:
     data = agreed.data
     assert isinstance(data, TableData) and data.alignment is not None and data.alignment.mode != "size"
     shop, bank = (read_keys(file, data.alignment.keys) for file in (data.features[0], data.label))
-    known = {key.tobytes(): row for key, row in zip(bank.lists[0].digests, bank.lists[0].rows.tolist(), strict=True)}
-    rows = {key.tobytes(): row for key, row in zip(shop.lists[0].digests, shop.lists[0].rows.tolist(), strict=True)}
+    known = {key.tobytes(): row for key, row in zip(bank.digests[:, 0], bank.rows.tolist(), strict=True)}
+    rows = {key.tobytes(): row for key, row in zip(shop.digests[:, 0], shop.rows.tolist(), strict=True)}
     keys = sorted(rows if data.alignment.mode == "label-only" else rows.keys() & known.keys())
     matched = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, 32)
     for party, file, source, held in (

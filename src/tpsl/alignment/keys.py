@@ -18,10 +18,10 @@ from __future__ import annotations
 import hashlib
 import os
 import unicodedata
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,27 +38,11 @@ _DOMAIN = b"tpsl key 1\0"
 _SPACES = r"\s\p{Z}"
 
 
-@dataclass(frozen=True, eq=False)
-class KeyList:
+class KeyList(NamedTuple):
     """The keys of one kind that a party has: rows of its file, ascending, and a digest for each, all different."""
 
-    kind: str
     rows: Rows
     digests: KeyDigests
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-@dataclass(frozen=True)
-class PartyKeys:
-    """All keys of a party, in order of preference, and what was left out of each list: counts by the key's name."""
-
-    lists: tuple[KeyList, ...]
-    source: KeySource
-    missing: Mapping[str, int]
-    repeated: Mapping[str, int]
-    """How many rows have a key that an earlier row has: they are left out of that list."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,45 +56,51 @@ class KeyTable:
     rows: Rows
     digests: Bytes32
     source: KeySource
+    missing: Mapping[str, int] = field(default_factory=dict)
+    """By the name of a key: how many rows do not have it."""
+    repeated: Mapping[str, int] = field(default_factory=dict)
+    """How many rows have a key that an earlier row has: they are not found by it."""
 
     @classmethod
-    def of(cls, keys: PartyKeys, order: Rows | None = None) -> Self:
-        """Return the table of a party's keys; `order`: all rows of its file, in the order that records shall have."""
-        rows = reduce(np.union1d, (each.rows for each in keys.lists))
+    def of(cls, lists: Sequence[KeyList], source: KeySource, order: Rows | None = None) -> Self:
+        """Join lists, in order of preference; `order`: all rows of the file, in the order that records shall have."""
+        rows = reduce(np.union1d, (each.rows for each in lists))
         if order is not None:
             rows = order[np.isin(order, rows)]
-        places = np.full(keys.source.rows, -1, np.int64)
+        places = np.full(source.rows, -1, np.int64)
         places[rows] = np.arange(len(rows))
-        digests = np.empty((len(rows), len(keys.lists), POINT_BYTES), np.uint8)
+        digests = np.empty((len(rows), len(lists), POINT_BYTES), np.uint8)
         is_missing = np.ones(digests.shape[:2], bool)
-        for number, each in enumerate(keys.lists):
+        for number, each in enumerate(lists):
             digests[places[each.rows], number] = each.digests
             is_missing[places[each.rows], number] = False
         noise = os.urandom(POINT_BYTES * int(np.count_nonzero(is_missing)))
         digests[is_missing] = np.frombuffer(noise, np.uint8).reshape(-1, POINT_BYTES)
-        return cls(rows, digests, keys.source)
+        return cls(rows, digests, source)
 
     def __len__(self) -> int:
         return len(self.rows)
 
 
-def read_keys(file: TableFile, keys: tuple[AlignmentKey, ...], progress: Progress = no_progress) -> PartyKeys:
+def read_keys(
+    file: TableFile, keys: tuple[AlignmentKey, ...], order: Rows | None = None, progress: Progress = no_progress
+) -> KeyTable:
     """Read, normalise and digest the keys of a file, block by block; of each key its digest and its row are kept."""
     columns = KeyColumns(file, [key.name for key in keys])
-    found: dict[str, list[tuple[Rows, KeyDigests]]] = {key.name: [] for key in keys}
+    found: dict[str, list[KeyList]] = {key.name: [] for key in keys}
     for first, texts in columns.blocks(progress):
         for key in keys:
             normal = normalised(texts[key.name], key)
             present = np.flatnonzero(pc.is_valid(normal).to_numpy(zero_copy_only=False))
-            found[key.name].append((first + present, _digests(normal.drop_null(), key.name)))
+            found[key.name].append(KeyList(first + present, _digests(normal.drop_null(), key.name)))
     source, lists = columns.source(), []
     missing, repeated = dict[str, int](), dict[str, int]()
     for key in keys:
         rows, digests = (np.concatenate(parts) for parts in zip(*found.pop(key.name), strict=True))
         kept = _first_of_each(digests)
         missing[key.name], repeated[key.name] = source.rows - len(rows), len(rows) - len(kept)
-        lists.append(KeyList(key.name, rows[kept], digests[kept]))
-    return PartyKeys(tuple(lists), source, missing, repeated)
+        lists.append(KeyList(rows[kept], digests[kept]))
+    return replace(KeyTable.of(lists, source, order), missing=missing, repeated=repeated)
 
 
 def normalised(texts: Any, key: AlignmentKey) -> Any:

@@ -5,38 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tpsl.alignment import AlignmentError
-from tpsl.alignment.keys import KeyTable, PartyKeys, read_keys
+from tpsl.alignment.keys import KeyTable, read_keys
 from tpsl.alignment.rounds import (
     METHODS,
     AligningFeatureParty,
     AligningLabelParty,
     AligningParty,
-    Outcome,
     attend_as_features,
     attend_as_label,
 )
 from tpsl.alignment.terms import AlignmentTerms
-from tpsl.alignment.working_folder import WorkingFolder
 from tpsl.data.aligned import Alignment, is_aligned
 from tpsl.data.config import AlignmentConfig, TableData, TableFile
+from tpsl.data.dataset import feature_party_names
 from tpsl.data.order import Rows
 from tpsl.data.party_file import PartyFile
 from tpsl.files import is_disk_full
 from tpsl.net.asking import AtHome
+from tpsl.net.certificates import Certificates
 from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.desk import Desk
 from tpsl.net.failures import JobStopped, NetError
 from tpsl.net.peers import LABEL_PARTY, described
 from tpsl.net.server import LabelServer
-from tpsl.progress import Notice
 from tpsl.tables.reading import dialect_of
 from tpsl.training.job import Job
 from tpsl.training.local import Local, certificates_of, connect_address, listen_address
@@ -58,7 +56,7 @@ class Aligned:
 
     folder: Path
     result: AlignmentResult
-    keys: PartyKeys
+    keys: KeyTable
     learned: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -89,30 +87,21 @@ def align(
     insecure_loopback: bool = False,
 ) -> Aligned:
     """Be one party of a job's alignment, over a network; one that was interrupted goes on where it stopped."""
-    data, config = _aligned_data(job)
-    terms, mine = AlignmentTerms.of(data), _read(data, party, watching)
-    role = align_as_label if party == LABEL_PARTY else partial(align_as_feature, party=party)
-    result = role(
-        terms=terms,
-        table=mine.table,
-        local=local,
-        folder=mine.folder,
-        watching=watching,
-        insecure_loopback=insecure_loopback,
-    )
-    return Aligned(mine.folder, result, mine.keys, tuple(_learned(config, party)))
+    data, terms = _aligned_data(job)
+    table, folder = _read(data, terms.config, party, watching)
+    result = align_as(party, terms, table, local, folder, watching=watching, insecure_loopback=insecure_loopback)
+    return Aligned(folder, result, table, tuple(_learned(terms.config, party)))
 
 
 def align_all(job: Job, watching: Watching = UNWATCHED) -> dict[str, Aligned]:
     """Be all parties of a job's alignment, in one process."""
-    data, config = _aligned_data(job)
-    terms = AlignmentTerms.of(data)
-    read = {party: _read(data, party, watching) for party in terms.circle}
-    tables = {party: each.table for party, each in read.items()}
-    results = align_together(terms, tables, {party: each.folder for party, each in read.items()}, watching)
+    data, terms = _aligned_data(job)
+    read = {party: _read(data, terms.config, party, watching) for party in terms.circle}
+    tables = {party: table for party, (table, _) in read.items()}
+    results = align_together(terms, tables, {party: folder for party, (_, folder) in read.items()}, watching)
     return {
-        party: Aligned(each.folder, results[party], each.keys, tuple(_learned(config, party)))
-        for party, each in read.items()
+        party: Aligned(folder, results[party], table, tuple(_learned(terms.config, party)))
+        for party, (table, folder) in read.items()
     }
 
 
@@ -123,46 +112,11 @@ def warnings(config: AlignmentConfig) -> Iterator[str]:
             "membership can be the label: in mode both the feature parties learn which of their records the label "
             "party has; if its list is its buyers, they learn who bought (label-only keeps that from them)"
         )
-    if config.engine == "plain":
-        yield (
-            "plain is no private set intersection: the label party gets salted hashes of all keys, and can test any "
-            "key that it guesses, also one that it does not have"
-        )
 
 
-def align_as_label(
-    terms: AlignmentTerms,
-    table: KeyTable,
-    local: Local,
-    folder: Path,
-    *,
-    watching: Watching = UNWATCHED,
-    insecure_loopback: bool = False,
-) -> AlignmentResult:
-    """Be the label party of an alignment; one that was interrupted goes on where it stopped.
-
-    In mode `label-only` the feature parties learn how many records this party has and nothing else of them: what it
-    sends does not depend on which they are, and which are common is found when the port is closed.
-    """
-    certificates = None if insecure_loopback else certificates_of(local, LABEL_PARTY)
-    address, working = listen_address(local), WorkingFolder(folder, terms)
-    side = AligningLabelParty(LABEL_PARTY, terms, table, working, watching)
-    with side.working.held():
-        if not _is_done(side):
-            desk = Desk(terms.parties, terms.agreement(), _wire(side, local))
-            desk.waiting_for = watching.observer.waiting_for
-            with LabelServer(address, desk, METHODS, certificates=certificates) as server:
-                watching.observer.event("listening", address=f"{address.rpartition(':')[0]}:{server.port}")
-                with _attending(side, server.stop):
-                    attend_as_label(side, desk)
-            # The port is closed and every connection has ended: nobody can measure how long this takes.
-            _save(side, side.outcome())
-        return _result(side)
-
-
-def align_as_feature(
-    terms: AlignmentTerms,
+def align_as(
     party: str,
+    terms: AlignmentTerms,
     table: KeyTable,
     local: Local,
     folder: Path,
@@ -170,23 +124,47 @@ def align_as_feature(
     watching: Watching = UNWATCHED,
     insecure_loopback: bool = False,
 ) -> AlignmentResult:
-    """Be a feature party of an alignment; one that was interrupted goes on where it stopped.
+    """Be one party of an alignment, over a network; one that was interrupted goes on where it stopped.
 
-    All parties learn how many records this party has. The label party also learns which of its own records are among
-    them, and where several feature parties are, each which of its own all of them have. In mode `size` all learn the
-    number of common records, and nobody which they are.
+    All parties learn how many records each party has. In mode `label-only` the feature parties learn nothing else of
+    the label party's: what it sends does not depend on which they are, and which are common is found when the port is
+    closed. The label party learns which of its own records are common, and where several feature parties are, each of
+    them which of its own all feature parties have. In mode `size` all learn the number of common records, and nobody
+    which they are.
     """
     certificates = None if insecure_loopback else certificates_of(local, party)
-    address, working = connect_address(local), WorkingFolder(folder, terms)
-    side = AligningFeatureParty(party, terms, table, working, watching)
+    address = listen_address(local) if party == LABEL_PARTY else connect_address(local)
+    kind = AligningLabelParty if party == LABEL_PARTY else AligningFeatureParty
+    side = kind(party, terms, table, folder, watching)
     with side.working.held():
         if not _is_done(side):
-            wire = _wire(side, local)
-            with LabelClient(address, party, terms.agreement(), wire, certificates=certificates) as client:
-                watching.observer.gathered({LABEL_PARTY: client.label})
-                with _attending(side, client.stop):
-                    attend_as_features([side], client, _save)
+            # A settled party is here only so that nobody waits for it: if nobody is there, nobody does.
+            wait = min(local.wait, local.silence) if side.working.state.is_settled else local.wait
+            wire = Terms(terms.limits(), "uint8", Patience(local.silence, wait), watching.connections)
+            if isinstance(side, AligningLabelParty):
+                _answer(side, address, wire, certificates)
+                # The port is closed and every connection has ended: nobody can measure how long this takes.
+                side.outcome().save(folder)
+            else:
+                _ask(side, address, wire, certificates)
         return _result(side)
+
+
+def _answer(side: AligningLabelParty, address: str, wire: Terms, certificates: Certificates | None) -> None:
+    observer = side.watching.observer
+    desk = Desk(side.terms.parties, side.terms.agreement(), wire)
+    desk.waiting_for = observer.waiting_for
+    with LabelServer(address, desk, METHODS, certificates=certificates) as server:
+        observer.event("listening", address=f"{address.rpartition(':')[0]}:{server.port}")
+        with _attending(side, server.stop):
+            attend_as_label(side, desk)
+
+
+def _ask(side: AligningFeatureParty, address: str, wire: Terms, certificates: Certificates | None) -> None:
+    with LabelClient(address, side.name, side.terms.agreement(), wire, certificates=certificates) as client:
+        side.watching.observer.gathered({LABEL_PARTY: client.label})
+        with _attending(side, client.stop):
+            attend_as_features([side], client)
 
 
 def align_together(
@@ -196,20 +174,19 @@ def align_together(
     watching: Watching = UNWATCHED,
 ) -> dict[str, AlignmentResult]:
     """Be all parties of an alignment, in one process; each has its table and its folder, by its name."""
-    workings = {name: WorkingFolder(folders[name], terms) for name in terms.circle}
-    label = AligningLabelParty(LABEL_PARTY, terms, tables[LABEL_PARTY], workings[LABEL_PARTY], watching)
-    features = [AligningFeatureParty(name, terms, tables[name], workings[name], watching) for name in terms.parties]
+    label = AligningLabelParty(LABEL_PARTY, terms, tables[LABEL_PARTY], folders[LABEL_PARTY], watching)
+    features = [AligningFeatureParty(name, terms, tables[name], folders[name], watching) for name in terms.parties]
+    sides: list[AligningParty] = [label, *features]
     with ExitStack() as holding:
-        for working in workings.values():
-            holding.enter_context(working.held())
-        done = {side.name: _is_done(side) for side in (label, *features)}
+        for side in sides:
+            holding.enter_context(side.working.held())
+        done = [side.name for side in sides if _is_done(side)]
         if not all(is_aligned(folder) for folder in folders.values()):
-            if any(done.values()):
-                first = next(name for name, is_done in done.items() if is_done)
-                raise AlignmentError(f"{folders[first]}: was aligned before, but not all parties were; remove it")
-            attend_as_features(features, AtHome(label.begin, "uint8"), _save)
-            _save(label, label.outcome())
-        return {side.name: _result(side) for side in (label, *features)}
+            if done:
+                raise AlignmentError(f"{folders[done[0]]}: was aligned before, but not all parties were; remove it")
+            attend_as_features(features, AtHome(label.begin, "uint8"))
+            label.outcome().save(folders[LABEL_PARTY])
+        return {side.name: _result(side) for side in sides}
 
 
 def _is_done(side: AligningParty) -> bool:
@@ -229,30 +206,10 @@ def _is_done(side: AligningParty) -> bool:
     return False
 
 
-def _save(side: AligningParty, outcome: Outcome) -> None:
-    Alignment(
-        side.name,
-        side.terms.config.mode,
-        outcome.digest,
-        side.terms.keys,
-        side.table.source,
-        outcome.rows,
-        outcome.matched,
-        outcome.matched_keys,
-    ).save(side.working.folder)
-
-
 def _result(side: AligningParty) -> AlignmentResult:
     """Forget what was needed on the way, and return what the folder holds."""
     side.working.end()
-    traffic = side.traffic
-    return AlignmentResult(Alignment.load(side.working.folder), traffic.bytes_sent, traffic.bytes_received)
-
-
-def _wire(side: AligningParty, local: Local) -> Terms:
-    # A settled party is here only so that nobody waits for it: if nobody is there, nobody does.
-    wait = min(local.wait, local.silence) if side.working.is_settled else local.wait
-    return Terms(side.terms.limits(), "uint8", Patience(local.silence, wait), side.watching.connections)
+    return AlignmentResult(Alignment.load(side.working.folder), side.bytes_sent, side.bytes_received)
 
 
 @contextmanager
@@ -262,7 +219,7 @@ def _attending(side: AligningParty, stop: Callable[[NetError], None]) -> Iterato
         yield
     except NetError as error:
         stop(error)
-        if not side.working.is_settled:
+        if not side.working.state.is_settled:
             raise
         side.watching.notice(f"the alignment is done, but not every party has confirmed it: {error}")
     except Exception as error:
@@ -271,7 +228,7 @@ def _attending(side: AligningParty, stop: Callable[[NetError], None]) -> Iterato
         raise
 
 
-def _aligned_data(job: Job) -> tuple[TableData, AlignmentConfig]:
+def _aligned_data(job: Job) -> tuple[TableData, AlignmentTerms]:
     data = job.data
     if not isinstance(data, TableData):
         raise AlignmentError(f"only tables are aligned, and the job's data are {data.source!r}")
@@ -280,36 +237,24 @@ def _aligned_data(job: Job) -> tuple[TableData, AlignmentConfig]:
             "the job has no data.alignment; add `alignment: {mode: both}` to its data, or mode label-only if the "
             "feature parties must not learn which records the label party has"
         )
-    return data, data.alignment
+    return data, AlignmentTerms(data.alignment, feature_party_names(data))
 
 
-class _Ready(NamedTuple):
-    """What a party brings: its keys, the same as a table, and the folder for its alignment."""
-
-    keys: PartyKeys
-    table: KeyTable
-    folder: Path
-
-
-def _read(data: TableData, party: str, watching: Watching) -> _Ready:
-    assert data.alignment is not None
+def _read(data: TableData, config: AlignmentConfig, party: str, watching: Watching) -> tuple[KeyTable, Path]:
+    """Return a party's keys, and the folder for its alignment."""
     file = data.label if party == LABEL_PARTY else next(file for file in data.features if file.party == party)
     if file.alignment is None:
         raise AlignmentError(f"{party!r} needs a folder for its alignment: `alignment` in its local file")
-    keys = read_keys(file, data.alignment.keys, watching.progress)
-    _report(file, keys, watching.notice)
-    in_time = data.alignment.order == "time" and file is data.features[0]
-    return _Ready(keys, KeyTable.of(keys, _by_time(file) if in_time else None), file.alignment)
-
-
-def _report(file: TableFile, keys: PartyKeys, notice: Notice) -> None:
-    for each in keys.lists:
-        if keys.missing[each.kind]:
-            counted = f"{keys.missing[each.kind]:,} of {keys.source.rows:,} rows"
-            notice(f"{file.path}: {counted} have no {each.kind} that can be used")
-        if keys.repeated[each.kind]:
-            counted = f"{keys.repeated[each.kind]:,} of {keys.source.rows:,} rows"
-            notice(f"{file.path}: {counted} repeat the {each.kind} of an earlier row, and are not found by it")
+    in_time = config.order == "time" and file is data.features[0]
+    keys = read_keys(file, config.keys, _by_time(file) if in_time else None, watching.progress)
+    for name in keys.missing:
+        for count, what in (
+            (keys.missing[name], f"have no {name} that can be used"),
+            (keys.repeated[name], f"repeat the {name} of an earlier row, and are not found by it"),
+        ):
+            if count:
+                watching.notice(f"{file.path}: {count:,} of {keys.source.rows:,} rows {what}")
+    return keys, file.alignment
 
 
 def _by_time(file: TableFile) -> Rows:
@@ -322,18 +267,13 @@ def _by_time(file: TableFile) -> Rows:
 
 def _learned(config: AlignmentConfig, party: str) -> Iterator[str]:
     """Yield a sentence for each party that says what it knows now, this one first."""
-    at_label = party == LABEL_PARTY
     if config.mode == "size":
         yield "all parties: how many records are common, and nobody which"
     elif config.mode == "both":
         yield "all parties: which of their records are common"
+    elif party == LABEL_PARTY:
+        yield "you: which of the records you know"
+        yield "the feature parties: nothing of your list but its length"
     else:
-        you, they = "you: which of the records you know", "the feature parties: nothing of your list but its length"
-        if not at_label:
-            you, they = (
-                "you: nothing of the label party's list but its length",
-                "the label party: which of the records it knows",
-            )
-        yield from (you, they)
-    if config.engine == "plain":
-        yield "the label party: salted hashes of all keys, with which it can test any key that it guesses"
+        yield "you: nothing of the label party's list but its length"
+        yield "the label party: which of the records it knows"

@@ -17,9 +17,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Protocol
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -27,50 +26,41 @@ import torch
 from tpsl.alignment.group import POINT_BYTES, Bytes32, hashed, multiplied, require_points
 from tpsl.alignment.keys import KeyTable
 from tpsl.alignment.matching import Common, common_records, require_distinct
-from tpsl.alignment.terms import MOST_RECORDS, POSITION_BYTES, AlignmentTerms
-from tpsl.alignment.working_folder import IDENTITY_BYTES, RowBytes, RowFile, WorkingFolder
-from tpsl.data.aligned import UNKNOWN
+from tpsl.alignment.terms import MOST_RECORDS, POSITION, AlignmentTerms
+from tpsl.alignment.working_folder import IDENTITY_BYTES, RowBytes, RowFile, State, WorkingFolder
+from tpsl.data.aligned import UNKNOWN, Alignment
 from tpsl.data.order import Rows
 from tpsl.net.asking import NOTHING, Answers, Due, Label, Script
 from tpsl.net.checks import checked_tensor
+from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, PeerRestarted
-from tpsl.net.messages import Message, Peer, Traffic
+from tpsl.net.messages import Message
 from tpsl.net.peers import LABEL_PARTY, described
 from tpsl.training.observer import Watching
 
 LIST, POINTS, OUTCOME, POSITIONS, FINISH = METHODS = ("List", "Points", "Outcome", "Positions", "Finish")
 
-_PLAIN_DOMAIN = b"tpsl alignment: plain\0"
 _DIGEST_DOMAIN = b"tpsl alignment: common records\0"
 _IDENTITY = "alignment"
 _IDENTITY_PATTERN = re.compile(rf"[0-9a-f]{{{2 * IDENTITY_BYTES}}}")
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What a party has learned: the digest that all share, and its rows of the common records in their order."""
-
-    digest: str
-    rows: Rows
-    matched: int | None
-    """How many the label party knows, where this party may know that."""
-    matched_keys: Bytes32 | None = None
-    """Mode `both`: the digest of the key by which each record was found."""
-
-
 class AligningParty:
     """What both sides do: blind lists, send batches of them, and keep those that arrive."""
 
-    def __init__(
-        self, name: str, terms: AlignmentTerms, table: KeyTable, working: WorkingFolder, watching: Watching
-    ) -> None:
-        self.name, self.terms, self.table, self.working, self.watching = name, terms, table, working, watching
-        self.traffic = Traffic()
+    def __init__(self, name: str, terms: AlignmentTerms, table: KeyTable, folder: Path, watching: Watching) -> None:
+        self.name, self.terms, self.table, self.watching = name, terms, table, watching
+        self.working = WorkingFolder(folder, terms)
+        self.bytes_sent = self.bytes_received = 0
+
+    @property
+    def _state(self) -> State:
+        return self.working.state
 
     @property
     def session(self) -> bytes:
         """The random name of the alignment, chosen by the label party: the context of every hash."""
-        return self.working.identity if self.name == LABEL_PARTY else self.working.announced_identity(LABEL_PARTY)
+        return self._state.identity if self.name == LABEL_PARTY else self._state.announced[LABEL_PARTY][0]
 
     @cached_property
     def order(self) -> Rows:
@@ -90,14 +80,16 @@ class AligningParty:
     def blinding(self, round_: int) -> Iterator[int]:
         """Blind the list that is this party's in a round, as far as that is not done; yield after each batch."""
         owner, made = self.terms.owner(self.name, round_), self.made(self.name, round_)
-        source = self.given(self.name, round_).read() if round_ else self.table.digests
-        order = self.order if round_ == 0 else None
-        if round_ and self.terms.config.mode == "size":
-            order = self.working.order_of(owner)  # whoever gets the list back does not find its own records in it
-        blind = self._blinding(round_)
+        source, order = self.table.digests, self.order
+        if round_:
+            source = self.points(self.given(self.name, round_))
+            # In mode `size`, whoever gets the list back does not find its own records in it.
+            order = self.working.order_of(owner) if self.terms.config.mode == "size" else np.arange(len(source))
         for part in made.missing:
-            rows = made.rows_of(part)
-            made.append(blind(np.array(source[rows] if order is None else source[order[rows]])))
+            points = source[order[made.rows_of(part)]]
+            if round_ == 0:
+                points = hashed(points, self.session)
+            made.append(multiplied(points, self._state.scalar).reshape(len(points), -1))
             self.watching.progress(made.done, made.rows, f"round {round_ + 1} of {self.terms.rounds}: computing")
             yield part
 
@@ -117,14 +109,12 @@ class AligningParty:
         return self._sent(np.array(rows.read()[rows.rows_of(part)]))
 
     def _sent(self, rows: RowBytes) -> Message:
-        self.traffic.messages_sent += 1
-        self.traffic.bytes_sent += rows.nbytes
+        self.bytes_sent += rows.nbytes
         return Message(tensor=torch.from_numpy(rows))
 
     def _received(self, message: Message, what: str, rows: slice, width: int) -> RowBytes:
         found: RowBytes = checked_tensor(message, what, rows.stop - rows.start, width).numpy()
-        self.traffic.messages_received += 1
-        self.traffic.bytes_received += found.nbytes
+        self.bytes_received += found.nbytes
         return found
 
     def _keep(self, message: Message, into: RowFile, round_: int, sender: str) -> None:
@@ -132,8 +122,7 @@ class AligningParty:
         part = into.missing.start
         what = f"round {round_}, batch {part}: the points from {described(sender)}"
         rows = self._received(message, what, into.rows_of(part), self.terms.row_bytes)
-        if self.terms.config.engine == "ecdh":
-            require_points(self._as_points(rows), described(sender))
+        require_points(self._as_points(rows), described(sender))
         into.append(rows)
         note = f"round {round_ + 1} of {self.terms.rounds}: receiving from {sender}"
         self.watching.progress(into.done, into.rows, note)
@@ -141,13 +130,10 @@ class AligningParty:
     def _as_points(self, rows: RowBytes) -> Bytes32:
         return rows.reshape(len(rows), len(self.terms.keys), POINT_BYTES)
 
-    def _blinding(self, round_: int) -> Callable[[Bytes32], RowBytes]:
-        """Return what makes a batch of the list of a round: of digests of keys at first, then of points."""
-        if round_:
-            return partial(_blinded_again, scalar=self.working.scalar)
-        if self.terms.config.engine == "ecdh":
-            return partial(_own_points, context=self.session, scalar=self.working.scalar)
-        return partial(_salted, salt=self.session)
+    def _found(self, digest: str, rows: Rows, matched: int | None, matched_keys: Bytes32 | None = None) -> Alignment:
+        """Return what this party has learned: the digest that all share, and its rows of the common records."""
+        mode, source = self.terms.config.mode, self.table.source
+        return Alignment(self.name, mode, digest, self.terms.keys, source, rows, matched, matched_keys)
 
 
 class AligningLabelParty(AligningParty):
@@ -212,27 +198,28 @@ class AligningLabelParty(AligningParty):
         question.answer_all()
 
     def _positions(self, party: str, begin: int) -> RowBytes:
-        """Return a batch of positions in a party's list: four bytes each, and the number of the key."""
+        """Return a batch of positions in a party's list, with the numbers of the keys if it may know them."""
         common, batch = self._common, slice(begin, begin + self.terms.batch)
-        positions = common.positions[batch, self.terms.parties.index(party)].astype("<u4")
-        rows = np.empty((len(positions), POSITION_BYTES), np.uint8)
-        rows[:, :4] = positions[:, None].view(np.uint8)
-        rows[:, 4] = common.keys[batch] if self.terms.config.mode == "both" else 0
-        return rows
+        rows = np.zeros(len(common.keys[batch]), POSITION)
+        rows["position"] = common.positions[batch, self.terms.parties.index(party)]
+        if self.terms.config.mode == "both":
+            rows["key"] = common.keys[batch]
+        return rows[:, None].view(np.uint8)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Alignment:
         """Return which records this party knows. To be asked when nobody can measure how long it takes."""
         common, mode = self._common, self.terms.config.mode
         if mode == "size":
-            return Outcome(self._digest, np.empty(0, np.int64), len(common.keys))
+            return self._found(self._digest, np.empty(0, np.int64), len(common.keys))
         if mode == "label-only":
             reference = self._final(self.terms.parties[0])[common.positions[:, 0]]
             known = common_records([reference, self._final(LABEL_PARTY)])
             rows = np.full(len(reference), UNKNOWN, np.int64)
             rows[known.positions[:, 0]] = self.table.rows[self.order[known.positions[:, 1]]]
-            return Outcome(self._digest, rows, len(known.keys))
+            return self._found(self._digest, rows, len(known.keys))
         places = self.order[common.positions[:, -1]]
-        return Outcome(self._digest, self.table.rows[places], len(places), self.table.digests[places, common.keys])
+        matched_keys = self.table.digests[places, common.keys]
+        return self._found(self._digest, self.table.rows[places], len(places), matched_keys)
 
     @cached_property
     def _common(self) -> Common:
@@ -249,7 +236,7 @@ class AligningLabelParty(AligningParty):
         Without the secret a feature party could try whether its records are among the points that it was sent.
         """
         points, positions = self._final(self.terms.parties[0]), self._common.positions[:, 0]
-        digest = hashlib.sha256(_DIGEST_DOMAIN + self.working.salt)
+        digest = hashlib.sha256(_DIGEST_DOMAIN + self._state.salt)
         for start in range(0, len(positions), self.terms.batch):
             digest.update(points[positions[start : start + self.terms.batch]].tobytes())
         return digest.hexdigest()
@@ -271,8 +258,8 @@ class AligningFeatureParty(AligningParty):
     def position(self) -> Message:
         """Return what this party says when all agree: how many records it has, and how many batches of each list."""
         rounds = range(1, self.terms.rounds)
-        has = [self.given(self.name, round_).missing.start if self.working.records else 0 for round_ in rounds]
-        return Message(numbers=(len(self.table), *has), fields=_named(self.working.identity))
+        has = [self.given(self.name, round_).missing.start if self._state.records else 0 for round_ in rounds]
+        return Message(numbers=(len(self.table), *has), fields=_named(self._state.identity))
 
     def begin(self, answer: Message) -> None:
         """Hear how long the lists of all parties are, and what the label party has of this one's."""
@@ -315,7 +302,7 @@ class AligningFeatureParty(AligningParty):
         if len(answer.secret) != IDENTITY_BYTES or len(answer.numbers) != 1 or answer.numbers[0] > len(self.table):
             raise BadMessage(f"the label party announces {answer.numbers} common records of {len(self.table)}")
         self.common, self._digest = answer.numbers[0], answer.secret.hex()
-        self._positions = np.empty((self.common if self.terms.config.mode != "size" else 0, POSITION_BYTES), np.uint8)
+        self._positions = np.empty(self.common if self.terms.config.mode != "size" else 0, POSITION)
 
     @property
     def parts_of_positions(self) -> int:
@@ -326,35 +313,21 @@ class AligningFeatureParty(AligningParty):
         """Keep a batch of the positions."""
         rows = slice(part * self.terms.batch, min((part + 1) * self.terms.batch, self.common))
         what = f"batch {part} of the positions from the label party"
-        self._positions[rows] = self._received(answer, what, rows, POSITION_BYTES)
+        self._positions[rows] = self._received(answer, what, rows, POSITION.itemsize).view(POSITION).ravel()
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Alignment:
         """Return which of this party's records are common, in the common order."""
         if self.terms.config.mode == "size":
-            return Outcome(self._digest, np.empty(0, np.int64), self.common)
-        positions = np.ascontiguousarray(self._positions[:, :4]).view("<u4").ravel().astype(np.int64)
-        keys = self._positions[:, 4].astype(np.int64)
+            return self._found(self._digest, np.empty(0, np.int64), self.common)
+        positions, keys = (self._positions[name].astype(np.int64) for name in ("position", "key"))
         if len(np.unique(positions)) != self.common or (positions >= len(self.table)).any():
             raise BadMessage("the label party names a position twice, or one that is not in this party's list")
         if (keys >= len(self.terms.keys)).any():
             raise BadMessage("the label party names a key that the alignment does not have")
         places = self.order[positions]
         if self.terms.config.mode == "label-only":
-            return Outcome(self._digest, self.table.rows[places], None)
-        return Outcome(self._digest, self.table.rows[places], self.common, self.table.digests[places, keys])
-
-
-class Desk(Protocol):
-    """Where the questions of a network come in (`tpsl.net.desk`)."""
-
-    def gather(self) -> Answers:
-        """Wait until every feature party has agreed; return what each said."""
-
-    def start(self, answers: Answers) -> Mapping[str, Peer]:
-        """Begin a session."""
-
-    def answer_all(self, script: Script) -> None:
-        """Answer what is due, question after question, until the script ends."""
+            return self._found(self._digest, self.table.rows[places], None)
+        return self._found(self._digest, self.table.rows[places], self.common, self.table.digests[places, keys])
 
 
 def attend_as_label(side: AligningLabelParty, desk: Desk) -> None:
@@ -369,10 +342,8 @@ def attend_as_label(side: AligningLabelParty, desk: Desk) -> None:
             side.watching.observer.event("restarted", peer=restarted.peer)
 
 
-def attend_as_features(
-    sides: Sequence[AligningFeatureParty], label: Label, keep: Callable[[AligningFeatureParty, Outcome], None]
-) -> None:
-    """Be feature parties until each has kept its outcome and the label party knows it, through its restarts.
+def attend_as_features(sides: Sequence[AligningFeatureParty], label: Label) -> None:
+    """Be feature parties until each has stored its alignment and the label party knows it, through its restarts.
 
     Several parties in one process ask in turns, in the order in which the label party expects it.
     """
@@ -381,7 +352,7 @@ def attend_as_features(
             answers = label.agree({side.name: side.position() for side in sides})
             for side in sides:
                 side.begin(answers[side.name])
-            _Asking(sides, label).finish(keep)
+            _Asking(sides, label).finish()
             return
         except PeerRestarted as restarted:
             for side in sides:
@@ -395,11 +366,10 @@ class _Asking:
         self._sides, self._label = {side.name: side for side in sides}, label
         self._rounds, self._observer = sides[0].terms.rounds, sides[0].watching.observer
 
-    def finish(self, keep: Callable[[AligningFeatureParty, Outcome], None]) -> None:
-        sides = self._sides
+    def finish(self) -> None:
         for round_ in range(self._rounds):
             self._round(round_)
-        everybody = dict.fromkeys(sides, NOTHING)
+        sides, everybody = self._sides, dict.fromkeys(self._sides, NOTHING)
         answers = self._ask(OUTCOME, self._rounds, 0, everybody)
         for name, side in sides.items():
             side.told(answers[name])
@@ -408,7 +378,7 @@ class _Asking:
             for name, side in sides.items():
                 side.keep_positions(answers[name], part)
         for side in sides.values():
-            keep(side, side.outcome())
+            side.outcome().save(side.working.folder)
             side.working.settle()
         self._ask(FINISH, self._rounds, 0, everybody)
 
@@ -457,21 +427,3 @@ def _identity(message: Message, sender: str) -> bytes:
     if not _IDENTITY_PATTERN.fullmatch(text):
         raise BadMessage(f"{described(sender)} announces {text!r} as the name of its alignment")
     return bytes.fromhex(text)
-
-
-def _own_points(digests: Bytes32, context: bytes, scalar: bytes) -> RowBytes:
-    return multiplied(hashed(digests, context), scalar).reshape(len(digests), -1)
-
-
-def _blinded_again(rows: RowBytes, scalar: bytes) -> RowBytes:
-    return multiplied(rows.reshape(len(rows), -1, POINT_BYTES), scalar).reshape(rows.shape)
-
-
-def _salted(digests: Bytes32, salt: bytes) -> RowBytes:
-    start, data = hashlib.sha256(_PLAIN_DOMAIN + salt), digests.tobytes()
-    made = bytearray()
-    for at in range(0, len(data), POINT_BYTES):
-        salted = start.copy()
-        salted.update(data[at : at + POINT_BYTES])
-        made += salted.digest()
-    return np.frombuffer(made, np.uint8).reshape(len(digests), -1)

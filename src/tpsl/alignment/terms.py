@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Self
 
-from tpsl.alignment import AlignmentError
+import numpy as np
+
 from tpsl.alignment.group import POINT_BYTES
-from tpsl.data.config import AlignmentConfig, TableData
-from tpsl.data.dataset import feature_party_names
+from tpsl.data.config import AlignmentConfig
 from tpsl.net.agreement import Agreement
 from tpsl.net.messages import Limits
 from tpsl.net.peers import LABEL_PARTY
 
-POSITION_BYTES = 5
+POSITION = np.dtype([("position", "<u4"), ("key", "u1")])
+"""Where a common record is in a party's list, and the number of the key by which it was found, as they cross."""
 MOST_RECORDS = (1 << 32) - 1
-"""A position crosses as four bytes."""
 
 POINTS_AT_ONCE = 1 << 14
 """How many points cross in one message."""
@@ -33,19 +32,6 @@ class AlignmentTerms:
     parties: tuple[str, ...]
     """The feature parties in the job's order. The list of the first sets the order of the common records."""
 
-    def __post_init__(self) -> None:
-        if self.config.engine == "plain" and self.config.mode == "size":
-            raise AlignmentError(
-                "data.alignment: with the engine plain the label party sees which records are common: "
-                "mode size needs the engine ecdh"
-            )
-
-    @classmethod
-    def of(cls, data: TableData) -> Self:
-        """Return the terms of a job's data, which have an alignment."""
-        assert data.alignment is not None
-        return cls(data.alignment, feature_party_names(data))
-
     @property
     def circle(self) -> tuple[str, ...]:
         """All parties in the order in which lists go around."""
@@ -53,8 +39,8 @@ class AlignmentTerms:
 
     @property
     def rounds(self) -> int:
-        """In round r each party blinds the list of the one r places before it; hashes are not blinded again."""
-        return len(self.circle) if self.config.engine == "ecdh" else 1
+        """In round r each party blinds the list of the one r places before it in the circle."""
+        return len(self.circle)
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
 
 from tpsl.alignment import AlignmentError
 from tpsl.alignment.group import fresh_scalar
@@ -29,6 +29,7 @@ from tpsl.data.order import Rows
 from tpsl.files import (
     make_private_folder,
     naming_what_does_not_fit,
+    open_durably,
     open_private,
     remove_drafts,
     sync_folder,
@@ -60,11 +61,6 @@ class RowFile:
         return found if found == self.rows else found - found % self.batch
 
     @property
-    def is_complete(self) -> bool:
-        """Whether all rows are on the disk."""
-        return self.done == self.rows
-
-    @property
     def parts(self) -> int:
         """How many batches the rows make."""
         return -(-self.rows // self.batch)
@@ -81,11 +77,9 @@ class RowFile:
     def append(self, rows: RowBytes) -> None:
         """Write the next batch, durably."""
         end, is_new = self.done * self.width, not self.path.exists()
-        with naming_what_does_not_fit(self.path), open_private(self.path, "ab") as file:
+        with naming_what_does_not_fit(self.path), open_durably(self.path, "ab") as file:
             file.truncate(end)
             file.write(np.ascontiguousarray(rows).data)
-            file.flush()
-            os.fsync(file.fileno())
         if is_new:
             sync_folder(self.path.parent)
 
@@ -96,12 +90,34 @@ class RowFile:
         return np.memmap(self.path, np.uint8, "r", shape=(self.done, self.width))
 
 
+class State(BaseModel):
+    """What a party keeps beside the lists; bytes are written as hexadecimal digits."""
+
+    model_config = ConfigDict(ser_json_bytes="hex", val_json_bytes="hex")
+
+    aligned: dict[str, str]
+    """Digests of what was begun: the terms, this party's keys, their order."""
+    identity: bytes = Field(default_factory=partial(os.urandom, IDENTITY_BYTES))
+    """A random name of what this party has begun. That of the label party is the alignment's."""
+    salt: bytes = Field(default_factory=partial(os.urandom, IDENTITY_BYTES))
+    """A secret that makes a digest say nothing to whoever guesses what it is of."""
+    scalar: bytes = Field(default_factory=fresh_scalar)
+    """The secret that blinds, fresh for each alignment."""
+    announced: dict[str, tuple[bytes, tuple[int, ...]]] = {}
+    """By peer: its random name, and how many records it says that lists have."""
+    records: dict[str, int] = {}
+    """How many records the list of each party has."""
+    is_settled: bool = False
+    """Whether this party needs nothing more from the others."""
+
+
 class WorkingFolder:
     """The state of one party's alignment, in a folder that no other alignment uses."""
 
+    state: State
+
     def __init__(self, folder: Path, terms: AlignmentTerms) -> None:
         self.folder, self.path, self._terms = folder, folder / "working", terms
-        self._secret: dict[str, Any] = {}
 
     @property
     def is_begun(self) -> bool:
@@ -123,19 +139,19 @@ class WorkingFolder:
     def begin(self, table: KeyTable) -> None:
         """Draw this party's secrets, or take up those of the process before; its keys and their order are the same."""
         order = hashlib.sha256(table.rows.tobytes()).hexdigest()
-        aligned = {"terms": self._terms.agreement().ids.hex(), "keys": table.source.digest, "order": order}
-        secret = self.path / "secret.json"
-        if not secret.exists():
+        self.state = State(
+            aligned={"terms": self._terms.agreement().ids.hex(), "keys": table.source.digest, "order": order}
+        )
+        if not self._file.exists():
             make_private_folder(self.path)
-            drawn = {name: os.urandom(IDENTITY_BYTES).hex() for name in ("identity", "salt")}
-            drawn["scalar"] = fresh_scalar().hex()
-            self._secret = {**drawn, "aligned": aligned, "announced": {}, "records": {}, "is_settled": False}
             self._save()
-        self._secret = json.loads(secret.read_text())
-        if self._secret["aligned"] != aligned:
+            return
+        there = State.model_validate_json(self._file.read_bytes())
+        if there.aligned != self.state.aligned:
             raise AlignmentError(
                 f"{self.folder}: holds an unfinished alignment of other keys or on other terms; remove it to begin anew"
             )
+        self.state = there
 
     def end(self) -> None:
         """Forget the secrets and the lists, all at once: the alignment is done."""
@@ -143,39 +159,14 @@ class WorkingFolder:
             self.path.rename(self.path.with_name(".working.old"))
         remove_drafts(self.folder)
 
-    @property
-    def scalar(self) -> bytes:
-        """The secret that blinds, fresh for each alignment."""
-        return bytes.fromhex(self._secret["scalar"])
-
-    @property
-    def identity(self) -> bytes:
-        """A random name of what this party has begun. That of the label party is the alignment's."""
-        return bytes.fromhex(self._secret["identity"])
-
-    @property
-    def salt(self) -> bytes:
-        """A secret that makes a digest say nothing to whoever guesses what it is of."""
-        return bytes.fromhex(self._secret["salt"])
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether this party needs nothing more from the others."""
-        return bool(self._secret["is_settled"])
-
     def settle(self) -> None:
         """Note that this party needs nothing more from the others."""
-        self._secret["is_settled"] = True
+        self.state.is_settled = True
         self._save()
-
-    @property
-    def records(self) -> dict[str, int]:
-        """How many records the list of each party has, as it has announced."""
-        return dict(self._secret["records"])
 
     def note_records(self, records: Mapping[str, int]) -> None:
         """Keep how many records the list of each party has."""
-        self._secret["records"] = dict(records)
+        self.state.records = dict(records)
         self._save()
 
     def note_announced(self, peer: str, identity: bytes, records: Sequence[int]) -> None:
@@ -184,32 +175,32 @@ class WorkingFolder:
         Its list would be half under one secret and half under another, and a label party that may ask again and again
         could ask for every id there is.
         """
-        said = [identity.hex(), *records]
-        if self._secret["announced"].setdefault(peer, said) != said:
+        said = identity, tuple(records)
+        if self.state.announced.setdefault(peer, said) != said:
             raise BadMessage(
                 f"{described(peer)} has begun another alignment, or has other records than before: "
                 "remove the folder of the unfinished one at every party to begin anew"
             )
         self._save()
 
-    def announced_identity(self, peer: str) -> bytes:
-        """Return the random name that a peer has announced."""
-        return bytes.fromhex(self._secret["announced"][peer][0])
-
     def list_of(self, owner: str, blinded: int) -> RowFile:
         """Return the list of a party after this many parties have blinded it."""
         path = self.path / f"{self._terms.circle.index(owner)}.{blinded}"
-        return RowFile(path, self._terms.row_bytes, self._secret["records"][owner], self._terms.batch)
+        return RowFile(path, self._terms.row_bytes, self.state.records[owner], self._terms.batch)
 
     def order_of(self, owner: str) -> Rows:
         """Return the secret order in which this party passes on a list, drawn once."""
         path = self.path / f"{self._terms.circle.index(owner)}.order"
         if not path.exists():
-            write_atomically(path, random_order(self._secret["records"][owner]).tobytes())
+            write_atomically(path, random_order(self.state.records[owner]).tobytes())
         return np.fromfile(path, np.int64)
 
+    @property
+    def _file(self) -> Path:
+        return self.path / "secret.json"
+
     def _save(self) -> None:
-        write_atomically(self.path / "secret.json", json.dumps(self._secret).encode())
+        write_atomically(self._file, self.state.model_dump_json().encode())
 
 
 def random_order(count: int) -> Rows:

@@ -20,13 +20,13 @@ from typing import IO
 import numpy as np
 
 from tpsl.audit.folder import new_folder
+from tpsl.audit.frame_log import FrameLog, SentFrame
 from tpsl.data.dataset import Dataset
 from tpsl.data.encoder import EncoderState
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import Relabelling
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
-from tpsl.net.frame_log import FrameLog, SentFrame
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.job_agreement import agreement

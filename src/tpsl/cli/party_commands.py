@@ -339,8 +339,7 @@ def align(
 
     The job says how, in `data.alignment`. The label party listens and the feature parties connect; the local file, the
     certificate or --party says which party this is. An interrupted alignment continues when the same command is given
-    again. `--set data.alignment.engine=plain`, at all parties, compares salted hashes: the label party can then test
-    any id it guesses. Example:
+    again. Example:
 
     tpsl align job.yaml --party label --listen 0.0.0.0:7443 --certs certs/label
     """

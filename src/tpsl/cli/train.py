@@ -20,7 +20,7 @@ from tpsl.cli.party_commands import GOES_ON, Side, bar_and_loggers
 from tpsl.cli.run_result import show_learned, show_result, show_tuned
 from tpsl.cli.settings import Settings, the_only
 from tpsl.data.dataset import taken_on_trust
-from tpsl.net.credentials import AUTHORITY_FILE
+from tpsl.net.certificates import AUTHORITY_FILE
 from tpsl.registry import UnknownName
 from tpsl.training.observer import Watching
 from tpsl.training.run_folder import RunFolder

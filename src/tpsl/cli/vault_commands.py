@@ -16,11 +16,11 @@ from tpsl.cli.console import Facts, Report, answer, complain, notice, progress_b
 from tpsl.cli.flags import JsonFlag, argument, called, flag, label_argument, open_whole, option
 from tpsl.cli.settings import LOCAL, Settings
 from tpsl.files import write_atomically
+from tpsl.handover import signing
 from tpsl.handover.card import CARD, LABELS
 from tpsl.handover.checking import handed_problems
 from tpsl.handover.giving import hand_over, ids_of_table
-from tpsl.net import signing
-from tpsl.net.credentials import AUTHORITY_FILE
+from tpsl.net.certificates import AUTHORITY_FILE
 from tpsl.report.statement_page import MEANING, statement_page
 from tpsl.report.words import counted, records_text, rounded_up, spent_text
 from tpsl.tables.locations import location_of

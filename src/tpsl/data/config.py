@@ -223,11 +223,6 @@ class AlignmentConfig(_Model):
         description="The keys that are compared, in order of preference: rules, as [email, phone], or mappings with "
         "`name`, `rule` and `country`.",
     )
-    engine: Literal["ecdh", "plain"] = Field(
-        default="ecdh",
-        description="'ecdh': private set intersection; 'plain': salted hashes, with which the label party can test "
-        "any id that it guesses.",
-    )
     order: Literal["random", "time"] = Field(
         default="random",
         description="Order of the common records: 'random', or 'time': by the first feature party's `time` column.",

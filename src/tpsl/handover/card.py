@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tpsl.files import shortened, write_atomically
+from tpsl.handover.signing import SignatureInvalid, check, read_document, sign
 from tpsl.mechanisms import Mechanism, from_spec
-from tpsl.net.signing import SignatureInvalid, check, read_document, sign
 from tpsl.vault import Spent
 from tpsl.vault.cost import as_json, times
 
@@ -127,7 +127,7 @@ def _checked_signature(document: Any, authority: Path | None) -> tuple[dict[str,
             )
         return document["content"], None
     checked = check(document, authority)
-    return checked.content, checked.signer["subject"] if checked.by_authority else None
+    return checked.content, checked.content["signer"]["subject"] if checked.by_authority else None
 
 
 def _require_fields(content: Mapping[str, Any]) -> None:

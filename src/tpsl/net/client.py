@@ -17,14 +17,23 @@ import grpc
 
 from tpsl.net.agreement import Agreement, Introduction
 from tpsl.net.asking import Answers
+from tpsl.net.certificates import LABEL_SERVER_NAME, Certificates
 from tpsl.net.codec import as_sentence, decode, encode, tensor_bytes
 from tpsl.net.connection import Terms
-from tpsl.net.credentials import LABEL_SERVER_NAME, Certificates
 from tpsl.net.failures import BadMessage, JobStopped, NetError, PeerMissing, PeerRestarted, Refused
 from tpsl.net.messages import Limits, Message, Peer, WireType
-from tpsl.net.network import CODE, SERVICE, SHORT_GRACE, SLOWEST, Options, frame_options, require_loopback
+from tpsl.net.network import (
+    CODE,
+    SERVICE,
+    SHORT_GRACE,
+    SLOWEST,
+    ClosedAfterTls,
+    Options,
+    frame_options,
+    require_loopback,
+    why_unreachable,
+)
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.net.reaching import ClosedAfterTls, why_unreachable
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _CLOSED_TIMES = 4

@@ -18,8 +18,8 @@ from typing import Any, Self
 
 import grpc
 
+from tpsl.net.certificates import CertificateError, Certificates, peer_name
 from tpsl.net.codec import encode, largest_frame
-from tpsl.net.credentials import CertificateError, Certificates, peer_name
 from tpsl.net.desk import Desk, Ticket
 from tpsl.net.failures import BadMessage, Busy, NetError, PeerRestarted, Refused
 from tpsl.net.messages import Message

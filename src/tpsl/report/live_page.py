@@ -25,10 +25,10 @@ from string import Template
 from typing import Any
 from urllib.parse import unquote
 
-from tpsl.net.browsers import is_asked_from_here
 from tpsl.report.page import asset, embedded, page, page_data
 from tpsl.report.run_list import run_list
 from tpsl.report.watching import WatchedFolder
+from tpsl.serving.browsers import is_asked_from_here
 
 ADDRESS = "127.0.0.1"
 _LIST_SCRIPTS = ("figures.js", "dom.js", "query.js", "comparison.js", "runs.js")

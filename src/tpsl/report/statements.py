@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tpsl.files import read_plain
-from tpsl.net.signing import check
+from tpsl.handover.signing import check
 from tpsl.report.run_view import StatementView
 from tpsl.report.words import spent_text
 from tpsl.training.run_folder import RunFolder

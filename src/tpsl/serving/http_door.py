@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from tpsl.net.browsers import is_asked_from_here
 from tpsl.progress import Notice
+from tpsl.serving.browsers import is_asked_from_here
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.serving.running import PortTaken
 from tpsl.serving.service_metrics import ServiceMetrics

@@ -16,8 +16,8 @@ import grpc
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from tpsl.net.certificates import LABEL_SERVER_NAME
 from tpsl.net.codec import as_sentence
-from tpsl.net.credentials import LABEL_SERVER_NAME
 from tpsl.net.network import Options, message_options, require_loopback
 from tpsl.net.scoring_pb2 import HealthCheckResponse, Outcome, ScoreAnswer, ScoreRequest, Share
 from tpsl.serving.batching import Array

@@ -17,8 +17,8 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
+from tpsl.net.certificates import CertificateError, peer_name
 from tpsl.net.codec import as_sentence
-from tpsl.net.credentials import CertificateError, peer_name
 from tpsl.net.network import bind, message_options, require_loopback, server_options
 from tpsl.net.scoring_pb2 import (
     HealthCheckRequest,

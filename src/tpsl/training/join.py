@@ -11,9 +11,9 @@ from tpsl.data.dataset import load_feature_party
 from tpsl.data.sides import FeatureSide
 from tpsl.files import is_disk_full
 from tpsl.net.asking import Label
+from tpsl.net.certificates import Certificates
 from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
-from tpsl.net.credentials import Certificates
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing, Refused
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.alone import parts_of_both, require_alone, train_alone

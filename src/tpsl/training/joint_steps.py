@@ -152,10 +152,9 @@ class DeviceSteps:
                 self._launch(steps, order)
                 if launched % _AHEAD == 0:
                     self._stream.synchronize()
+                records = self._schedule.records(steps.stop) - self._schedule.records(steps.start)
                 for role in self._roles:
-                    role.speed.count(
-                        steps.stop, self._schedule.records(steps.stop) - self._schedule.records(steps.start)
-                    )
+                    role.speed.count(steps.stop, records)
             self._stream.synchronize()
         for role in self._roles:
             role.speed.records -= self._untimed

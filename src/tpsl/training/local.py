@@ -25,7 +25,7 @@ from tpsl.data.config import DataPath, PackageData, TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml, shortened
 from tpsl.models.model_config import Precision
-from tpsl.net.credentials import Certificates
+from tpsl.net.certificates import Certificates
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.tables.locations import Location, is_url
 from tpsl.training.job import Job, Returns, reason_of

@@ -13,8 +13,8 @@ import torch
 
 from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.files import is_disk_full
+from tpsl.net.certificates import Certificates
 from tpsl.net.connection import Patience, Terms
-from tpsl.net.credentials import Certificates
 from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing
 from tpsl.net.peers import LABEL_PARTY

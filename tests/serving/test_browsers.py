@@ -2,7 +2,7 @@
 
 import pytest
 
-from tpsl.net.browsers import is_asked_from_here
+from tpsl.serving.browsers import is_asked_from_here
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:9101", "localhost", "LocalHost:65535"])

@@ -1,4 +1,4 @@
-"""Documents signed with the key of a party's certificate, and their check.
+"""Documents signed with the key of a party's certificate, and their check: cards of labels, statements about vaults.
 
 A signed document is `{"content": …, "signature": …, "certificates": …}`: the signature, in base64, is over the content
 as canonical JSON after a prefix that nothing else begins with that this key signs; the certificates are the signer's,
@@ -8,6 +8,7 @@ in PEM form. The content names its signer and its time, so that both are signed 
 from __future__ import annotations
 
 import base64
+import errno
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,12 +17,12 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from tpsl.net.credentials import (
-    CERTIFICATE_FILE,
+from tpsl.files import read_plain
+from tpsl.net.certificates import (
     KEY_FILE,
     LABEL_SERVER_NAME,
     CertificateError,
@@ -32,8 +33,8 @@ from tpsl.net.credentials import (
 from tpsl.net.peers import LABEL_PARTY
 
 _PREFIX = b"tpsl signed document\n"
-_KEYS = {"content", "signature", "certificates"}
 _SKEW = timedelta(minutes=5)
+_ECDSA = ec.ECDSA(hashes.SHA256())
 _PADDING = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH)
 
 
@@ -46,8 +47,6 @@ class Checked:
     """A document whose signature holds."""
 
     content: dict[str, Any]
-    signer: dict[str, str]
-    time: datetime
     by_authority: bool
     """Whether the certificate was traced to an authority; if not, anybody may have made it."""
     expired_since: bool
@@ -58,33 +57,28 @@ def sign(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     certificates = Certificates.load(folder)
     if certificates.party != LABEL_PARTY:
         raise CertificateError(f"{folder}: holds the certificate of {certificates.party!r}, not of {LABEL_PARTY!r}")
-    chain = (folder / CERTIFICATE_FILE).read_bytes()
-    key = serialization.load_pem_private_key((folder / KEY_FILE).read_bytes(), password=None)
-    time = datetime.now(UTC).isoformat(timespec="seconds")
-    signed = {**content, "time": time, "signer": _described(x509.load_pem_x509_certificate(chain))}
-    message = _message(signed)
+    time, key = datetime.now(UTC).isoformat(timespec="seconds"), certificates.key
+    signed = {**content, "time": time, "signer": _described(certificates.own)}
     if isinstance(key, ec.EllipticCurvePrivateKey):
-        signature = key.sign(message, ec.ECDSA(hashes.SHA256()))
+        signature = key.sign(_message(signed), _ECDSA)
     elif isinstance(key, rsa.RSAPrivateKey):
-        signature = key.sign(message, _PADDING, hashes.SHA256())
+        signature = key.sign(_message(signed), _PADDING, hashes.SHA256())
     else:
         raise CertificateError(f"{folder / KEY_FILE}: is a key that cannot sign documents; use ECDSA or RSA")
-    return {"content": signed, "signature": base64.b64encode(signature).decode(), "certificates": chain.decode()}
+    chain = certificates.chain_pem.decode()
+    return {"content": signed, "signature": base64.b64encode(signature).decode(), "certificates": chain}
 
 
 def read_document(path: Path, what: str, most: int) -> Any:
-    """Return what a file says that somebody else has written: of at most `most` bytes, not too deep, and JSON.
-
-    Anything else is a `SignatureInvalid` that says that it is no `what`.
-    """
-    with path.open("rb") as file:
-        text = file.read(most + 1)
-    if len(text) > most:
-        raise SignatureInvalid(f"is no {what}: it has more than {most:,} bytes")
+    """Return the JSON of a file of at most `most` bytes that somebody else has written; `what` it is for sentences."""
     try:
-        return json.loads(text)
+        return json.loads(read_plain(path, most))
     except (ValueError, RecursionError) as error:
         raise SignatureInvalid(f"is no {what}: it is not JSON") from error
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        raise SignatureInvalid(f"is no {what}: {error.strerror}") from error
 
 
 def check(document: Any, authority: Path | None = None) -> Checked:
@@ -100,11 +94,12 @@ def check(document: Any, authority: Path | None = None) -> Checked:
         raise SignatureInvalid("the document names another signer than the certificate in it")
     if common_name(leaf) != LABEL_PARTY:
         raise SignatureInvalid(f"it was signed by {common_name(leaf)!r}, and only the label party can state this")
-    time = _time(content.get("time"))
-    _check_validity(leaf, time)
+    time, start, end = _time(content.get("time")), leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    if not start <= time <= end:
+        raise SignatureInvalid(f"its certificate is valid from {start} to {end}, and it is dated {time}")
     if authority is not None:
         _check_chain(chain, authority, time)
-    return Checked(content, _described(leaf), time, authority is not None, leaf.not_valid_after_utc < datetime.now(UTC))
+    return Checked(content, authority is not None, end < datetime.now(UTC))
 
 
 def _message(content: dict[str, Any]) -> bytes:
@@ -123,21 +118,21 @@ def _described(certificate: x509.Certificate) -> dict[str, str]:
 
 
 def _parts(document: Any) -> tuple[dict[str, Any], bytes, list[x509.Certificate]]:
-    if not isinstance(document, dict) or document.keys() != _KEYS or not isinstance(document["content"], dict):
+    keys = ("content", "signature", "certificates")
+    if not isinstance(document, dict) or document.keys() != {*keys} or not isinstance(document["content"], dict):
         raise SignatureInvalid("this is no signed document")
+    content, signature, chain = (document[key] for key in keys)
     try:
-        signature = base64.b64decode(document["signature"], validate=True)
-        chain = x509.load_pem_x509_certificates(document["certificates"].encode())
+        return content, base64.b64decode(signature, validate=True), x509.load_pem_x509_certificates(chain.encode())
     except (ValueError, TypeError, AttributeError) as error:
         raise SignatureInvalid("the signature or the certificate in it cannot be read") from error
-    return document["content"], signature, chain
 
 
 def _check_signature(certificate: x509.Certificate, signature: bytes, message: bytes) -> None:
     try:
         key = certificate.public_key()
         if isinstance(key, ec.EllipticCurvePublicKey):
-            key.verify(signature, message, ec.ECDSA(hashes.SHA256()))
+            key.verify(signature, message, _ECDSA)
         elif isinstance(key, rsa.RSAPublicKey):
             key.verify(signature, message, _PADDING, hashes.SHA256())
         else:
@@ -150,21 +145,13 @@ def _check_signature(certificate: x509.Certificate, signature: bytes, message: b
 
 def _time(text: Any) -> datetime:
     try:
-        time = datetime.fromisoformat(text)
-        later = time - datetime.now(UTC) > _SKEW
+        time, latest = datetime.fromisoformat(text), datetime.now(UTC) + _SKEW
+        is_future = time > latest  # a TypeError where the time has no offset
     except (TypeError, ValueError) as error:
         raise SignatureInvalid(f"its time, {text!r}, cannot be read") from error
-    if later:
+    if is_future:
         raise SignatureInvalid(f"it is dated {text}, which is in the future")
     return time
-
-
-def _check_validity(certificate: x509.Certificate, time: datetime) -> None:
-    if not certificate.not_valid_before_utc <= time <= certificate.not_valid_after_utc:
-        raise SignatureInvalid(
-            f"its certificate is valid from {certificate.not_valid_before_utc:%Y-%m-%d} to "
-            f"{certificate.not_valid_after_utc:%Y-%m-%d}, and it is dated {time:%Y-%m-%d %H:%M}"
-        )
 
 
 def _check_chain(chain: list[x509.Certificate], authority: Path, time: datetime) -> None:

@@ -14,10 +14,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from tpsl.net import signing
-from tpsl.net.certificates import create_authority, issue
-from tpsl.net.credentials import CertificateError
-from tpsl.net.signing import SignatureInvalid, check, sign
+from tpsl.handover import signing
+from tpsl.handover.signing import SignatureInvalid, check, sign
+from tpsl.net.certificates import CertificateError, create_authority, issue
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +39,11 @@ def test_what_was_signed_is_returned_with_who_and_when(certs: Path, document: di
     for authority in (None, certs / "feature" / "ca.pem"):
         checked = check(document, authority)
         assert checked.content["nested"] == {"b": [1, 2], "a": "é"}
-        assert checked.signer["party"] == "label"
+        assert checked.content["signer"]["party"] == "label"
         assert checked.by_authority is (authority is not None)
-        assert abs(checked.time - datetime.now(UTC)) < timedelta(minutes=1)
+        assert abs(datetime.fromisoformat(checked.content["time"]) - datetime.now(UTC)) < timedelta(minutes=1)
     certificate = x509.load_pem_x509_certificate((certs / "label" / "cert.pem").read_bytes())
-    assert checked.signer["certificate"] == certificate.fingerprint(hashes.SHA256()).hex()
+    assert checked.content["signer"]["certificate"] == certificate.fingerprint(hashes.SHA256()).hex()
 
 
 def _set(*path: Any) -> Callable[[dict[str, Any]], None]:
