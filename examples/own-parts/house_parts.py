@@ -13,8 +13,7 @@ from tpsl.attacks import ATTACKS, Attack, AttackedRun
 from tpsl.mechanisms import MECHANISMS, integer_weights
 from tpsl.models.optimizer import OPTIMIZERS
 from tpsl.perturb import LOSSES, Loss
-from tpsl.training.curves import LoggedRun
-from tpsl.training.loggers import LOGGERS, OBSERVERS
+from tpsl.training.loggers import LOGGERS, OBSERVERS, LoggedRun
 from tpsl.training.observer import Observer
 from tpsl.training.transcript import TranscriptStep
 

@@ -9,7 +9,7 @@ from tpsl.alignment import AlignmentError
 from tpsl.alignment.parties import align_as_feature, align_as_label
 from tpsl.net.failures import PeerMissing, Refused
 from tpsl.training.local import Local, LocalError
-from tpsl.training.observer import Fact, NullObserver, Watching
+from tpsl.training.observer import Fact, Observer, Watching
 
 
 def test_plain_lists_cannot_keep_to_a_number(make_terms: Any) -> None:
@@ -28,7 +28,7 @@ def test_every_list_is_blinded_by_everyone_in_the_rounds_that_there_are(make_ter
         assert sorted(blinders) == sorted(terms.circle)
 
 
-class Listening(NullObserver):
+class Listening(Observer):
     """Knows where the label party listens."""
 
     def __init__(self) -> None:

@@ -15,11 +15,10 @@ import pytest
 
 from tpsl.data.dataset import load
 from tpsl.training.after_training import AfterTraining
-from tpsl.training.curves import LoggedRun, LoggerError, TensorBoard
+from tpsl.training.alone import attend_together
 from tpsl.training.job import Job, make_job
-from tpsl.training.loggers import LOGGERS, OBSERVERS, Curves, run_logger
+from tpsl.training.loggers import LOGGERS, OBSERVERS, Curves, LoggedRun, LoggerError, TensorBoard, run_logger
 from tpsl.training.observer import Fact, Observer, Watching
-from tpsl.training.one_process import attend_together
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup

@@ -164,7 +164,7 @@ def serve(
     if side.trains_on_ray(ray):
         return
 
-    from tpsl.training.serve import serve as run
+    from tpsl.training.over_network import serve as run
 
     with side.watched() as watching:
         result = run(
@@ -207,7 +207,7 @@ def join(
     if side.trains_on_ray(ray):
         return
 
-    from tpsl.training.join import join as run
+    from tpsl.training.over_network import join as run
     from tpsl.training.run_folder import RunFolder
 
     with side.watched() as watching:

@@ -2,8 +2,8 @@
 
 How long this takes depends on the labels: sorting takes longer for some mixtures of classes, and the local head stops
 early. A peer that is connected, or sees the port close or the process end, could measure it, and ε says nothing of
-that. So a label party that listens (`tpsl.training.serve`) does none of it: `evaluate_run` does, in a process of its
-own when the label party chooses (`tpsl label evaluate RUN`). In one process there is nobody to measure; there each
+that. So a label party that listens (`tpsl.training.over_network`) does none of it: `evaluate_run` does, in a process of
+its own when the label party chooses (`tpsl label evaluate RUN`). In one process there is nobody to measure; there each
 epoch is evaluated when it ends. Both give the same numbers.
 """
 

@@ -1,27 +1,45 @@
-"""A feature party trains both halves by itself, on noisy labels that it was handed over.
+"""All roles of a job in one process: as they take turns, and as a feature party trains both halves by itself.
 
-It is split training with both roles in one process of the feature party. So the weights and predictions are, bit for
-bit, those of split training with the same noisy labels and seeds, and all that reads a run reads this one: the folder
-has the top half in `RUN/label` beside the party's own. There are no true labels: noisy labels of held-out records
-judge, and the predictions of test records are kept.
+A feature party does so on noisy labels that it was handed over. It is split training with both roles in its process.
+So the weights and predictions are, bit for bit, those of split training with the same noisy labels and seeds, and all
+that reads a run reads this one: the folder has the top half in `RUN/label` beside the party's own. There are no true
+labels: noisy labels of held-out records judge, and the predictions of test records are kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tpsl.data.dataset import Dataset, class_names
 from tpsl.data.sides import FeatureSide
+from tpsl.net.asking import Answers, AtHome, Script
+from tpsl.net.messages import WireType
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.job import Job, JobError
+from tpsl.training.joint_steps import joint_steps
 from tpsl.training.label_source import ReleasedLabels
-from tpsl.training.observer import FilteredObserver, Observer
-from tpsl.training.one_process import attend_together
+from tpsl.training.observer import Observer, WithoutPeers
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.result import TrainResult
-from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.role import FeatureRole, FeatureRun, LabelRole
 from tpsl.training.setup import RunSetup
+from tpsl.training.stages import attend_as_features, begin
 from tpsl.training.warm_start import StartingPoint
+
+AskLabel = Callable[[Callable[[Answers], tuple[Answers, Script]], WireType], AtHome]
+"""Makes what brings questions to the label party in this process: `AtHome`, unless it is replaced."""
+
+
+def attend_together(label: LabelRole, features: Sequence[FeatureRole], ask_label: AskLabel = AtHome) -> None:
+    """Have the feature parties of a job ask the label party, all in this process, until all have finished."""
+    asked = ask_label(partial(begin, label), label.job.wire_type)
+    try:
+        with joint_steps(label, features, asked) as together:
+            attend_as_features(FeatureRun(features, asked, together))
+    finally:
+        label.close()
 
 
 def require_alone(job: Job, start: StartingPoint | None) -> None:
@@ -48,8 +66,6 @@ def train_alone(setup: RunSetup, side: FeatureSide, labels: ReleasedLabels, at_t
     if setup.run.common_result([side.party]) is None:
         setup = replace(setup, job=setup.job.with_gradients())
         records = Dataset.of_one(side, class_names(setup.job.data)).label_side.records
-        role = FeatureRole(setup.watched_by(FilteredObserver(setup.watching.observer, peers=False)), side)
+        role = FeatureRole(setup.watched_by(WithoutPeers(setup.watching.observer)), side)
         attend_together(LabelRole(setup.watched_by(at_top), records, labels), [role])
-    result = setup.run.result()
-    assert result is not None  # the farewell has written it
-    return result
+    return setup.run.finished_result()

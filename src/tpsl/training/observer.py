@@ -5,14 +5,26 @@ Nothing of it crosses the border. An observer of a feature party hears of no fac
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import Annotated, Protocol
 
+from pydantic import AfterValidator, TypeAdapter, ValidationError
+
+from tpsl.files import draft_of, open_private, read_plain
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.progress import Notice, Progress, no_notice, no_progress
+from tpsl.progress import Notice, Pace, Progress, no_notice, no_progress
 
 Fact = str | int | float
+Finite = Annotated[float | None, AfterValidator(lambda value: value if value is None or math.isfinite(value) else None)]
+
+PROGRESS = "progress.json"
+_WINDOW = 60.0  # seconds over which the speed is averaged
+_MOST_BYTES = 1 << 12  # of a progress file
 
 FEATURE_FACTS = frozenset({"address", "epoch", "peer", "reason", "step", "text"})
 """All that an event of the feature side may carry: no name here stands for something that depends on labels."""
@@ -52,10 +64,6 @@ class Observer:
         """Something happened: checkpoint, epoch, resumed, finished, ..."""
 
 
-NullObserver = Observer
-"""Hears everything and does nothing."""
-
-
 class Observers(Observer):
     """Tells several observers, each known by a name.
 
@@ -92,33 +100,19 @@ class Observers(Observer):
                 self._notice(f"the observer {name} is given up: {reason_of(error)}")
 
 
-class FilteredObserver(Observer):
-    """Tells an observer a part of what happens: peers or none, steps or none, and events but those of these names."""
+class WithoutPeers(Observer):
+    """Tells an observer of steps and events: the other parties are in the same process."""
 
-    def __init__(
-        self, observer: Observer, *, peers: bool = True, steps: bool = True, without: Collection[str] = ()
-    ) -> None:
-        self._observer, self._peers, self._steps, self._without = observer, peers, steps, without
-
-    def gathered(self, channels: Mapping[str, Connection]) -> None:
-        """Pass it on."""
-        if self._peers:
-            self._observer.gathered(channels)
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
 
     def at_step(self, done: int, total: int, records: int) -> None:
         """Pass it on."""
-        if self._steps:
-            self._observer.at_step(done, total, records)
-
-    def waiting_for(self, peer: str | None) -> None:
-        """Pass it on."""
-        if self._peers:
-            self._observer.waiting_for(peer)
+        self._observer.at_step(done, total, records)
 
     def event(self, name: str, **facts: Fact) -> None:
         """Pass it on."""
-        if name not in self._without:
-            self._observer.event(name, **facts)
+        self._observer.event(name, **facts)
 
 
 @dataclass(frozen=True)
@@ -137,7 +131,7 @@ class Watching:
 UNWATCHED = Watching()
 
 
-class ProgressBar(Observer):
+class ProgressBar(WithoutPeers):
     """Shows on a progress bar how far a run in one process is, by its label party: all parties are as far.
 
     The observer of `watching` hears of steps and events. Waiting for another of its `parties` is not shown: they
@@ -145,13 +139,14 @@ class ProgressBar(Observer):
     """
 
     def __init__(self, watching: Watching, epochs: int, parties: Collection[str]) -> None:
+        super().__init__(watching.observer)
         self._watching, self._epochs, self._parties = watching, epochs, parties
         self._done, self._has_waited = (0, 0), False
 
     def at_step(self, done: int, total: int, records: int) -> None:
         """Show how many steps are done."""
         self._done = (done, total)
-        self._watching.observer.at_step(done, total, records)
+        super().at_step(done, total, records)
         self._watching.progress(done, total, f"epoch {-(-done * self._epochs // total)}")
 
     def waiting_for(self, peer: str | None) -> None:
@@ -165,7 +160,7 @@ class ProgressBar(Observer):
 
     def event(self, name: str, **facts: Fact) -> None:
         """Say where a run goes on, and where it stops early."""
-        self._watching.observer.event(name, **facts)
+        super().event(name, **facts)
         if name == "resumed":
             self._watching.notice(f"resuming after step {facts['step']:,}")
         elif name == "stopped early":
@@ -182,6 +177,64 @@ class PreparationNotices(Observer):
         """Say what is prepared."""
         if name in ("pretraining", "wide part"):
             self._notice(f"{self._party}: {facts['text']}")
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """How far a running party is, how fast, and how long the rest takes at this speed.
+
+    Nothing in it depends on labels: steps and speed are what every party sees of itself.
+    """
+
+    step: int
+    steps: int
+    """In all; a run that stops early has fewer."""
+    samples_per_second: Finite = None
+    seconds_left: Finite = None
+    """Unknown until there is a speed."""
+
+    @classmethod
+    def read(cls, party_folder: Path) -> RunProgress | None:
+        """Return what a party's folder says; None where nothing runs, or where the file cannot be read."""
+        try:
+            return _PROGRESS.validate_json(read_plain(party_folder / PROGRESS, _MOST_BYTES), strict=True)
+        except (OSError, ValidationError):
+            return None
+
+
+_PROGRESS = TypeAdapter(RunProgress)
+
+
+class ProgressFile(Observer):
+    """Keeps `RunProgress` in a party's folder while it runs, written at most once a second, for those who look at it.
+
+    The file is replaced whole, and nobody waits for the disk: it is worth nothing after a power failure. Where it
+    cannot be written, on a full disk for instance, training goes on without it.
+    """
+
+    def __init__(self, party_folder: Path, every: float = 1.0) -> None:
+        self._path, self._every = party_folder / PROGRESS, every
+        self._pace, self._written = Pace(_WINDOW), -math.inf
+
+    def at_step(self, done: int, total: int, records: int) -> None:
+        """Write how far the party is, unless that was done a moment ago."""
+        now = time.monotonic()
+        if now - self._written < self._every:
+            return
+        self._written = now
+        self._pace.add(done, records)
+        left = self._pace.seconds_left(total)
+        known = () if left is None else (round(self._pace.per_second[1], 1), round(left, 1))
+        draft = draft_of(self._path)
+        with suppress(OSError):  # the party has no folder yet, or no room
+            with open_private(draft, "wb") as file:
+                file.write(_PROGRESS.dump_json(RunProgress(done, total, *known)))
+            draft.replace(self._path)
+
+    def close(self) -> None:
+        """Remove the file, if it is this observer's: nothing runs any more."""
+        if self._written >= 0:
+            self._path.unlink(missing_ok=True)
 
 
 def reason_of(error: Exception) -> str:

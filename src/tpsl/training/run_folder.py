@@ -61,8 +61,8 @@ from tpsl.files import (
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.tables.columns import TextsDigest
 from tpsl.training.job import Job, JobError, load_job
+from tpsl.training.observer import PROGRESS
 from tpsl.training.own_parts import Factory, GivenObject, OwnParts
-from tpsl.training.progress_file import PROGRESS
 from tpsl.training.result import EpochMetrics, FeatureResult, LedgerNote, Measured, Origin, RecordsNote, TrainResult
 
 Content = TypeVar("Content")
@@ -288,6 +288,13 @@ class RunFolder:
     def result(self) -> TrainResult | None:
         """Return the result, or None if the run is not finished."""
         return read_note(self.path / _RESULT, TrainResult)
+
+    def finished_result(self) -> TrainResult:
+        """Return the result of a finished run."""
+        result = self.result()
+        if result is None:
+            raise RunError(f"{self.path}: the run is not finished")
+        return result
 
     def common_result(self, parties: Collection[str]) -> TrainResult | None:
         """Return the result where one process plays all roles; None until every feature party has noted its own."""

@@ -8,16 +8,15 @@ when the earlier run is gone.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tpsl.data.config import OwnData, TableData
 from tpsl.data.encoder import EncoderState
-from tpsl.files import make_private_folder, sync_folder, write_durably
+from tpsl.files import write_durably
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.training.checkpoint import Halves, load_weights
+from tpsl.training.checkpoint import Halves, load_weights, written_folder
 from tpsl.training.job import Job
 from tpsl.training.result import Origin, ReleasedBefore
 from tpsl.training.run_folder import ENCODER, ORIGIN, START, RunError, RunFolder, write_note
@@ -92,20 +91,12 @@ class StartingPoint:
 
     def keep_copy(self, run: RunFolder, party: str, origin: Origin) -> None:
         """Keep a copy in a party's folder of a run: whole or absent."""
-        target, beside = run.party(party) / START, run.party(party) / f".{START}.new"
-        make_private_folder(beside)
-        try:
+        with written_folder(run.party(party) / START) as copy:
             for file in sorted(self.place(party).glob("*.safetensors")):
-                write_durably(beside / file.name, file.read_bytes())
+                write_durably(copy / file.name, file.read_bytes())
             if (encoder := self.encoders().get(party)) is not None:
-                encoder.save(beside / ENCODER)
-            write_note(beside / ORIGIN, origin)
-        except BaseException:
-            shutil.rmtree(beside)  # on a full disk its part of the space is needed
-            raise
-        sync_folder(beside)
-        beside.rename(target)
-        sync_folder(target.parent)
+                encoder.save(copy / ENCODER)
+            write_note(copy / ORIGIN, origin)
 
 
 def begin(job: Job, run: RunFolder, parties: Collection[str], start: StartingPoint | None) -> StartingPoint | None:

@@ -19,7 +19,6 @@ from tpsl.net.asking import Due, Script
 from tpsl.split.feature_party import FeatureParty
 from tpsl.training.build import build_feature_party, load_pretrained
 from tpsl.training.checkpoint import write_weights
-from tpsl.training.half_versions import note_received, note_sent
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole
 from tpsl.training.stages.prepare import pretrained
 
@@ -39,7 +38,7 @@ def label(role: LabelRole) -> Script:
             question = yield Due(HEAD, role.done, part, rows=len(all_rows), widths=widths)
             received, rows = question.tensors(), role.mine(all_rows)
             if part == 0 and not role.job.trains:
-                note_received(role, received)
+                role.setup.note_received(role.present, received)
             if is_kept:
                 shares = [share.cpu() for share in received]
                 inputs = torch.cat([*shares, *own_inputs(role, rows, received, untrained)], dim=1)
@@ -75,7 +74,7 @@ def feature(run: FeatureRun) -> None:
         found = [share.embed(role.mine(rows)) for share, role, rows in zip(shares, run.roles, of_roles, strict=True)]
         if part == 0 and not run.job.trains:
             for role, embeddings in zip(run.roles, found, strict=True):
-                note_sent(role, embeddings)
+                role.setup.note_sent(role.name, embeddings)
         answers.append(run.send(HEAD, part, found))
     for answer in answers:
         answer()

@@ -30,7 +30,6 @@ from tpsl.heads.statistic_fit import FirstHead, StatisticHead, fit_head
 from tpsl.mechanisms import DEFAULT_BOUND
 from tpsl.net.asking import Due, Script
 from tpsl.net.failures import BadMessage
-from tpsl.training.half_versions import note_received, note_sent
 from tpsl.training.releases import statistic_plan
 from tpsl.training.role import FeatureRun, LabelRole, Role
 from tpsl.training.schedule import Schedule, in_parts
@@ -81,7 +80,7 @@ def feature(run: FeatureRun) -> None:
             if coded is not None:
                 embeddings = torch.cat([coded.embed(rows), embeddings.cpu()], dim=1)
             if part == 0:
-                note_sent(role, embeddings)
+                role.setup.note_sent(role.name, embeddings)
             found.append(embeddings)
         answers.append(run.send(STATISTIC, part, found))
     for answer in answers:
@@ -148,7 +147,7 @@ class _Records:
         """Take in this worker's rows of the next part; the first worker keeps those of all."""
         workers = self._role.workers
         if part == 0:
-            note_received(self._role, received)
+            self._role.setup.note_received(self._role.present, received)
             self.widths = {name: share.shape[1] for name, share in zip(self._role.present, received, strict=True)}
         if not self._keeps:
             return
