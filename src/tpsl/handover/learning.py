@@ -41,7 +41,7 @@ def learn(setup: RunSetup, party: str, local: Local, labels: Path, authority: Pa
         handed = labels_for(setup.job, side, labels, authority)
         setup.watching.notice(f"{len(handed.labels):,} noisy labels, released with {handed.labels.mechanism}")
         watched = setup.watched_by(PreparationNotices(party, setup.watching.notice))
-        shown = ProgressBar(setup.watching, setup.job.training.epochs, [party])
+        shown = ProgressBar(setup.watching, setup.job.training.epochs)
         return train_alone(watched, side, handed, at_top=shown)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,21 +100,6 @@ class Observers(Observer):
                 self._notice(f"the observer {name} is given up: {reason_of(error)}")
 
 
-class WithoutPeers(Observer):
-    """Tells an observer of steps and events: the other parties are in the same process."""
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-
-    def at_step(self, done: int, total: int, records: int) -> None:
-        """Pass it on."""
-        self._observer.at_step(done, total, records)
-
-    def event(self, name: str, **facts: Fact) -> None:
-        """Pass it on."""
-        self._observer.event(name, **facts)
-
-
 @dataclass(frozen=True)
 class Watching:
     """Everybody who watches one process: all that it tells on its own side."""
@@ -131,27 +116,25 @@ class Watching:
 UNWATCHED = Watching()
 
 
-class ProgressBar(WithoutPeers):
+class ProgressBar(Observer):
     """Shows on a progress bar how far a run in one process is, by its label party: all parties are as far.
 
-    The observer of `watching` hears of steps and events. Waiting for another of its `parties` is not shown: they
-    are in the same process.
+    The observer of `watching` hears of steps and events.
     """
 
-    def __init__(self, watching: Watching, epochs: int, parties: Collection[str]) -> None:
-        super().__init__(watching.observer)
-        self._watching, self._epochs, self._parties = watching, epochs, parties
+    def __init__(self, watching: Watching, epochs: int) -> None:
+        self._watching, self._epochs = watching, epochs
         self._done, self._has_waited = (0, 0), False
 
     def at_step(self, done: int, total: int, records: int) -> None:
         """Show how many steps are done."""
         self._done = (done, total)
-        super().at_step(done, total, records)
+        self._watching.observer.at_step(done, total, records)
         self._watching.progress(done, total, f"epoch {-(-done * self._epochs // total)}")
 
     def waiting_for(self, peer: str | None) -> None:
         """Say that labels or the vault are waited for."""
-        if peer is None or peer in self._parties:
+        if peer is None:
             return
         self._watching.progress(*self._done, f"waiting for {peer}")
         if not self._has_waited:  # where there is no progress bar
@@ -160,7 +143,7 @@ class ProgressBar(WithoutPeers):
 
     def event(self, name: str, **facts: Fact) -> None:
         """Say where a run goes on, and where it stops early."""
-        super().event(name, **facts)
+        self._watching.observer.event(name, **facts)
         if name == "resumed":
             self._watching.notice(f"resuming after step {facts['step']:,}")
         elif name == "stopped early":

@@ -18,10 +18,10 @@ from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Progress, no_progress
 from tpsl.tables import DataError
 from tpsl.training.after_training import AfterTraining, is_complete
-from tpsl.training.alone import AskLabel, attend_together
+from tpsl.training.alone import AskLabel, attend_together, receive_labels
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.label_source import HAND_OVER, LabelSource, ReleasedLabels
+from tpsl.training.label_source import LabelSource, ReleasedLabels
 from tpsl.training.observer import UNWATCHED, Observer, PreparationNotices, ProgressBar, Watching
 from tpsl.training.own_parts import OwnParts, sources_of
 from tpsl.training.ranks import NoVaultOnThisRank
@@ -29,10 +29,8 @@ from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages.hand_over import handed_over
 from tpsl.training.vaults import RunVault, VaultChoice, for_public_labels, vault_for
 from tpsl.training.warm_start import StartingPoint
-from tpsl.workers import ALONE
 
 ALL_STEPS = 1 << 62
 """For `record_steps`: record the whole run."""
@@ -117,7 +115,7 @@ def _train(
     """Train, unless that is done, and evaluate. Of several workers the first has the vault and the true labels."""
     names, side = tuple(data.feature_parties), data.label_side
     is_trained = setup.run.common_result(names) is not None
-    at_label = setup.watched_by(ProgressBar(setup.watching, setup.job.training.epochs, names))
+    at_label = setup.watched_by(ProgressBar(setup.watching, setup.job.training.epochs))
     vault = after = None
     if setup.workers.is_first:
         choice = for_public_labels(setup, choice) if isinstance(choice, VaultChoice) else choice
@@ -126,7 +124,7 @@ def _train(
     if not is_trained:
         labels: LabelSource = NoVaultOnThisRank() if vault is None else vault
         if setup.job.hands_over:
-            labels, ask_label = _hand_over(setup, data, vault, ask_label), AtHome
+            labels, ask_label = _handed_over(setup, data, vault, ask_label), AtHome
             setup, at_label = (replace(each, job=setup.job.with_gradients()) for each in (setup, at_label))
         # Nobody can measure how long the evaluation of an epoch takes.
         evaluate = (lambda: None) if after is None else after.evaluate
@@ -141,22 +139,16 @@ def _train(
     setup.workers.barrier()
 
 
-def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault | None, ask_label: AskLabel) -> ReleasedLabels:
-    """Have the noisy labels cross as they do over a network, and return what the feature party has received.
+def _handed_over(setup: RunSetup, data: Dataset, vault: RunVault | None, ask_label: AskLabel) -> ReleasedLabels:
+    """Have the noisy labels cross as they do over a network, and return what the feature party has received."""
 
-    Of several workers the first, which has the vault, does it for all.
-    """
-    exchange = replace(setup.watched_by(Observer()), workers=ALONE, run=RunFolder(setup.run.path / HAND_OVER))
+    def exchange(feature: FeatureRole) -> None:
+        assert vault is not None  # this is the first worker
+        attend_together(LabelRole(feature.setup, data.label_side.records, vault), [feature], ask_label)
+
     (side,) = data.feature_sides.values()
-    received = exchange.run.party(side.party)
-    if vault is not None:
-        with exchange.run.started(setup.job, [side.party, LABEL_PARTY]):
-            if LABEL_PARTY not in exchange.run.confirmed_to(side.party):
-                roles = LabelRole(exchange, data.label_side.records, vault), [FeatureRole(exchange, side)]
-                attend_together(*roles, ask_label)
-    setup.workers.barrier()
-    labels = handed_over(setup.job, received)
-    return ReleasedLabels.of(labels, received) if vault is None else ReleasedLabels(labels, vault.total(), received)
+    received = receive_labels(setup.watched_by(Observer()), side, [side.party, LABEL_PARTY], exchange)
+    return received if vault is None else replace(received, spent=vault.total())
 
 
 def load_records(

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from tpsl.data.dataset import feature_party_names
-from tpsl.data.sides import FeatureSide
 from tpsl.files import is_disk_full
 from tpsl.net.asking import Label
 from tpsl.net.client import LabelClient
@@ -22,11 +21,10 @@ from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing, Refused
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.net.server import LabelServer
-from tpsl.training.alone import parts_of_both, require_alone, train_alone
+from tpsl.training.alone import parts_of_both, receive_labels, require_alone, train_alone
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job
 from tpsl.training.job_agreement import agreement, limits
-from tpsl.training.label_source import HAND_OVER, ReleasedLabels
 from tpsl.training.late_labels import LabelsMissing
 from tpsl.training.local import Local, certificates_of, connect_address, listen_address
 from tpsl.training.observer import Observer, Watching
@@ -37,7 +35,6 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import METHODS, attend_as_features, attend_as_label
-from tpsl.training.stages.hand_over import handed_over
 from tpsl.training.vaults import vault_for
 from tpsl.workers import ALONE, WorkerLost, Workers
 
@@ -104,7 +101,10 @@ def join(
         moved=True,
     ) as opened:
         if opened is not None and hands_over:
-            _receive_and_train(*opened, local, certificates)
+            labels = receive_labels(*opened, [party], lambda role: _train(role, local, certificates))
+            say = setup.watching.notice
+            say(f"{len(labels.labels):,} noisy labels received; training goes on without the label party")
+            train_alone(*opened, labels, at_top=Observer())
         elif opened is not None:
             _train(FeatureRole(*opened), local, certificates)
         result = run.party_result(party)
@@ -152,23 +152,6 @@ def _release_and_train(setup: RunSetup, local: Local, certificates: Certificates
             attend_as_label(role, desk)
         workers.barrier()
         setup.watching.observer.event("finished")
-
-
-def _receive_and_train(setup: RunSetup, side: FeatureSide, local: Local, certificates: Certificates | None) -> None:
-    """Receive the noisy labels, after which the label party is not needed any more, and train alone.
-
-    Of several workers the first receives them; all train.
-    """
-    job, party, run = setup.job, side.party, RunFolder(setup.run.path / HAND_OVER)
-    if setup.workers.is_first:
-        received = replace(setup, run=run, workers=ALONE)
-        with run.started(job, [party], moved=True):
-            if LABEL_PARTY not in run.confirmed_to(party):
-                _train(FeatureRole(received, side), local, certificates)
-    setup.workers.barrier()
-    labels = ReleasedLabels.of(handed_over(job, run.party(party)), run.party(party))
-    setup.watching.notice(f"{len(labels.labels):,} noisy labels received; training goes on without the label party")
-    train_alone(setup, side, labels, at_top=Observer())
 
 
 def _train(role: FeatureRole, local: Local, certificates: Certificates | None) -> None:
