@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from tpsl.files import draft_of, open_private, read_plain
+from tpsl.net.messages import Peer
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Notice, Pace, Progress, no_notice, no_progress
 
@@ -30,28 +31,13 @@ FEATURE_FACTS = frozenset({"address", "epoch", "peer", "reason", "step", "text"}
 """All that an event of the feature side may carry: no name here stands for something that depends on labels."""
 
 
-class Traffic(Protocol):
-    """What went through a connection so far; the numbers grow."""
-
-    bytes_sent: int
-    bytes_received: int
-
-
-class Connection(Protocol):
-    """As much of a connection as observers look at."""
-
-    @property
-    def traffic(self) -> Traffic:
-        """What went through it so far."""
-
-
 class Observer:
     """Hears what happens to one side of a run; a subclass overrides what it wants to hear.
 
     The methods return at once, and raise nothing because of what happens outside.
     """
 
-    def gathered(self, channels: Mapping[str, Connection]) -> None:
+    def gathered(self, channels: Mapping[str, Peer]) -> None:
         """The side talks through these connections from now on, by the peer's name."""
 
     def at_step(self, done: int, total: int, records: int) -> None:
@@ -74,7 +60,7 @@ class Observers(Observer):
     def __init__(self, party: str, observers: Mapping[str, Observer], notice: Notice) -> None:
         self._party, self._observers, self._notice = party, dict(observers), notice
 
-    def gathered(self, channels: Mapping[str, Connection]) -> None:
+    def gathered(self, channels: Mapping[str, Peer]) -> None:
         """Pass it on."""
         self._tell(lambda observer: observer.gathered(channels))
 
