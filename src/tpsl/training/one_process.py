@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -79,6 +79,38 @@ def train_together(
     at every byte.
     """
     run, names = setup.run, tuple(data.feature_parties) if data is not None else feature_party_names(setup.job.data)
+    read = _reader(setup) if data is None else lambda setup: data
+    setup = setup.with_method(lambda setup: len(read(setup).train))
+    with setup.opened(
+        [*names, LABEL_PARTY], lambda: run.common_result(names) is not None and is_complete(run, setup.job), read
+    ) as opened:
+        if opened is None:
+            return run.finished_result()
+        setup, data = opened
+        _require_encoders(data, setup.encoders())
+        at_label, side = setup.watched_by(ProgressBar(setup.watching, setup.job.training.epochs)), data.label_side
+        vault = after = None
+        if setup.workers.is_first:  # it has the vault and the true labels
+            choice = for_public_labels(setup, choice) if isinstance(choice, VaultChoice) else choice
+            vault = vault_for(at_label, side, choice, releases=run.common_result(names) is None)
+            after = AfterTraining(at_label, side, vault)
+        if run.common_result(names) is None:
+            labels: LabelSource = NoVaultOnThisRank() if vault is None else vault
+            if setup.job.hands_over:
+                labels, ask_label = _handed_over(setup, data, vault, ask_label), AtHome
+                setup, at_label = (replace(each, job=setup.job.with_gradients()) for each in (setup, at_label))
+            # Nobody can measure how long the evaluation of an epoch takes.
+            evaluate = (lambda: None) if after is None else after.evaluate
+            role = LabelRole(at_label, side.records, labels, make_label_party, after_epoch=evaluate)
+            attend_together(role, _feature_roles(setup, data), ask_label)
+        if after is not None:
+            after.complete()
+        setup.workers.barrier()
+        return run.finished_result()
+
+
+def _reader(setup: RunSetup) -> Callable[[RunSetup], Dataset]:
+    """Return what reads the records, once for what training starts from: the method may depend on their number."""
 
     @cache
     def loaded(start: StartingPoint | None) -> Dataset:
@@ -86,57 +118,19 @@ def train_together(
         return load_records(setup.job, setup.own, setup.watching.progress, encoders=encoders)
 
     def read(setup: RunSetup) -> Dataset:
-        if data is not None:
-            return data
         records = loaded(setup.start)
         setup.say_what_is_loaded(setup.job.data, records)
         return records
 
-    setup = setup.with_method(lambda setup: len(read(setup).train))
-    with setup.opened(
-        [*names, LABEL_PARTY],
-        lambda: run.common_result(names) is not None and is_complete(run, setup.job),
-        read,
-    ) as opened:
-        if opened is not None:
-            begun, records = opened
-            _require_encoders(records, begun.encoders())
-            _train(begun, records, choice, make_label_party, ask_label)
-        return run.finished_result()
+    return read
 
 
-def _train(
-    setup: RunSetup,
-    data: Dataset,
-    choice: VaultChoice | ReleasedLabels,
-    make_label_party: LabelPartyBuilder,
-    ask_label: AskLabel,
-) -> None:
-    """Train, unless that is done, and evaluate. Of several workers the first has the vault and the true labels."""
-    names, side = tuple(data.feature_parties), data.label_side
-    is_trained = setup.run.common_result(names) is not None
-    at_label = setup.watched_by(ProgressBar(setup.watching, setup.job.training.epochs))
-    vault = after = None
-    if setup.workers.is_first:
-        choice = for_public_labels(setup, choice) if isinstance(choice, VaultChoice) else choice
-        vault = vault_for(at_label, side, choice, releases=not is_trained)
-        after = AfterTraining(at_label, side, vault)
-    if not is_trained:
-        labels: LabelSource = NoVaultOnThisRank() if vault is None else vault
-        if setup.job.hands_over:
-            labels, ask_label = _handed_over(setup, data, vault, ask_label), AtHome
-            setup, at_label = (replace(each, job=setup.job.with_gradients()) for each in (setup, at_label))
-        # Nobody can measure how long the evaluation of an epoch takes.
-        evaluate = (lambda: None) if after is None else after.evaluate
-        role = LabelRole(at_label, side.records, labels, make_label_party, after_epoch=evaluate)
-        notice = setup.watching.notice
-        features = [
-            FeatureRole(setup.watched_by(PreparationNotices(name, notice)), data.feature_sides[name]) for name in names
-        ]
-        attend_together(role, features, ask_label)
-    if after is not None:
-        after.complete()
-    setup.workers.barrier()
+def _feature_roles(setup: RunSetup, data: Dataset) -> list[FeatureRole]:
+    notice = setup.watching.notice
+    return [
+        FeatureRole(setup.watched_by(PreparationNotices(name, notice)), side)
+        for name, side in data.feature_sides.items()
+    ]
 
 
 def _handed_over(setup: RunSetup, data: Dataset, vault: RunVault | None, ask_label: AskLabel) -> ReleasedLabels:
