@@ -42,7 +42,6 @@ def save_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves, wo
     """
     if not workers.is_first:
         return
-    _tidy(folder)
     with written_folder(_path(folder, step)) as draft:
         digests, settings = {}, {}
         for name, (half, optimizer) in halves.items():
@@ -52,7 +51,8 @@ def save_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves, wo
         description = {"format": _FORMAT, "step": step, "job": job_digest, "sha256": digests}
         written = json.dumps({**description, "optimizer_settings": settings}, indent=1).encode()
         write_durably(draft / f"{_DESCRIPTION}.sha256", _write(draft / _DESCRIPTION, written).encode())
-    _tidy(folder)
+    for old in sorted(saved_steps(folder))[:-_KEEP]:
+        _discard(_path(folder, old))
 
 
 def _path(folder: Path, step: int) -> Path:
@@ -69,7 +69,8 @@ def _write(file: Path, content: bytes) -> str:
 def written_folder(target: Path) -> Iterator[Path]:
     """Give the place of a new folder, which replaces `target` when the block ends: a crash leaves the old or the new.
 
-    What is in it must be written durably. An error removes it.
+    What is in it must be written durably. An error removes it; the draft of a process that was killed goes when the run
+    is started again (`RunFolder.started`).
     """
     draft = draft_of(target)
     make_private_folder(draft)
@@ -84,14 +85,6 @@ def written_folder(target: Path) -> Iterator[Path]:
     sync_folder(target.parent)
 
 
-def _tidy(folder: Path) -> None:
-    """Remove checkpoints but the last two, and what a process that was killed left."""
-    for leftover in folder.glob(".step-*"):
-        shutil.rmtree(leftover)
-    for old in sorted(saved_steps(folder))[:-_KEEP]:
-        _discard(_path(folder, old))
-
-
 def _discard(folder: Path) -> None:
     """Remove a folder so that a crash never leaves a part of it under its name."""
     if folder.exists():
@@ -100,11 +93,8 @@ def _discard(folder: Path) -> None:
         shutil.rmtree(leaving)
 
 
-def load_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves, workers: Workers = ALONE) -> None:
-    """Put halves and optimisers into the state after `step` steps; what a killed process left is removed.
-
-    Nothing is loaded before all files are verified. All workers call this together.
-    """
+def load_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves) -> None:
+    """Put halves and optimisers into the state after `step` steps. Nothing is loaded before all files are verified."""
     target = _path(folder, step)
     description = _verified(target)
     if description["job"] != job_digest:
@@ -115,9 +105,6 @@ def load_checkpoint(folder: Path, step: int, job_digest: str, halves: Halves, wo
         load_weights(half, target / f"{name}.safetensors", CheckpointError)
         state = read_weights(target / f"{name}-optimizer.safetensors", CheckpointError)
         optimizer.load_state(state, description["optimizer_settings"][name])
-    workers.barrier()
-    if workers.is_first:
-        _tidy(folder)
 
 
 def _verified(checkpoint: Path) -> dict[str, Any]:

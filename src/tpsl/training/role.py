@@ -76,7 +76,7 @@ class Role(ABC):
         """Put the built halves into their state after `done` steps; what was computed beyond is forgotten."""
         checkpoints = self.folder / "checkpoints"
         if self.done:
-            load_checkpoint(checkpoints, self.done, self.job.digest(), self.halves, self.setup.workers)
+            load_checkpoint(checkpoints, self.done, self.job.digest(), self.halves)
             self.observer.event("resumed", step=self.done)
         elif self.setup.start is not None:
             self.setup.start.load_into(self.name, self.halves)
