@@ -156,7 +156,7 @@ REGISTRIES = {
     "tpsl.perturb": ("LOSSES",),
     "tpsl.models.optimizer": ("OPTIMIZERS", "SCHEDULES"),
     "tpsl.attacks.suite": ("ATTACKS",),
-    "tpsl.training.loggers": ("LOGGERS", "OBSERVERS"),
+    "tpsl.training.loggers": ("LOGGERS",),
 }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,16 +49,19 @@ class Observer:
     def event(self, name: str, **facts: Fact) -> None:
         """Something happened: checkpoint, epoch, resumed, finished, ..."""
 
+    def close(self) -> None:
+        """The process does nothing more for the run."""
+
 
 class Observers(Observer):
-    """Tells several observers, each known by a name.
+    """Tells several observers, each known by a name: loggers, the display, the progress file.
 
     Guarantee: at a feature party they hear no fact but those in `FEATURE_FACTS`, whatever is reported. One that fails
     is told nothing more, with a notice; the run goes on.
     """
 
-    def __init__(self, party: str, observers: Mapping[str, Observer], notice: Notice) -> None:
-        self._party, self._observers, self._notice = party, dict(observers), notice
+    def __init__(self, party: str, observers: Iterable[tuple[str, Observer]], notice: Notice) -> None:
+        self._party, self._observers, self._notice = party, list(observers), notice
 
     def gathered(self, channels: Mapping[str, Peer]) -> None:
         """Pass it on."""
@@ -77,13 +80,18 @@ class Observers(Observer):
         known = {key: fact for key, fact in facts.items() if self._party == LABEL_PARTY or key in FEATURE_FACTS}
         self._tell(lambda observer: observer.event(name, **known))
 
+    def close(self) -> None:
+        """Pass it on."""
+        self._tell(lambda observer: observer.close())
+
     def _tell(self, act: Callable[[Observer], None]) -> None:
-        for name, observer in list(self._observers.items()):
+        for name, observer in self._observers.copy():
             try:
                 act(observer)
             except Exception as error:
-                del self._observers[name]
-                self._notice(f"the observer {name} is given up: {reason_of(error)}")
+                self._observers.remove((name, observer))
+                reason = " ".join(str(error).split()) or type(error).__name__
+                self._notice(f"the logger {name} is given up: {reason}")
 
 
 @dataclass(frozen=True)
@@ -204,8 +212,3 @@ class ProgressFile(Observer):
         """Remove the file, if it is this observer's: nothing runs any more."""
         if self._written >= 0:
             self._path.unlink(missing_ok=True)
-
-
-def reason_of(error: Exception) -> str:
-    """Return what an error says, in one line."""
-    return " ".join(str(error).split()) or type(error).__name__
