@@ -55,7 +55,7 @@ class Workers:
         if not group.is_initialized():
             if int(os.environ.get("WORLD_SIZE", "1")) == 1:
                 return ALONE
-            _meet("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
+            _join_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
         workers = cls(group.get_rank(), group.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
         if device == "cuda" and workers.are_several:
             torch.cuda.set_device(workers.device(device))  # of this thread; kernels are started there
@@ -90,7 +90,7 @@ class Workers:
             kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
         for alike in kinds.values():
             flat = torch.cat([tensor.detach().reshape(-1) for tensor in alike])
-            with _together() as group:
+            with _process_group() as group:
                 group.all_reduce(flat)
             for tensor, summed in zip(alike, torch.split(flat, [t.numel() for t in alike]), strict=True):
                 tensor.detach().copy_(summed.view_as(tensor))
@@ -100,7 +100,7 @@ class Workers:
         if not self.are_several:
             return rows
         own, lengths = _as_bytes(rows), [torch.empty(1, dtype=torch.int64) for _ in range(self.count)]
-        with _together() as group:
+        with _process_group() as group:
             group.all_gather(lengths, torch.tensor([len(rows)]))
             padded = own.new_zeros((int(max(lengths)), own.shape[1]))
             padded[: len(rows)] = own
@@ -115,7 +115,7 @@ class Workers:
             return value
         text = json.dumps(value).encode() if self.is_first else b""
         length = torch.tensor([len(text)])
-        with _together() as group:
+        with _process_group() as group:
             group.broadcast(length, 0)
             content = torch.frombuffer(bytearray(text or int(length)), dtype=torch.uint8)
             group.broadcast(content, 0)
@@ -130,7 +130,7 @@ class Workers:
         if tensor is None or not self.is_first:
             tensor = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
         content = _as_bytes(tensor[None])
-        with _together() as group:
+        with _process_group() as group:
             group.broadcast(content, 0)
         return _from_bytes(content, tensor[None])[0]
 
@@ -143,7 +143,7 @@ ALONE = Workers(0, 1)
 """A party of one process: nothing is exchanged, and `torch.distributed` is not used."""
 
 
-def _meet(backend: str) -> None:
+def _join_process_group(backend: str) -> None:
     """Begin the process group of the workers that were started together.
 
     The store at which they meet is that of `torchrun` and outlives them: what was written there before a restart is
@@ -182,7 +182,7 @@ def _number_of_start(store: Any, rank: int, count: int) -> int:
 
 
 @contextmanager
-def _together() -> Iterator[Any]:
+def _process_group() -> Iterator[Any]:
     """Give what talks to the other workers, whose loss is said in a sentence."""
     import torch.distributed as group
 

@@ -123,12 +123,16 @@ def _together(workers: Workers, act: Callable[[], Answers] | None) -> Answers:
     """Have worker 0 do something; every worker gets what it returns, without tensors, or the error that it raises."""
     found: Answers = {}
     error: Exception | None = None
+    told: dict[str, Any] = {}
     if act is not None:
         try:
             found = act()
-        except (NetError, PeerRestarted) as raised:
-            error = raised
-    told = workers.broadcast(_described(found, error))
+            told = {"messages": [[name, m.step, m.part, list(m.numbers)] for name, m in found.items()]}
+        except PeerRestarted as raised:
+            error, told = raised, {"restarted": raised.peer}
+        except NetError as raised:
+            error, told = raised, {"failed": [str(raised), raised.code]}
+    told = workers.broadcast(told)
     if error is not None:
         raise error
     if "restarted" in told:
@@ -138,15 +142,6 @@ def _together(workers: Workers, act: Callable[[], Answers] | None) -> Answers:
     if workers.is_first:
         return found
     return {name: Message(step, part, tuple(numbers)) for name, step, part, numbers in told["messages"]}
-
-
-def _described(found: Answers, error: Exception | None) -> dict[str, Any]:
-    """Return the outcome as JSON has it."""
-    if isinstance(error, PeerRestarted):
-        return {"restarted": error.peer}
-    if isinstance(error, NetError):
-        return {"failed": [str(error), error.code]}
-    return {"messages": [[name, m.step, m.part, list(m.numbers)] for name, m in found.items()]}
 
 
 def _gathered(workers: Workers, messages: Answers) -> Answers:

@@ -77,7 +77,7 @@ class RunSetup:
     ) -> Iterator[tuple[RunSetup, Records] | None]:
         """Hold the run's folder, and give the run, with what it starts from, and its records; None if nothing is left
         to do."""
-        with self.held(parties, moved=moved):
+        with self.locked_folder(parties, moved=moved):
             if is_done():
                 self.say_finished()
                 yield None
@@ -86,7 +86,7 @@ class RunSetup:
                 yield setup, read(setup)
 
     @contextmanager
-    def held(self, parties: Collection[str], *, moved: bool = False) -> Iterator[None]:
+    def locked_folder(self, parties: Collection[str], *, moved: bool = False) -> Iterator[None]:
         """Hold the run's folder, with a folder for each of these parties in it, as `RunFolder.started` does.
 
         Of several workers the first holds it for all. What several cannot do is an error.
