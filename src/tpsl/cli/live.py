@@ -30,7 +30,7 @@ from tpsl.training.observer import Fact, Observer
 
 if TYPE_CHECKING:
     from tpsl.cli.metrics_endpoint import MetricsEndpoint
-    from tpsl.net.messages import Peer
+    from tpsl.training.observer import Connection
 
 WATCHED = ("connected", "lost", "left", "waiting", "refused")
 """How the transport's sentences about a peer begin."""
@@ -105,7 +105,7 @@ class Live(Observer):
             reason = str(error) or ("interrupted" if isinstance(error, KeyboardInterrupt) else repr(error))
             self._show("error", {"reason": reason})
 
-    def gathered(self, channels: Mapping[str, Peer]) -> None:
+    def gathered(self, channels: Mapping[str, Connection]) -> None:
         """Count the traffic of these connections from now on."""
         self.state.gathered(channels)
 

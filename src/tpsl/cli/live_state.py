@@ -10,10 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpsl.cli.console import time_left
-from tpsl.net import messages
-from tpsl.net.messages import Traffic
 from tpsl.progress import Pace
-from tpsl.training.observer import Fact
+from tpsl.training.observer import Connection, Fact, Traffic
 
 _WINDOW = 10.0  # seconds over which speeds are averaged
 _NOTABLE_WAIT = 1.0  # seconds: every step waits a little for the other side
@@ -82,7 +80,7 @@ class LiveState:
         peer.connected, peer.left, peer.state = False, event == "left", state
         return news
 
-    def gathered(self, channels: Mapping[str, messages.Peer]) -> None:
+    def gathered(self, channels: Mapping[str, Connection]) -> None:
         """Count these connections too; those of a peer that was restarted keep what went through them."""
         for channel in channels.values():
             if not any(channel.traffic is known for known in self._traffics):

@@ -17,9 +17,11 @@ from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from tpsl.files import draft_of, open_private, read_plain
 from tpsl.net.messages import Peer
+from tpsl.net.messages import Traffic as Traffic
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Notice, Pace, Progress, no_notice, no_progress
 
+Connection = Peer
 Fact = str | int | float
 Finite = Annotated[float | None, AfterValidator(lambda value: value if value is None or math.isfinite(value) else None)]
 
@@ -37,7 +39,7 @@ class Observer:
     The methods return at once, and raise nothing because of what happens outside.
     """
 
-    def gathered(self, channels: Mapping[str, Peer]) -> None:
+    def gathered(self, channels: Mapping[str, Connection]) -> None:
         """The side talks through these connections from now on, by the peer's name."""
 
     def at_step(self, done: int, total: int, records: int) -> None:
@@ -63,7 +65,7 @@ class Observers(Observer):
     def __init__(self, party: str, observers: Iterable[tuple[str, Observer]], notice: Notice) -> None:
         self._party, self._observers, self._notice = party, list(observers), notice
 
-    def gathered(self, channels: Mapping[str, Peer]) -> None:
+    def gathered(self, channels: Mapping[str, Connection]) -> None:
         """Pass it on."""
         self._tell(lambda observer: observer.gathered(channels))
 
