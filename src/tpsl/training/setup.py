@@ -75,21 +75,10 @@ class RunSetup:
         *,
         moved: bool = False,
     ) -> Iterator[tuple[RunSetup, Records] | None]:
-        """Hold the run's folder, and give the run, with what it starts from, and its records; None if nothing is left
-        to do."""
-        with self.locked_folder(parties, moved=moved):
-            if is_done():
-                self.say_finished()
-                yield None
-            else:
-                setup = self._with_start(parties)
-                yield setup, read(setup)
-
-    @contextmanager
-    def locked_folder(self, parties: Collection[str], *, moved: bool = False) -> Iterator[None]:
         """Hold the run's folder, with a folder for each of these parties in it, as `RunFolder.started` does.
 
-        Of several workers the first holds it for all. What several cannot do is an error.
+        Give the run, with what it starts from, and its records; None if nothing is left to do. Of several workers the
+        first holds the folder for all. What several cannot do is an error.
         """
         reasons = {
             "a transcript is recorded": self.record_steps > 0,
@@ -102,13 +91,14 @@ class RunSetup:
         started = self.run.started(self.job, parties, moved=moved, own=self.own)
         with started if self.workers.is_first else nullcontext():
             self.workers.barrier()
-            yield
-
-    def _with_start(self, parties: Collection[str]) -> RunSetup:
-        """Return the same run with what these parties begin with in its folder, which this process holds."""
-        start = begin(self.job, self.run, parties, self.start) if self.workers.is_first else None
-        self.workers.barrier()
-        return replace(self, start=start or begin(self.job, self.run, parties, None))
+            if is_done():
+                self.say_finished()
+                yield None
+                return
+            start = begin(self.job, self.run, parties, self.start) if self.workers.is_first else None
+            self.workers.barrier()
+            setup = replace(self, start=start or begin(self.job, self.run, parties, None))
+            yield setup, read(setup)
 
     def encoders(self) -> dict[str, EncoderState]:
         """Return what encodes the parties' records, by party, where an earlier run has learned it."""
