@@ -41,11 +41,11 @@ from tpsl.net.connection import Patience, Terms
 from tpsl.training.job import Job, make_job
 from tpsl.training.job_agreement import agreement, limits
 from tpsl.training.local import Local
-from tpsl.training.observer import NullObserver, Watching
+from tpsl.training.observer import Observer, Watching
+from tpsl.training.over_network import serve
 from tpsl.training.role import FeatureRole, FeatureRun
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
-from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_features
 from tpsl.training.stages.collect import HEAD
@@ -110,7 +110,7 @@ def label_party(job: Job, local: Local, run: Path, port: Any) -> None:
     torch.set_num_threads(1)
     os.environ[VARIABLE] = str(run / "home")  # each job has labels of its own, and they are nobody's
 
-    class Listening(NullObserver):
+    class Listening(Observer):
         def event(self, name: str, **facts: str | int | float) -> None:
             if name == "listening":
                 port.value = int(str(facts["address"]).rpartition(":")[2])
@@ -223,7 +223,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    FORKS.set_forkserver_preload(["tpsl.training.serve", "torch._dynamo", "pyarrow.pandas_compat"])
+    FORKS.set_forkserver_preload(["tpsl.training.over_network", "torch._dynamo", "pyarrow.pandas_compat"])
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
     labels = [0, 1] * options.jobs

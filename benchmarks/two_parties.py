@@ -29,11 +29,10 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.models.computing import compute_in
 from tpsl.net.certificates import create_authority, issue
 from tpsl.training.job import Job, load_job
-from tpsl.training.join import join
 from tpsl.training.local import Local
-from tpsl.training.observer import Fact, NullObserver, Watching
+from tpsl.training.observer import Fact, Observer, Watching
 from tpsl.training.one_process import train
-from tpsl.training.serve import serve
+from tpsl.training.over_network import join, serve
 from tpsl.vault.place import VARIABLE as HOME
 
 PROXY = Path(__file__).parent.parent / "tests" / "tcp_proxy.py"
@@ -247,7 +246,7 @@ class TwoParties(Contender):
                 child.__exit__(kind, error, traceback)
 
 
-class InTurns(NullObserver):
+class InTurns(Observer):
     """Takes a turn after every step."""
 
     def __init__(self) -> None:
@@ -264,7 +263,7 @@ class InTurns(NullObserver):
         self._turns.step_done()
 
 
-class ShowsAddress(NullObserver):
+class ShowsAddress(Observer):
     """Prints where the label party listens."""
 
     def event(self, name: str, **facts: Fact) -> None:

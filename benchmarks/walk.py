@@ -24,11 +24,10 @@ import torch
 import tpsl
 from tpsl.net.certificates import create_authority, issue
 from tpsl.training.job import Job, make_job
-from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import Observer, Watching
 from tpsl.training.one_process import train
-from tpsl.training.serve import serve
+from tpsl.training.over_network import join, serve
 from tpsl.vault.place import VARIABLE as HOME
 
 FIRST, LAST = 5, 8

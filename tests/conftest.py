@@ -156,7 +156,7 @@ REGISTRIES = {
     "tpsl.perturb": ("LOSSES",),
     "tpsl.models.optimizer": ("OPTIMIZERS", "SCHEDULES"),
     "tpsl.attacks.suite": ("ATTACKS",),
-    "tpsl.training.loggers": ("LOGGERS", "OBSERVERS"),
+    "tpsl.training.loggers": ("LOGGERS",),
 }
 
 
@@ -387,8 +387,7 @@ IMPORTED_BEFORE_A_FORK = (
     "tpsl.cli.main",
     "tpsl.cli.live",
     "tpsl.training",
-    "tpsl.training.serve",
-    "tpsl.training.join",
+    "tpsl.training.over_network",
     "tpsl.attacks",
     "tpsl.audit",
     "torch._dynamo",

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.ports import free_port
 
-from tpsl.workers import ALONE, PartyInterrupted, WorkerLost, Workers
+from tpsl.workers import ALONE, WorkerLost, Workers
 
 
 def test_rows_are_divided_evenly_and_without_a_gap() -> None:
@@ -80,45 +79,6 @@ def test_a_worker_that_ends_is_missed_in_a_sentence(in_workers: Callable[..., An
     gone, lost = in_workers(2, _leaving_first)
     assert gone == "gone"
     assert isinstance(lost, WorkerLost) and str(lost) == "another worker of this party has ended, or cannot be reached"
-
-
-def _leaving_too_early(workers: Workers) -> str:
-    workers.leave_together(_patient)
-    workers.leave_together(_patient) if workers.is_first else workers.barrier()
-    return "went on"
-
-
-def _patient() -> None:
-    """Go on waiting."""
-
-
-def test_a_worker_that_leaves_is_not_taken_for_one_that_goes_on(in_workers: Callable[..., Any]) -> None:
-    leaving, other = in_workers(2, _leaving_too_early)
-    assert str(leaving) == "a worker of this party has left what another one still does"
-    assert isinstance(leaving, PartyInterrupted) and isinstance(other, WorkerLost)
-
-
-GIVES_UP = """
-import os
-
-os.environ.update(described)
-from tpsl.workers import PartyInterrupted, Workers
-
-def give_up():
-    raise PartyInterrupted("waited long enough")
-
-workers = Workers.of_this_process()
-workers.barrier(give_up) if workers.is_first else workers.broadcast("what worker 0 never says")
-"""
-
-
-def test_a_worker_that_gives_up_waiting_ends_and_so_do_the_others(fork: Callable[..., Any], tmp_path: Path) -> None:
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    started = [fork(GIVES_UP, tmp_path, described={**where, "RANK": number}) for number in ("0", "1")]
-    assert all(process.status(within=60.0) for process in started)
-    told = [process.stderr.read_text().splitlines()[-1] for process in started]
-    assert told[0].endswith("PartyInterrupted: waited long enough")
-    assert "WorkerLost" in told[1]
 
 
 def test_a_worker_alone_gets_back_what_it_gave() -> None:

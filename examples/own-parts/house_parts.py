@@ -13,8 +13,7 @@ from tpsl.attacks import ATTACKS, Attack, AttackedRun
 from tpsl.mechanisms import MECHANISMS, integer_weights
 from tpsl.models.optimizer import OPTIMIZERS
 from tpsl.perturb import LOSSES, Loss
-from tpsl.training.curves import LoggedRun
-from tpsl.training.loggers import LOGGERS, OBSERVERS
+from tpsl.training.loggers import LOGGERS, Curves, LoggedRun
 from tpsl.training.observer import Observer
 from tpsl.training.transcript import TranscriptStep
 
@@ -72,12 +71,11 @@ def expected_stars(run: AttackedRun) -> Callable[[TranscriptStep], np.ndarray]:
     return scores
 
 
-class CsvCurves:
+class CsvCurves(Curves):
     """Writes one line for each point of a curve."""
 
-    name = "CSV"
-
     def __init__(self, run: LoggedRun, path: str) -> None:
+        super().__init__(run)
         self._path = Path(path or run.folder / "curves.csv")
 
     def begin(self, step: int) -> None:
@@ -88,9 +86,6 @@ class CsvCurves:
         """Add the points."""
         with self._path.open("a") as file:
             csv.writer(file).writerows((step, key, value) for key, value in values.items())
-
-    def close(self, finished: bool) -> None:
-        """There is nothing left to write."""
 
 
 class Diary(Observer):
@@ -110,4 +105,4 @@ LOSSES.register("smoothed", Smoothed)
 OPTIMIZERS.register("lion", Lion)
 ATTACKS.register("expected_stars", Attack("transcript+weights", expected_stars, many_classes=True))
 LOGGERS.register("csv", CsvCurves)
-OBSERVERS.register("diary", Diary)
+LOGGERS.register("diary", Diary)

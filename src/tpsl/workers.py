@@ -10,11 +10,10 @@ import atexit
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import count as counting
 from math import prod
 from typing import Any
 
@@ -23,18 +22,11 @@ from torch import Tensor
 
 _PATIENCE = timedelta(days=30)
 """How long a worker waits for another: it may be waiting for a peer. One that has died is noticed at once."""
-_BETWEEN_LOOKS = 0.005
-_BETWEEN_LOOKS_AT_STORE = 0.05
-_meetings = counting(1)
-"""Numbers of the points at which this process waits for all workers; they are the same at each of them."""
+_BETWEEN_LOOKS = 0.005  # seconds, at the store in which workers meet
 
 
-class PartyInterrupted(ValueError):
-    """This worker cannot go on: what has started the workers of this party starts all of them again."""
-
-
-class WorkerLost(PartyInterrupted):
-    """Another worker of this party has ended."""
+class WorkerLost(ValueError):
+    """Another worker of this party has ended: what has started the workers starts all of them again."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +52,11 @@ class Workers:
         """
         import torch.distributed as group
 
-        on_machine = int(os.environ.get("LOCAL_RANK", "0"))
         if not group.is_initialized():
             if int(os.environ.get("WORLD_SIZE", "1")) == 1:
                 return ALONE
-            _meet("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
-        workers = cls(group.get_rank(), group.get_world_size(), on_machine)
+            _join_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
+        workers = cls(group.get_rank(), group.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
         if device == "cuda" and workers.are_several:
             torch.cuda.set_device(workers.device(device))  # of this thread; kernels are started there
         return workers
@@ -99,23 +90,23 @@ class Workers:
             kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
         for alike in kinds.values():
             flat = torch.cat([tensor.detach().reshape(-1) for tensor in alike])
-            with _together() as group:
+            with _process_group() as group:
                 group.all_reduce(flat)
             for tensor, summed in zip(alike, torch.split(flat, [t.numel() for t in alike]), strict=True):
                 tensor.detach().copy_(summed.view_as(tensor))
 
     def all_gather_rows(self, rows: Tensor) -> Tensor:
-        """Return the rows of all workers, in order of their numbers; each may have another number of them."""
+        """Return the rows of all workers, in order of their ranks; each may have another number of them."""
         if not self.are_several:
             return rows
-        lengths = self._lengths(len(rows))
-        own = _as_bytes(rows)
-        padded = own.new_zeros((max(lengths), own.shape[1]))
-        padded[: len(rows)] = own
-        received = [torch.empty_like(padded) for _ in lengths]
-        with _together() as group:
+        own, lengths = _as_bytes(rows), [torch.empty(1, dtype=torch.int64) for _ in range(self.count)]
+        with _process_group() as group:
+            group.all_gather(lengths, torch.tensor([len(rows)]))
+            padded = own.new_zeros((int(max(lengths)), own.shape[1]))
+            padded[: len(rows)] = own
+            received = [torch.empty_like(padded) for _ in lengths]
             group.all_gather(received, padded)
-        everything = torch.cat([part[:length] for part, length in zip(received, lengths, strict=True)])
+        everything = torch.cat([part[: int(length)] for part, length in zip(received, lengths, strict=True)])
         return _from_bytes(everything, rows)
 
     def broadcast(self, value: Any) -> Any:
@@ -124,7 +115,7 @@ class Workers:
             return value
         text = json.dumps(value).encode() if self.is_first else b""
         length = torch.tensor([len(text)])
-        with _together() as group:
+        with _process_group() as group:
             group.broadcast(length, 0)
             content = torch.frombuffer(bytearray(text or int(length)), dtype=torch.uint8)
             group.broadcast(content, 0)
@@ -134,64 +125,25 @@ class Workers:
         """Return the first worker's tensor, on the same kind of device; what the others give does not matter."""
         if tensor is not None and not self.are_several:
             return tensor
-        kind = self.broadcast(
-            None
-            if tensor is None
-            else [list(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor.device.type]
-        )
-        if kind is None:
-            raise ValueError("the first worker has no tensor to give to the others")
-        shape, dtype, device = kind
+        described = None if tensor is None else [list(tensor.shape), str(tensor.dtype)[6:], tensor.device.type]
+        shape, dtype, device = self.broadcast(described)  # of a torch.int16 without "torch."
         if tensor is None or not self.is_first:
             tensor = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
         content = _as_bytes(tensor[None])
-        with _together() as group:
+        with _process_group() as group:
             group.broadcast(content, 0)
         return _from_bytes(content, tensor[None])[0]
 
-    def barrier(self, meanwhile: Callable[[], None] | None = None) -> None:
-        """Return when every worker has come to this point; `meanwhile` is called again and again, and may raise."""
-        self._meet_others(meanwhile, leaves=False)
-
-    def leave_together(self, meanwhile: Callable[[], None]) -> None:
-        """Return when every worker leaves what they do together; raise if one waits for all at another point."""
-        self._meet_others(meanwhile, leaves=True)
-
-    def _meet_others(self, meanwhile: Callable[[], None] | None, leaves: bool) -> None:
-        """Wait for all. Whoever may give up waits at the store: a process with an exchange under way could not end."""
-        if not self.are_several:
-            return
-        place, each_leaving = f"meeting {next(_meetings)}", self.count + 1
-        come, leaving = 0, 0
-        with _together() as group:
-            store = group.distributed_c10d._get_default_store()
-            store.add(place, 1 + each_leaving * leaves)
-        while meanwhile is not None and come < self.count:
-            meanwhile()
-            with _together():
-                leaving, come = divmod(store.add(place, 0), each_leaving)
-            if come < self.count:
-                time.sleep(_BETWEEN_LOOKS_AT_STORE)
-        if meanwhile is not None and leaving != leaves * self.count:
-            raise PartyInterrupted("a worker of this party has left what another one still does")
-        with _together() as group:
-            group.all_reduce(torch.zeros(1))
-
-    def _lengths(self, length: int) -> list[int]:
-        """Return the number that each worker gives."""
-        if not self.are_several:
-            return [length]
-        received = [torch.empty(1, dtype=torch.int64) for _ in range(self.count)]
-        with _together() as group:
-            group.all_gather(received, torch.tensor([length]))
-        return [int(each) for each in received]
+    def barrier(self) -> None:
+        """Return when every worker has come to this point."""
+        self.all_reduce([torch.zeros(1)])
 
 
 ALONE = Workers(0, 1)
 """A party of one process: nothing is exchanged, and `torch.distributed` is not used."""
 
 
-def _meet(backend: str) -> None:
+def _join_process_group(backend: str) -> None:
     """Begin the process group of the workers that were started together.
 
     The store at which they meet is that of `torchrun` and outlives them: what was written there before a restart is
@@ -201,20 +153,20 @@ def _meet(backend: str) -> None:
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
-    store, number, count = next(rendezvous("env://", timeout=_PATIENCE))
-    start = _number_of_start(PrefixStore("tpsl starts", store), number, count)
+    store, rank, count = next(rendezvous("env://", timeout=_PATIENCE))
+    start = _number_of_start(PrefixStore("tpsl starts", store), rank, count)
     own = PrefixStore(f"tpsl start {start}", store)
-    group.init_process_group(backend, store=own, rank=number, world_size=count, timeout=_PATIENCE)
+    group.init_process_group(backend, store=own, rank=rank, world_size=count, timeout=_PATIENCE)
     atexit.register(group.destroy_process_group)  # else its threads may abort a process that ends well
 
 
-def _number_of_start(store: Any, number: int, count: int) -> int:
+def _number_of_start(store: Any, rank: int, count: int) -> int:
     """Return how often the workers were started, the same at all that were started together.
 
     The first worker counts. Another one joins a start that it has not joined before, in an earlier life, and goes with
     it when the first worker has seen all others there.
     """
-    if number == 0:
+    if rank == 0:
         start: int = store.add("number", 1)
         while not all(store.add(f"{start}: {other} is there", 0) for other in range(1, count)):
             time.sleep(_BETWEEN_LOOKS)
@@ -225,12 +177,12 @@ def _number_of_start(store: Any, number: int, count: int) -> int:
         time.sleep(_BETWEEN_LOOKS)
         newest = store.add("number", 0)
         if newest > start:
-            start, is_mine = newest, store.add(f"{newest}: {number} is there", 1) == 1
+            start, is_mine = newest, store.add(f"{newest}: {rank} is there", 1) == 1
     return start
 
 
 @contextmanager
-def _together() -> Iterator[Any]:
+def _process_group() -> Iterator[Any]:
     """Give what talks to the other workers, whose loss is said in a sentence."""
     import torch.distributed as group
 

@@ -8,7 +8,7 @@ import pytest
 from tpsl.alignment.parties import align_as
 from tpsl.net.failures import PeerMissing, Refused
 from tpsl.training.local import Local, LocalError
-from tpsl.training.observer import Fact, NullObserver, Watching
+from tpsl.training.observer import Fact, Observer, Watching
 
 
 @pytest.mark.parametrize("parties", [1, 2, 3, 4])
@@ -22,7 +22,7 @@ def test_every_list_is_blinded_by_everyone_in_the_rounds_that_there_are(make_ter
         assert sorted(blinders) == sorted(terms.circle)
 
 
-class Listening(NullObserver):
+class Listening(Observer):
     """Knows where the label party listens."""
 
     def __init__(self) -> None:

@@ -212,7 +212,7 @@ def test_a_dumb_terminal_gets_plain_lines() -> None:
 
 def test_the_feature_side_shows_no_fact_that_could_depend_on_labels() -> None:
     live, written = log(log_json=True)
-    observer = Observers("airport", {"display": live}, pytest.fail)
+    observer = Observers("airport", [("display", live)], pytest.fail)
     for metric in [*TestMetrics.__dataclass_fields__, "loss", "noisy_validation_loss", "positives", "anything_new"]:
         observer.event("epoch", epoch=1, **{metric: 0.5})
     observer.event("resumed", step=3)

@@ -23,12 +23,11 @@ from tpsl.net.messages import Message
 from tpsl.net.server import LabelServer
 from tpsl.training.job import Job, make_job
 from tpsl.training.job_agreement import agreement, limits
-from tpsl.training.join import join
 from tpsl.training.local import Local
-from tpsl.training.observer import UNWATCHED, Fact, NullObserver, Watching
+from tpsl.training.observer import UNWATCHED, Fact, Observer, Watching
+from tpsl.training.over_network import join, serve
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
-from tpsl.training.serve import serve
 from tpsl.training.stages import METHODS
 from tpsl.vault import Vault
 
@@ -45,7 +44,7 @@ def job(wire: str = "float32", **training: Any) -> Job:
     return make_job(content, {}, "test")
 
 
-class Listening(NullObserver):
+class Listening(Observer):
     """Says where the label party listens."""
 
     def __init__(self) -> None:

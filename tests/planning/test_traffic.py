@@ -15,10 +15,9 @@ from tpsl.net.certificates import create_authority, issue
 from tpsl.planning.counts import Counts
 from tpsl.planning.traffic import Exchange, exchanges, total
 from tpsl.training.job import Job, make_job
-from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, Fact, Observer, Watching
-from tpsl.training.serve import serve
+from tpsl.training.over_network import join, serve
 from tpsl.training.stages import METHODS
 
 TWO_PARTIES = {

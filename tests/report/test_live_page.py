@@ -21,7 +21,7 @@ from tpsl.report.label_view import read_run
 from tpsl.report.live_page import LivePage
 from tpsl.report.run_reading import read_view
 from tpsl.report.watching import WatchedFolder
-from tpsl.training.progress_file import PROGRESS
+from tpsl.training.observer import PROGRESS
 from tpsl.training.run_folder import RunError
 from tpsl.vault import ReleasePolicy, Vault
 

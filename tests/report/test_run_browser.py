@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tpsl.training.progress_file import PROGRESS, ProgressFile
+from tpsl.training.observer import PROGRESS, ProgressFile
 
 from .live_service import Service
 from .test_page_in_browser import CONTRAST
@@ -244,7 +244,7 @@ def test_a_running_run_shows_its_curve_its_speed_and_the_time_left(
     metrics = run / "label" / "metrics.jsonl"
     lines = metrics.read_text().splitlines(keepends=True)
     metrics.write_text("".join(lines[:2]))
-    for module in ("tpsl.training.progress_file", "tpsl.progress"):
+    for module in ("tpsl.training.observer", "tpsl.progress"):
         monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: now[0]))
     file = ProgressFile(run / "label")
     file.at_step(10, 30, 100)

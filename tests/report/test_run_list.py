@@ -13,7 +13,7 @@ from tpsl.report.run_list import run_list
 from tpsl.report.run_table import summary
 from tpsl.report.watching import WatchedFolder
 from tpsl.training.dotted import dotted
-from tpsl.training.progress_file import ProgressFile
+from tpsl.training.observer import ProgressFile
 from tpsl.training.run_folder import RunFolder
 
 

@@ -17,9 +17,9 @@ from tpsl.net.desk import Desk
 from tpsl.net.failures import NetError
 from tpsl.net.messages import Message
 from tpsl.net.server import LabelServer
+from tpsl.training.alone import AskLabel
 from tpsl.training.job import Job
 from tpsl.training.job_agreement import limits
-from tpsl.training.one_process import AskLabel
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup

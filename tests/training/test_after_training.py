@@ -35,12 +35,12 @@ from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job, make_job
 from tpsl.training.job_agreement import agreement, limits
 from tpsl.training.local import Local
-from tpsl.training.observer import NullObserver, Watching
+from tpsl.training.observer import Observer, Watching
 from tpsl.training.one_process import train
+from tpsl.training.over_network import serve
 from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole, FeatureRun
 from tpsl.training.run_folder import RunError, RunFolder
-from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_features
 from tpsl.vault import Vault
@@ -99,7 +99,7 @@ class LabelParty:
     def starts(self, threads: ThreadPoolExecutor) -> Future[TrainResult]:
         party = self
 
-        class Heard(NullObserver):
+        class Heard(Observer):
             def event(self, name: str, **facts: Any) -> None:
                 if name == "listening":
                     party.port = int(str(facts["address"]).rpartition(":")[2])

@@ -27,12 +27,11 @@ from tpsl.mechanisms import randomized_response
 from tpsl.report.ledgers import result_now
 from tpsl.report.run_reading import read_view
 from tpsl.training.job import Job, load_job, make_job
-from tpsl.training.join import join
 from tpsl.training.local import Local, LocalError, own_data
-from tpsl.training.observer import UNWATCHED, NullObserver, Watching
+from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.one_process import ALL_STEPS, train
+from tpsl.training.over_network import join, serve
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.serve import serve
 from tpsl.training.shared_evaluation import EvaluationTerms, evaluate_test_records
 from tpsl.training.vaults import VaultChoice
 from tpsl.vault import ReleasePolicy, Vault, VaultError
@@ -389,7 +388,7 @@ def store_with_units(agreed: Job, path: Path) -> None:
         vault.add([(ids, labels, ids)])
 
 
-class Peer(NullObserver):
+class Peer(Observer):
     """A feature party that comes as soon as the label party listens."""
 
     def __init__(self, agreed: Job, run: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tpsl.files import remove_drafts
 from tpsl.models.halves import Bottom, Top
 from tpsl.models.members import Bottoms
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
@@ -94,16 +95,15 @@ def test_a_step_that_is_saved_again_replaces_the_old_one(tmp_path: Path) -> None
     assert same(old, new)
 
 
-@pytest.mark.parametrize("resumed", [True, False])
-def test_what_a_killed_process_left_is_no_checkpoint_and_goes_away(tmp_path: Path, resumed: bool) -> None:
+def test_what_a_killed_process_left_is_no_checkpoint_and_goes_away_when_a_run_is_started(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, 5, "job", halves())
     for leftover in (".step-000000010.new", ".step-000000001.old", ".step-000000005.old"):
         (tmp_path / leftover).mkdir()
         (tmp_path / leftover / "top.safetensors").write_bytes(b"half of it")
     assert saved_steps(tmp_path) == {5}
-    if resumed:
-        load_checkpoint(tmp_path, 5, "job", halves())
-        assert [path.name for path in tmp_path.iterdir()] == ["step-000000005"]
+    load_checkpoint(tmp_path, 5, "job", halves())
+    remove_drafts(tmp_path)  # `RunFolder.started` does
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000005"]
     save_checkpoint(tmp_path, 10, "job", halves())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000005", "step-000000010"]
 

@@ -366,12 +366,11 @@ from pathlib import Path
 
 from tpsl.training.after_training import evaluate_run
 from tpsl.training.job import load_job
-from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import Watching
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.serve import serve
+from tpsl.training.over_network import join, serve
 
 party, job, address, vault, run, device = sys.argv[1:]
 shared = dict(watching=Watching(notice=print))

@@ -35,9 +35,8 @@ import errno, pathlib, time
 from contextlib import contextmanager
 from tpsl import files
 from tpsl.training.one_process import ALL_STEPS
-from tpsl.training.join import join
-from tpsl.training.observer import NullObserver, Watching
-from tpsl.training.serve import serve
+from tpsl.training.observer import Observer, Watching
+from tpsl.training.over_network import join, serve
 
 opened = files.open_durably
 
@@ -50,7 +49,7 @@ def opening(path, mode):
 
 files.open_durably = opening
 
-class HalfWay(NullObserver):
+class HalfWay(Observer):
     def at_step(self, done, total, records):
         if done == 25:
             print("half done", flush=True)

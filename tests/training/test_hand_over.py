@@ -24,15 +24,14 @@ from tpsl.net.messages import Message
 from tpsl.training.alone import require_alone
 from tpsl.training.job import Job, JobError, make_job
 from tpsl.training.job_agreement import agreement
-from tpsl.training.join import join
 from tpsl.training.label_source import HAND_OVER
 from tpsl.training.local import Local
-from tpsl.training.observer import UNWATCHED, NullObserver, Watching
+from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.one_process import train, train_together
+from tpsl.training.over_network import join, serve
 from tpsl.training.role import FeatureRole, FeatureRun
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.schedule import Schedule
-from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
 from tpsl.training.shared_evaluation import EvaluationTerms, evaluate_test_records
 from tpsl.training.stages import attend_as_features
@@ -126,7 +125,7 @@ def test_it_needs_a_small_part_of_the_bytes(tmp_path: Path) -> None:
     assert split > 1000 * alone
 
 
-class Heard(NullObserver):
+class Heard(Observer):
     """Notes where the label party listens."""
 
     def __init__(self) -> None:
@@ -156,7 +155,7 @@ def test_over_a_network_the_label_party_is_done_when_training_begins(tmp_path: P
     agreed = job(**EVERYTHING)
     notices: list[str] = []
 
-    class Watched(NullObserver):
+    class Watched(Observer):
         def event(self, name: str, **facts: Any) -> None:
             notices.append(name)
 
@@ -200,7 +199,7 @@ def test_a_party_that_has_its_labels_trains_on_when_the_label_party_is_gone(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("tpsl.training.join.train_alone", killed)
+        patch.setattr("tpsl.training.over_network.train_alone", killed)
         with pytest.raises(KeyboardInterrupt):
             over_a_network(agreed, tmp_path)
     nobody = Local(connect="127.0.0.1:9", wait=0.0)

@@ -29,13 +29,12 @@ from tpsl.net.failures import JobStopped
 from tpsl.training.after_training import evaluate_run
 from tpsl.training.evaluation import evaluate
 from tpsl.training.job import Job, make_job
-from tpsl.training.join import join
 from tpsl.training.late_labels import LabelsMissing
 from tpsl.training.local import Local
-from tpsl.training.observer import UNWATCHED, NullObserver, Watching
+from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.one_process import ALL_STEPS, train
+from tpsl.training.over_network import join, serve
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.serve import serve
 from tpsl.training.vaults import VaultChoice
 from tpsl.vault import Vault, VaultBusy, VaultError
 
@@ -219,7 +218,7 @@ def test_labels_that_are_early_take_few_releases(tmp_path: Path, vault: Path) ->
     assert released == [1, 2, 4, 8, 16, 17]
 
 
-class Waits(NullObserver):
+class Waits(Observer):
     """Keeps what is waited for."""
 
     def __init__(self) -> None:
@@ -368,13 +367,12 @@ import os
 os.environ["TPSL_HOME"] = home
 from tpsl.training import late_labels
 from tpsl.training.one_process import ALL_STEPS, train
-from tpsl.training.join import join
-from tpsl.training.observer import UNWATCHED, NullObserver, Watching
-from tpsl.training.serve import serve
+from tpsl.training.observer import UNWATCHED, Observer, Watching
+from tpsl.training.over_network import join, serve
 
 late_labels._LOOK_EVERY = 0.01
 
-class Waits(NullObserver):
+class Waits(Observer):
     def waiting_for(self, peer):
         if peer is not None and peer.startswith("labels"):
             waiting.value += 1

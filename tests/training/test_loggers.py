@@ -15,11 +15,10 @@ import pytest
 
 from tpsl.data.dataset import load
 from tpsl.training.after_training import AfterTraining
-from tpsl.training.curves import LoggedRun, LoggerError, TensorBoard
+from tpsl.training.alone import attend_together
 from tpsl.training.job import Job, make_job
-from tpsl.training.loggers import LOGGERS, OBSERVERS, Curves, run_logger
-from tpsl.training.observer import Fact, Observer, Watching
-from tpsl.training.one_process import attend_together
+from tpsl.training.loggers import LOGGERS, Curves, LoggedRun, LoggerError, TensorBoard, run_logger
+from tpsl.training.observer import Fact, Observer, Observers, Watching
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
@@ -39,12 +38,16 @@ SMALL: dict[str, Any] = {
 }
 
 
-class Remembering:
-    """A sink that keeps what it is told."""
+def logged(folder: Path, party: str = "label") -> LoggedRun:
+    return LoggedRun("run", party, folder, {})
 
-    name = "memory"
 
-    def __init__(self) -> None:
+class Remembering(Curves):
+    """A logger that keeps what it is told."""
+
+    def __init__(self, party: str = "label", every: float = 1.0) -> None:
+        super().__init__(logged(Path("nowhere"), party))
+        self.every = every
         self.begun: list[int] = []
         self.points: list[tuple[int, dict[str, float]]] = []
         self.finished: bool | None = None
@@ -55,7 +58,7 @@ class Remembering:
     def write(self, step: int, when: float, values: Mapping[str, float]) -> None:
         self.points.append((step, dict(values)))
 
-    def close(self, finished: bool) -> None:
+    def end(self, finished: bool) -> None:
         self.finished = finished
 
     @property
@@ -63,11 +66,7 @@ class Remembering:
         return {name for _, values in self.points for name in values}
 
 
-def logged(folder: Path) -> LoggedRun:
-    return LoggedRun("run", "label", folder, {})
-
-
-def train_watched(job: Job, path: Path, at_label: Curves, at_feature: Curves) -> None:
+def train_watched(job: Job, path: Path, at_label: Observer, at_feature: Observer) -> None:
     """Train with both real roles, each with its own logger, as two processes would."""
     data, run = load(job.data), RunFolder(path)
     with run.started(job, ["feature", "label"]):
@@ -89,14 +88,13 @@ def job() -> Job:
 def watched(job: Job, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Remembering, Remembering]:
     """A run whose label party wrote for TensorBoard too."""
     path = tmp_path_factory.mktemp("runs") / "run"
-    at_label, at_feature = Remembering(), Remembering()
-    told: list[str] = []
-    label = Curves("label", [at_label, TensorBoard(logged(path / "label"))], told.append, every=0.0)
-    feature = Curves("feature", [at_feature], told.append, every=0.0)
-    train_watched(job, path, label, feature)
+    at_label, at_feature = Remembering(every=0.0), Remembering("feature", every=0.0)
+    drawn = TensorBoard(logged(path / "label"))
+    drawn.every = 0.0
+    label = Observers("label", [("memory", at_label), ("tensorboard", drawn)], pytest.fail)
+    train_watched(job, path, label, at_feature)
     label.close()
-    feature.close()
-    assert told == []
+    at_feature.close()
     return path, at_label, at_feature
 
 
@@ -138,17 +136,17 @@ def test_a_feature_party_writes_nothing_but_steps_and_speed(watched: tuple[Path,
     _, _, at_feature = watched
     assert at_feature.names == {"samples_per_second"}
     # Not even if its role told it more than it should.
-    sink = Remembering()
-    logger = Curves("feature", [sink], pytest.fail)
+    logger = Remembering("feature")
     logger.event("epoch", epoch=1, test_auc=0.75)
     logger.event("local head", test_auc=0.75)
     logger.close()
-    assert sink.points == []
+    assert logger.points == []
 
 
 def test_what_an_interrupted_run_wrote_beyond_its_checkpoint_is_void(tmp_path: Path) -> None:
     def attempt(steps: range, metric: float) -> None:
-        logger = Curves("label", [TensorBoard(logged(tmp_path), str(tmp_path))], pytest.fail, every=3600.0)
+        logger = TensorBoard(logged(tmp_path), str(tmp_path))
+        logger.every = 3600.0
         for step in steps:
             logger.at_step(step, 9, 10 * step)
             logger.event("epoch", epoch=step, test_auc=metric)
@@ -162,33 +160,32 @@ def test_what_an_interrupted_run_wrote_beyond_its_checkpoint_is_void(tmp_path: P
 
 
 def test_a_rewind_in_one_process_is_a_new_beginning() -> None:
-    sink = Remembering()
-    logger = Curves("label", [sink], pytest.fail)
+    logger = Remembering()
     for step in (1, 2, 3, 2, 3, 4):
         logger.at_step(step, 4, step)
     logger.event("epoch", epoch=1, test_auc=float("nan"), validation_auc=0.5)
     logger.close()
-    assert sink.begun == [1, 2]
-    assert sink.points == [(4, {"epoch": 1.0, "validation_auc": 0.5})]
-    assert sink.finished is False
+    assert logger.begun == [1, 2]
+    assert logger.points == [(4, {"epoch": 1.0, "validation_auc": 0.5})]
+    assert logger.finished is False
 
 
-def test_a_sink_that_fails_is_given_up_and_the_others_go_on() -> None:
+def test_a_logger_that_fails_is_given_up_and_the_others_go_on() -> None:
     class Failing(Remembering):
         def write(self, step: int, when: float, values: Mapping[str, float]) -> None:
             raise OSError("the server\nis gone")
 
     told: list[str] = []
     good = Remembering()
-    logger = Curves("label", [Failing(), good], told.append)
+    everybody = Observers("label", [("far", Failing()), ("near", good)], told.append)
     for epoch in (1, 2):
-        logger.event("epoch", epoch=epoch)
-    logger.close()
-    assert told == ["memory is given up: the server is gone"]
-    assert len(good.points) == 2
+        everybody.event("epoch", epoch=epoch)
+    everybody.close()
+    assert told == ["the logger far is given up: the server is gone"]
+    assert len(good.points) == 2 and good.finished is False
 
 
-def test_training_does_not_wait_for_a_slow_sink(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_does_not_wait_for_a_slow_logger(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
 
     class Slow(Remembering):
@@ -196,13 +193,12 @@ def test_training_does_not_wait_for_a_slow_sink(monkeypatch: pytest.MonkeyPatch)
             assert released.wait(60)
 
     monkeypatch.setattr("tpsl.training.loggers._PATIENCE", 0.05)
-    told: list[str] = []
-    logger = Curves("label", [Slow()], told.append)
+    logger = Slow()
     for epoch in range(100):
         logger.event("epoch", epoch=epoch)
-    logger.close()
+    with pytest.raises(LoggerError):
+        logger.close()
     released.set()
-    assert told == ["the loggers do not keep up: the last points of the curves are lost"]
 
 
 def test_a_missing_library_is_one_sentence(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,9 +358,8 @@ def test_a_server_that_is_not_there_is_one_sentence_without_the_password(
 
 
 @pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """A logger and an observer of a user's own, and what they were made from and told."""
-    monkeypatch.delitem(OBSERVERS._parts, "stopwatch", raising=False)  # this process may have planned, too
+def registered() -> list[Any]:
+    """Loggers of a user's own, and what they were made from and told."""
     seen: list[Any] = []
 
     class Hearing(Observer):
@@ -376,16 +371,13 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             seen.append((name, facts))
 
     def curves(run: LoggedRun, argument: str) -> Remembering:
-        sink = Remembering()
-        seen.extend([run, argument, sink])
-        return sink
+        logger = Remembering()
+        seen.extend([run, argument, logger])
+        return logger
 
-    for registry, name, part in (
-        (LOGGERS, "curves", curves),
-        (OBSERVERS, "hearing", lambda run, argument: Hearing()),
-        (LOGGERS, "broken", lambda run, argument: {}[argument]),
-    ):
-        registry.register(name, part)  # type: ignore[arg-type]
+    LOGGERS.register("curves", curves)
+    LOGGERS.register("hearing", lambda run, argument: Hearing())
+    LOGGERS.register("broken", lambda run, argument: {}[argument])
     return seen
 
 
@@ -394,11 +386,11 @@ def test_a_logger_of_a_users_own_gets_the_curves_and_what_the_party_may_know(
 ) -> None:
     with run_logger(job, tmp_path / "run", "label", pytest.fail, ["curves=a=b"]) as logger:
         logger.event("epoch", epoch=1, test_auc=0.75)
-    run, argument, sink = registered
+    run, argument, curves = registered
     assert (run.name, run.party, run.folder) == ("run", "label", tmp_path / "run" / "label")
     assert run.agreement["privacy.epsilon"] == "8.0"
     assert argument == "a=b"
-    assert sink.points == [(0, {"epoch": 1.0, "test_auc": 0.75})]
+    assert curves.points == [(0, {"epoch": 1.0, "test_auc": 0.75})]
 
 
 def test_an_observer_at_a_feature_party_hears_nothing_that_could_depend_on_labels(
@@ -412,7 +404,7 @@ def test_an_observer_at_a_feature_party_hears_nothing_that_could_depend_on_label
         logger.at_step(3, 4, 30)
         logger.event("checkpoint", step=3)
     assert registered == [("epoch", {"epoch": 1}), ("checkpoint", {"step": 2})]
-    assert told == ["the observer hearing is given up: 'three'"]
+    assert told == ["the logger hearing is given up: 'three'"]
 
 
 def test_the_display_hears_what_the_loggers_hear(job: Job, tmp_path: Path) -> None:
@@ -445,7 +437,7 @@ def test_the_display_hears_what_the_loggers_hear(job: Job, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("curvs", "unknown logger 'curvs'; known are tensorboard, mlflow, curves, broken, hearing, none"),
+        ("curvs", "unknown logger 'curvs'; known are tensorboard, mlflow, curves, hearing, broken, none"),
         ("broken=x", r"the logger 'broken' fails \(KeyError: 'x'\)"),
         ("mlflow", "MLflow needs the address of its server or store: mlflow=URI"),
     ],

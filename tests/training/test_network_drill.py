@@ -46,10 +46,9 @@ import os, signal, sys, time
 os.environ["TPSL_HOME"] = home
 from tpsl.training.after_training import evaluate_run
 from tpsl.training.one_process import ALL_STEPS
-from tpsl.training.join import join
-from tpsl.training.observer import NullObserver, Watching
+from tpsl.training.observer import Observer, Watching
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.serve import serve
+from tpsl.training.over_network import join, serve
 
 os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
 
@@ -57,7 +56,7 @@ def say(*words):
     # In one piece, because all parties write to this log.
     os.write(2, f"{time.time() % 1000:7.3f} {party} [{os.getpid()}] {' '.join(map(str, words))}\n".encode())
 
-class Reported(NullObserver):
+class Reported(Observer):
     def at_step(self, done, total, records):
         steps_done.value = done
 

@@ -13,9 +13,8 @@ import pytest
 from tpsl.files import draft_of
 from tpsl.training.job import make_job
 from tpsl.training.loggers import run_logger
-from tpsl.training.observer import Watching
+from tpsl.training.observer import PROGRESS, ProgressFile, RunProgress, Watching
 from tpsl.training.one_process import train
-from tpsl.training.progress_file import PROGRESS, ProgressFile, RunProgress
 
 SMALL: dict[str, Any] = {
     "data": {"source": "synthetic", "rows": 200, "numeric_fields": 3, "categorical_fields": 2, "largest_vocabulary": 8},
@@ -30,7 +29,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        for module in ("tpsl.training.progress_file", "tpsl.progress"):
+        for module in ("tpsl.training.observer", "tpsl.progress"):
             monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: self.now))
 
 

@@ -23,13 +23,12 @@ from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import randomized_response
 from tpsl.progress import no_progress
 from tpsl.training.job import Job, make_job
-from tpsl.training.join import join
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.training.one_process import train
+from tpsl.training.over_network import join, serve
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.serve import serve
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import RunVault, VaultChoice, choose_vault, vault_name
 from tpsl.tuning.search import tune
@@ -347,7 +346,7 @@ def test_the_label_party_refuses_before_its_port_is_open(
     def opened(*arguments: object, **options: object) -> None:
         raise AssertionError("the port was opened")
 
-    monkeypatch.setattr("tpsl.training.serve.LabelServer", opened)
+    monkeypatch.setattr("tpsl.training.over_network.LabelServer", opened)
     asked = job(**{"epsilon": 1.0, **privacy})
     mine = Local(listen="127.0.0.1:0", **local)
     with pytest.raises(ValueError, match=sentence):
@@ -404,7 +403,7 @@ def test_changed_labels_are_told_before_the_port_is_open(party: Party, monkeypat
         vault.add(
             [([data().ids[int(data().train[0])].as_py()], [1 - int(reveal(data().labels)[data().train[0]])], None)]
         )
-    monkeypatch.setattr("tpsl.training.serve.LabelServer", None)
+    monkeypatch.setattr("tpsl.training.over_network.LabelServer", None)
     mine = Local(listen="127.0.0.1:0")
     with pytest.raises(ValueError, match=r"^1 of the 80 training records that the vault .* have another label there"):
         serve(job(), mine, party.folder / "served", insecure_loopback=True, watching=UNWATCHED)

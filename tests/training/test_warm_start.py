@@ -19,7 +19,7 @@ from tpsl.prediction.together import predict
 from tpsl.report.ledgers import read_ledger, result_now
 from tpsl.tables import DataError
 from tpsl.training.job import Job, make_job
-from tpsl.training.observer import NullObserver, Watching
+from tpsl.training.observer import Observer, Watching
 from tpsl.training.one_process import ALL_STEPS, load_records, train, train_together
 from tpsl.training.result import Origin, TrainResult
 from tpsl.training.run_folder import RunError, RunFolder
@@ -140,7 +140,7 @@ def test_the_earlier_run_is_not_needed_to_resume_attack_or_audit(tables: Path, e
     shutil.copytree(earlier, parent)
     start(agreed, tmp_path / "whole", parent, record_steps=ALL_STEPS)
 
-    class Killed(NullObserver):
+    class Killed(Observer):
         def at_step(self, done: int, total: int, records: int) -> None:
             if done == 4:
                 raise KeyboardInterrupt
@@ -296,7 +296,7 @@ def test_halves_that_do_not_belong_together_are_refused(tables: Path, earlier: P
 def test_a_run_that_has_begun_keeps_its_beginning(tables: Path, earlier: Path, tmp_path: Path) -> None:
     agreed = job(tables, since=NEW, epochs=2)
 
-    class Killed(NullObserver):
+    class Killed(Observer):
         def at_step(self, done: int, total: int, records: int) -> None:
             if done == 4:
                 raise KeyboardInterrupt

@@ -45,9 +45,8 @@ import errno, os, sys, time
 from contextlib import contextmanager
 os.environ.update(described)
 os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
-from tpsl.training.join import join
-from tpsl.training.observer import NullObserver, Watching
-from tpsl.training.serve import serve
+from tpsl.training.observer import Observer, Watching
+from tpsl.training.over_network import join, serve
 from tpsl import files
 
 full, opened = run.parent / f"disk of {party} is full", files.open_durably
@@ -65,7 +64,7 @@ def say(*words):
     # In one piece, because all workers write to this log.
     os.write(2, f"{time.time() % 1000:7.3f} {party} {described['RANK']} {' '.join(map(str, words))}\n".encode())
 
-class Reported(NullObserver):
+class Reported(Observer):
     def at_step(self, done, total, records):
         steps_done.value = done
 

@@ -20,7 +20,7 @@ from tpsl.prediction.model import TrainedModel
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local, LocalError
-from tpsl.training.observer import UNWATCHED, NullObserver, Watching
+from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
@@ -56,7 +56,7 @@ class Killed(Exception):
     """Stands for a kill: nothing is written any more."""
 
 
-class Watcher(NullObserver):
+class Watcher(Observer):
     """Notes the events of a party, and ends it when it has written the checkpoint of a step."""
 
     def __init__(self, killed_at: int | None, events: list[str]) -> None:

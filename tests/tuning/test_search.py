@@ -249,7 +249,7 @@ def test_what_is_finished_is_not_trained_again(
     tuned: tuple[Path, TuneResult], data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, result = tuned
-    monkeypatch.setattr("tpsl.training.one_process.attend_as_features", None)
+    monkeypatch.setattr("tpsl.training.alone.attend_as_features", None)
     monkeypatch.setattr("tpsl.training.build.pretrain", None)
     assert tune(base_job(), SPACE, out, data=data).as_dict() == result.as_dict()
     written = json.loads((out / "tune.json").read_text())

@@ -149,7 +149,7 @@ def serve(
         show_tuned(found, side.out, json, {"test metrics": f"tpsl label evaluate {side.out}"})
         return
 
-    from tpsl.training.serve import serve as run
+    from tpsl.training.over_network import serve as run
 
     result = side.run(partial(run, side.job, side.local, side.out), ray)
     if result is not None:
@@ -189,7 +189,7 @@ def join(
         answer(json, content, report)
         return
 
-    from tpsl.training.join import join as run
+    from tpsl.training.over_network import join as run
 
     result = side.run(partial(run, side.job, side.party, side.local, side.out), ray)
     if result is None:

@@ -8,14 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from tpsl.data.config import TableData
-from tpsl.data.dataset import load_feature_party
 from tpsl.data.sides import FeatureSide
 from tpsl.handover.card import CardError
 from tpsl.handover.labels_file import read_handed_over
 from tpsl.training.alone import require_alone, train_alone
 from tpsl.training.job import Job
 from tpsl.training.label_source import ReleasedLabels
-from tpsl.training.local import Local, own_data
+from tpsl.training.local import Local
 from tpsl.training.observer import PreparationNotices, ProgressBar
 from tpsl.training.result import TrainResult
 from tpsl.training.setup import RunSetup
@@ -30,25 +29,20 @@ def learn(setup: RunSetup, party: str, local: Local, labels: Path, authority: Pa
     """
     require_alone(setup.job, setup.start)
     setup = replace(setup, job=setup.job.with_labels_handed_over())
-    with setup.held(list(setup.own), moved=True):
-        finished = setup.run.common_result([party])
-        if finished is not None:
-            setup.say_finished()
-            return finished
-        side = load_side(setup, party, local)
+    with setup.opened(
+        list(setup.own),
+        lambda: setup.run.common_result([party]) is not None,
+        lambda setup: setup.load_features(party, local),
+        moved=True,
+    ) as opened:
+        if opened is None:
+            return setup.run.finished_result()
+        setup, side = opened
         handed = labels_for(setup.job, side, labels, authority)
         setup.watching.notice(f"{len(handed.labels):,} noisy labels, released with {handed.labels.mechanism}")
         watched = setup.watched_by(PreparationNotices(party, setup.watching.notice))
-        shown = ProgressBar(setup.watching, setup.job.training.epochs, [party])
+        shown = ProgressBar(setup.watching, setup.job.training.epochs)
         return train_alone(watched, side, handed, at_top=shown)
-
-
-def load_side(setup: RunSetup, party: str, local: Local) -> FeatureSide:
-    """Return the feature party's records."""
-    data = own_data(setup.job, party, local.data, local.alignment).data
-    side = load_feature_party(data, party, setup.watching.progress, source=setup.source(party))
-    setup.say_what_is_loaded(data, side)
-    return side
 
 
 def labels_for(job: Job, side: FeatureSide, labels: Path, authority: Path | None = None) -> ReleasedLabels:

@@ -24,7 +24,7 @@ from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
 from tpsl.data.sides import FeatureSide
 from tpsl.files import for_json, read_plain, write_atomically
-from tpsl.handover.learning import labels_for, load_side
+from tpsl.handover.learning import labels_for
 from tpsl.learners.committee_model import mixed, weights_by_judges
 from tpsl.learners.known import LEARNERS, fit, load, save
 from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
@@ -129,7 +129,7 @@ def learn_with(
         if finished is not None:
             setup.say_finished()
             return finished
-        side = load_side(setup, party, local)
+        side = setup.load_features(party, local)
         handed = labels_for(setup.job, side, labels, authority)
         setup.watching.notice(f"{len(handed.labels):,} noisy labels, released with {handed.labels.mechanism}")
         records = records_of(setup.job, side, handed.labels, local.threads or 1)

@@ -19,7 +19,7 @@ from tpsl.report.page import told_apart
 from tpsl.report.promises import promise_of
 from tpsl.report.run_reading import read_view
 from tpsl.report.run_view import RunView
-from tpsl.training.progress_file import PROGRESS, RunProgress
+from tpsl.training.observer import PROGRESS, RunProgress
 from tpsl.training.result import LedgerNote
 from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder
 from tpsl.vault.place import address_of

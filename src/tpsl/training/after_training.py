@@ -2,8 +2,8 @@
 
 How long this takes depends on the labels: sorting takes longer for some mixtures of classes, and the local head stops
 early. A peer that is connected, or sees the port close or the process end, could measure it, and ε says nothing of
-that. So a label party that listens (`tpsl.training.serve`) does none of it: `evaluate_run` does, in a process of its
-own when the label party chooses (`tpsl label evaluate RUN`). In one process there is nobody to measure; there each
+that. So a label party that listens (`tpsl.training.over_network`) does none of it: `evaluate_run` does, in a process of
+its own when the label party chooses (`tpsl label evaluate RUN`). In one process there is nobody to measure; there each
 epoch is evaluated when it ends. Both give the same numbers.
 """
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from safetensors.torch import save
 
-from tpsl.data.dataset import feature_party_names, load_label_party
+from tpsl.data.dataset import feature_party_names
 from tpsl.data.out_of_core import taken
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
@@ -26,7 +26,7 @@ from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Progress
 from tpsl.training.evaluation import TEST_METRICS, evaluate, evaluate_known
 from tpsl.training.job import Job
-from tpsl.training.local import Local, own_data
+from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder
@@ -73,14 +73,8 @@ def evaluate_run(
 
 def load_true_labels(run: RunFolder, local: Local, progress: Progress) -> LabelSide:
     """Load the label party's records of a finished run, with their labels; raise if they are not those of the run."""
-    job = run.job()
-    side = load_label_party(
-        own_data(job, LABEL_PARTY, local.data, local.alignment).data,
-        progress,
-        late_labels=job.has_late_labels,
-        source=run.own_parts(LABEL_PARTY).source(LABEL_PARTY),
-        encoder=StartingPoint.of_run(run.path).encoders().get(LABEL_PARTY),
-    )
+    own, start = {LABEL_PARTY: run.own_parts(LABEL_PARTY)}, StartingPoint.of_run(run.path)
+    side = RunSetup(run.job(), run, own, watching=Watching(progress=progress), start=start).load_labels(local)
     run.require_records(LABEL_PARTY, side.records.ids)
     return side
 

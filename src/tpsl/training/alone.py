@@ -1,27 +1,65 @@
-"""A feature party trains both halves by itself, on noisy labels that it was handed over.
+"""All roles of a job in one process: as they take turns, and as a feature party trains both halves by itself.
 
-It is split training with both roles in one process of the feature party. So the weights and predictions are, bit for
-bit, those of split training with the same noisy labels and seeds, and all that reads a run reads this one: the folder
-has the top half in `RUN/label` beside the party's own. There are no true labels: noisy labels of held-out records
-judge, and the predictions of test records are kept.
+A feature party does so on noisy labels that it was handed over. It is split training with both roles in its process.
+So the weights and predictions are, bit for bit, those of split training with the same noisy labels and seeds, and all
+that reads a run reads this one: the folder has the top half in `RUN/label` beside the party's own. There are no true
+labels: noisy labels of held-out records judge, and the predictions of test records are kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tpsl.data.dataset import Dataset, class_names
 from tpsl.data.sides import FeatureSide
+from tpsl.net.asking import Answers, AtHome, Script
+from tpsl.net.messages import WireType
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.job import Job, JobError
-from tpsl.training.label_source import ReleasedLabels
-from tpsl.training.observer import FilteredObserver, Observer
-from tpsl.training.one_process import attend_together
+from tpsl.training.joint_steps import joint_steps
+from tpsl.training.label_source import HAND_OVER, ReleasedLabels
+from tpsl.training.observer import Observer
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.result import TrainResult
-from tpsl.training.role import FeatureRole, LabelRole
+from tpsl.training.role import FeatureRole, FeatureRun, LabelRole
+from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
+from tpsl.training.stages import attend_as_features, begin
+from tpsl.training.stages.hand_over import handed_over
 from tpsl.training.warm_start import StartingPoint
+from tpsl.workers import ALONE
+
+AskLabel = Callable[[Callable[[Answers], tuple[Answers, Script]], WireType], AtHome]
+"""Makes what brings questions to the label party in this process: `AtHome`, unless it is replaced."""
+
+
+def attend_together(label: LabelRole, features: Sequence[FeatureRole], ask_label: AskLabel = AtHome) -> None:
+    """Have the feature parties of a job ask the label party, all in this process, until all have finished."""
+    asked = ask_label(partial(begin, label), label.job.wire_type)
+    try:
+        with joint_steps(label, features, asked) as together:
+            attend_as_features(FeatureRun(features, asked, together))
+    finally:
+        label.close()
+
+
+def receive_labels(
+    setup: RunSetup, side: FeatureSide, parties: Collection[str], exchange: Callable[[FeatureRole], None]
+) -> ReleasedLabels:
+    """Have the noisy labels cross in an exchange of its own, and return what the feature party has received.
+
+    `parties` are those in this process. Of several workers the first receives the labels for all.
+    """
+    run = RunFolder(setup.run.path / HAND_OVER)
+    received = run.party(side.party)
+    if setup.workers.is_first:
+        with run.started(setup.job, parties, moved=True):
+            if LABEL_PARTY not in run.confirmed_to(side.party):
+                exchange(FeatureRole(replace(setup, run=run, workers=ALONE), side))
+    setup.workers.barrier()
+    return ReleasedLabels.of(handed_over(setup.job, received), received)
 
 
 def require_alone(job: Job, start: StartingPoint | None) -> None:
@@ -48,8 +86,5 @@ def train_alone(setup: RunSetup, side: FeatureSide, labels: ReleasedLabels, at_t
     if setup.run.common_result([side.party]) is None:
         setup = replace(setup, job=setup.job.with_gradients())
         records = Dataset.of_one(side, class_names(setup.job.data)).label_side.records
-        role = FeatureRole(setup.watched_by(FilteredObserver(setup.watching.observer, peers=False)), side)
-        attend_together(LabelRole(setup.watched_by(at_top), records, labels), [role])
-    result = setup.run.result()
-    assert result is not None  # the farewell has written it
-    return result
+        attend_together(LabelRole(setup.watched_by(at_top), records, labels), [FeatureRole(setup, side)])
+    return setup.run.finished_result()

@@ -5,32 +5,32 @@ Nothing of it crosses the border. An observer of a feature party hears of no fac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import Annotated
 
+from pydantic import AfterValidator, TypeAdapter, ValidationError
+
+from tpsl.files import draft_of, open_private, read_plain
+from tpsl.net.messages import Peer
+from tpsl.net.messages import Traffic as Traffic
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.progress import Notice, Progress, no_notice, no_progress
+from tpsl.progress import Notice, Pace, Progress, no_notice, no_progress
 
+Connection = Peer
 Fact = str | int | float
+Finite = Annotated[float | None, AfterValidator(lambda value: value if value is None or math.isfinite(value) else None)]
+
+PROGRESS = "progress.json"
+_WINDOW = 60.0  # seconds over which the speed is averaged
+_MOST_BYTES = 1 << 12  # of a progress file
 
 FEATURE_FACTS = frozenset({"address", "epoch", "peer", "reason", "step", "text"})
 """All that an event of the feature side may carry: no name here stands for something that depends on labels."""
-
-
-class Traffic(Protocol):
-    """What went through a connection so far; the numbers grow."""
-
-    bytes_sent: int
-    bytes_received: int
-
-
-class Connection(Protocol):
-    """As much of a connection as observers look at."""
-
-    @property
-    def traffic(self) -> Traffic:
-        """What went through it so far."""
 
 
 class Observer:
@@ -51,9 +51,8 @@ class Observer:
     def event(self, name: str, **facts: Fact) -> None:
         """Something happened: checkpoint, epoch, resumed, finished, ..."""
 
-
-NullObserver = Observer
-"""Hears everything and does nothing."""
+    def close(self) -> None:
+        """The process does nothing more for the run."""
 
 
 @dataclass
@@ -77,14 +76,14 @@ class Speed:
 
 
 class Observers(Observer):
-    """Tells several observers, each known by a name.
+    """Tells several observers, each known by a name: loggers, the display, the progress file.
 
     Guarantee: at a feature party they hear no fact but those in `FEATURE_FACTS`, whatever is reported. One that fails
     is told nothing more, with a notice; the run goes on.
     """
 
-    def __init__(self, party: str, observers: Mapping[str, Observer], notice: Notice) -> None:
-        self._party, self._observers, self._notice = party, dict(observers), notice
+    def __init__(self, party: str, observers: Iterable[tuple[str, Observer]], notice: Notice) -> None:
+        self._party, self._observers, self._notice = party, list(observers), notice
 
     def gathered(self, channels: Mapping[str, Connection]) -> None:
         """Pass it on."""
@@ -103,42 +102,18 @@ class Observers(Observer):
         known = {key: fact for key, fact in facts.items() if self._party == LABEL_PARTY or key in FEATURE_FACTS}
         self._tell(lambda observer: observer.event(name, **known))
 
+    def close(self) -> None:
+        """Pass it on."""
+        self._tell(lambda observer: observer.close())
+
     def _tell(self, act: Callable[[Observer], None]) -> None:
-        for name, observer in list(self._observers.items()):
+        for name, observer in self._observers.copy():
             try:
                 act(observer)
             except Exception as error:
-                del self._observers[name]
-                self._notice(f"the observer {name} is given up: {reason_of(error)}")
-
-
-class FilteredObserver(Observer):
-    """Tells an observer a part of what happens: peers or none, steps or none, and events but those of these names."""
-
-    def __init__(
-        self, observer: Observer, *, peers: bool = True, steps: bool = True, without: Collection[str] = ()
-    ) -> None:
-        self._observer, self._peers, self._steps, self._without = observer, peers, steps, without
-
-    def gathered(self, channels: Mapping[str, Connection]) -> None:
-        """Pass it on."""
-        if self._peers:
-            self._observer.gathered(channels)
-
-    def at_step(self, done: int, total: int, records: int) -> None:
-        """Pass it on."""
-        if self._steps:
-            self._observer.at_step(done, total, records)
-
-    def waiting_for(self, peer: str | None) -> None:
-        """Pass it on."""
-        if self._peers:
-            self._observer.waiting_for(peer)
-
-    def event(self, name: str, **facts: Fact) -> None:
-        """Pass it on."""
-        if name not in self._without:
-            self._observer.event(name, **facts)
+                self._observers.remove((name, observer))
+                reason = " ".join(str(error).split()) or type(error).__name__
+                self._notice(f"the logger {name} is given up: {reason}")
 
 
 @dataclass(frozen=True)
@@ -160,12 +135,11 @@ UNWATCHED = Watching()
 class ProgressBar(Observer):
     """Shows on a progress bar how far a run in one process is, by its label party: all parties are as far.
 
-    The observer of `watching` hears of steps and events. Waiting for another of its `parties` is not shown: they
-    are in the same process.
+    The observer of `watching` hears of steps and events.
     """
 
-    def __init__(self, watching: Watching, epochs: int, parties: Collection[str]) -> None:
-        self._watching, self._epochs, self._parties = watching, epochs, parties
+    def __init__(self, watching: Watching, epochs: int) -> None:
+        self._watching, self._epochs = watching, epochs
         self._done, self._has_waited = (0, 0), False
 
     def at_step(self, done: int, total: int, records: int) -> None:
@@ -176,7 +150,7 @@ class ProgressBar(Observer):
 
     def waiting_for(self, peer: str | None) -> None:
         """Say that labels or the vault are waited for."""
-        if peer is None or peer in self._parties:
+        if peer is None:
             return
         self._watching.progress(*self._done, f"waiting for {peer}")
         if not self._has_waited:  # where there is no progress bar
@@ -204,6 +178,59 @@ class PreparationNotices(Observer):
             self._notice(f"{self._party}: {facts['text']}")
 
 
-def reason_of(error: Exception) -> str:
-    """Return what an error says, in one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+@dataclass(frozen=True)
+class RunProgress:
+    """How far a running party is, how fast, and how long the rest takes at this speed.
+
+    Nothing in it depends on labels: steps and speed are what every party sees of itself.
+    """
+
+    step: int
+    steps: int
+    """In all; a run that stops early has fewer."""
+    samples_per_second: Finite = None
+    seconds_left: Finite = None
+    """Unknown until there is a speed."""
+
+    @classmethod
+    def read(cls, party_folder: Path) -> RunProgress | None:
+        """Return what a party's folder says; None where nothing runs, or where the file cannot be read."""
+        try:
+            return _PROGRESS.validate_json(read_plain(party_folder / PROGRESS, _MOST_BYTES), strict=True)
+        except (OSError, ValidationError):
+            return None
+
+
+_PROGRESS = TypeAdapter(RunProgress)
+
+
+class ProgressFile(Observer):
+    """Keeps `RunProgress` in a party's folder while it runs, written at most once a second, for those who look at it.
+
+    The file is replaced whole, and nobody waits for the disk: it is worth nothing after a power failure. Where it
+    cannot be written, on a full disk for instance, training goes on without it.
+    """
+
+    def __init__(self, party_folder: Path, every: float = 1.0) -> None:
+        self._path, self._every = party_folder / PROGRESS, every
+        self._pace, self._written = Pace(_WINDOW), -math.inf
+
+    def at_step(self, done: int, total: int, records: int) -> None:
+        """Write how far the party is, unless that was done a moment ago."""
+        now = time.monotonic()
+        if now - self._written < self._every:
+            return
+        self._written = now
+        self._pace.add(done, records)
+        left = self._pace.seconds_left(total)
+        known = () if left is None else (round(self._pace.per_second[1], 1), round(left, 1))
+        draft = draft_of(self._path)
+        with suppress(OSError):  # the party has no folder yet, or no room
+            with open_private(draft, "wb") as file:
+                file.write(_PROGRESS.dump_json(RunProgress(done, total, *known)))
+            draft.replace(self._path)
+
+    def close(self) -> None:
+        """Remove the file, if it is this observer's: nothing runs any more."""
+        if self._written >= 0:
+            self._path.unlink(missing_ok=True)

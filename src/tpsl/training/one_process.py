@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -13,30 +13,24 @@ import torch
 from tpsl.data.dataset import Dataset, feature_party_names, load
 from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import Relabelling
-from tpsl.net.asking import Answers, AtHome, Script
-from tpsl.net.messages import WireType
+from tpsl.net.asking import AtHome
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Progress, no_progress
 from tpsl.tables import DataError
 from tpsl.training.after_training import AfterTraining, is_complete
+from tpsl.training.alone import AskLabel, attend_together, receive_labels
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.joint_steps import joint_steps
-from tpsl.training.label_source import HAND_OVER, LabelSource, ReleasedLabels
-from tpsl.training.method import resolve_method
-from tpsl.training.observer import UNWATCHED, NullObserver, PreparationNotices, ProgressBar, Watching
+from tpsl.training.label_source import LabelSource, ReleasedLabels
+from tpsl.training.observer import UNWATCHED, Observer, PreparationNotices, ProgressBar, Watching
 from tpsl.training.own_parts import OwnParts, sources_of
+from tpsl.training.ranks import NoVaultOnThisRank
 from tpsl.training.result import TrainResult
-from tpsl.training.role import FeatureRole, FeatureRun, LabelRole
+from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages import attend_as_features, begin
-from tpsl.training.stages.hand_over import handed_over
 from tpsl.training.vaults import RunVault, VaultChoice, for_public_labels, vault_for
-from tpsl.training.worker_labels import VaultOfFirst
-
-AskLabel = Callable[[Callable[[Answers], tuple[Answers, Script]], WireType], AtHome]
-"""Makes what brings questions to the label party in this process: `AtHome`, unless it is replaced."""
+from tpsl.training.warm_start import StartingPoint
 
 ALL_STEPS = 1 << 62
 """For `record_steps`: record the whole run."""
@@ -84,80 +78,71 @@ def train_together(
     speaks of the default alone. `ask_label` replaces what brings questions to the label party, for an audit that looks
     at every byte.
     """
-
-    def count() -> int:
-        nonlocal data
-        if data is None:
-            data = load_records(setup.job, setup.own, setup.watching.progress)
-            setup.say_what_is_loaded(setup.job.data, data)
-        return len(data.train)
-
-    setup = replace(setup, job=resolve_method(setup.job, count, setup.watching.reason))
-    job, run = setup.job, setup.run
-    names = tuple(data.feature_parties) if data is not None else feature_party_names(job.data)
-    with setup.held([*names, LABEL_PARTY]):
-        finished = run.common_result(names)
-        if finished is not None and is_complete(run, job):
-            setup.say_finished()
-            return finished
-        setup = setup.begun([*names, LABEL_PARTY])
-        encoders = setup.encoders()
-        if data is None:
-            data = load_records(job, setup.own, setup.watching.progress, encoders=encoders)
-            setup.say_what_is_loaded(job.data, data)
-        _require_encoders(data, encoders)
-        at_label, side = setup.watched_by(ProgressBar(setup.watching, job.training.epochs, names)), data.label_side
-        if isinstance(choice, VaultChoice) and setup.workers.is_first:
-            choice = for_public_labels(setup, choice)
-        vault = vault_for(at_label, side, choice, releases=finished is None) if setup.workers.is_first else None
-        after = None if vault is None else AfterTraining(at_label, side, vault)
-        if finished is None:
-            labels: LabelSource = VaultOfFirst() if vault is None else vault
-            if job.hands_over:
-                labels, ask_label = _hand_over(setup, data, vault, ask_label), AtHome
-                setup, at_label = (replace(each, job=job.with_gradients()) for each in (setup, at_label))
+    run, names = setup.run, tuple(data.feature_parties) if data is not None else feature_party_names(setup.job.data)
+    read = _reader(setup) if data is None else lambda setup: data
+    setup = setup.with_method(lambda setup: len(read(setup).train))
+    with setup.opened(
+        [*names, LABEL_PARTY], lambda: run.common_result(names) is not None and is_complete(run, setup.job), read
+    ) as opened:
+        if opened is None:
+            return run.finished_result()
+        setup, data = opened
+        _require_encoders(data, setup.encoders())
+        at_label, side = setup.watched_by(ProgressBar(setup.watching, setup.job.training.epochs)), data.label_side
+        vault = after = None
+        if setup.workers.is_first:  # it has the vault and the true labels
+            choice = for_public_labels(setup, choice) if isinstance(choice, VaultChoice) else choice
+            vault = vault_for(at_label, side, choice, releases=run.common_result(names) is None)
+            after = AfterTraining(at_label, side, vault)
+        if run.common_result(names) is None:
+            labels: LabelSource = NoVaultOnThisRank() if vault is None else vault
+            if setup.job.hands_over:
+                labels, ask_label = _handed_over(setup, data, vault, ask_label), AtHome
+                setup, at_label = (replace(each, job=setup.job.with_gradients()) for each in (setup, at_label))
             # Nobody can measure how long the evaluation of an epoch takes.
             evaluate = (lambda: None) if after is None else after.evaluate
             role = LabelRole(at_label, side.records, labels, make_label_party, after_epoch=evaluate)
-            features = [
-                FeatureRole(setup.watched_by(PreparationNotices(name, setup.watching.notice)), data.feature_sides[name])
-                for name in names
-            ]
-            attend_together(role, features, ask_label)
+            attend_together(role, _feature_roles(setup, data), ask_label)
         if after is not None:
             after.complete()
         setup.workers.barrier()
-        result = run.result()
-        assert result is not None  # the farewell has written it
-        return result
+        return run.finished_result()
 
 
-def attend_together(label: LabelRole, features: Sequence[FeatureRole], ask_label: AskLabel = AtHome) -> None:
-    """Have the feature parties of a job ask the label party, all in this process, until all have finished."""
-    asked = ask_label(partial(begin, label), label.job.wire_type)
-    try:
-        with joint_steps(label, features, asked) as together:
-            attend_as_features(FeatureRun(features, asked, together))
-    finally:
-        label.close()
+def _reader(setup: RunSetup) -> Callable[[RunSetup], Dataset]:
+    """Return what reads the records, once for what training starts from: the method may depend on their number."""
+
+    @cache
+    def loaded(start: StartingPoint | None) -> Dataset:
+        encoders = {} if start is None else start.encoders()
+        return load_records(setup.job, setup.own, setup.watching.progress, encoders=encoders)
+
+    def read(setup: RunSetup) -> Dataset:
+        records = loaded(setup.start)
+        setup.say_what_is_loaded(setup.job.data, records)
+        return records
+
+    return read
 
 
-def _hand_over(setup: RunSetup, data: Dataset, vault: RunVault | None, ask_label: AskLabel) -> ReleasedLabels:
-    """Have the noisy labels cross as they do over a network, and return what the feature party has received.
+def _feature_roles(setup: RunSetup, data: Dataset) -> list[FeatureRole]:
+    notice = setup.watching.notice
+    return [
+        FeatureRole(setup.watched_by(PreparationNotices(name, notice)), side)
+        for name, side in data.feature_sides.items()
+    ]
 
-    Of several workers the first, which has the vault, does it for all.
-    """
-    exchange = replace(setup.watched_by(NullObserver()).of_first(), run=RunFolder(setup.run.path / HAND_OVER))
+
+def _handed_over(setup: RunSetup, data: Dataset, vault: RunVault | None, ask_label: AskLabel) -> ReleasedLabels:
+    """Have the noisy labels cross as they do over a network, and return what the feature party has received."""
+
+    def exchange(feature: FeatureRole) -> None:
+        assert vault is not None  # this is the first worker
+        attend_together(LabelRole(feature.setup, data.label_side.records, vault), [feature], ask_label)
+
     (side,) = data.feature_sides.values()
-    received = exchange.run.party(side.party)
-    if vault is not None:
-        with exchange.run.started(setup.job, [side.party, LABEL_PARTY]):
-            if LABEL_PARTY not in exchange.run.confirmed_to(side.party):
-                roles = LabelRole(exchange, data.label_side.records, vault), [FeatureRole(exchange, side)]
-                attend_together(*roles, ask_label)
-    setup.workers.barrier()
-    labels = handed_over(setup.job, received)
-    return ReleasedLabels.of(labels, received) if vault is None else ReleasedLabels(labels, vault.total(), received)
+    received = receive_labels(setup.watched_by(Observer()), side, [side.party, LABEL_PARTY], exchange)
+    return received if vault is None else replace(received, spent=vault.total())
 
 
 def load_records(

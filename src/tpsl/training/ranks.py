@@ -1,4 +1,4 @@
-"""A party of several workers at the border: worker 0 alone talks to the other side.
+"""A party of several workers: worker 0 alone talks to the other side, and opens the vault.
 
 Every worker runs the same stages on its rows of each part. What worker 0 receives it gives to the others, each its
 rows; what all compute it gathers and sends. So the other side sees one party, however many workers it has.
@@ -10,48 +10,45 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from tpsl.net.asking import Answers, Due, Label, Question, Script, next_due
 from tpsl.net.desk import Desk
 from tpsl.net.failures import NetError, PeerRestarted
 from tpsl.net.messages import Message, Peer
+from tpsl.training.job import Job
+from tpsl.training.label_source import LabelSource
+from tpsl.vault import NoisyLabels, Spent
+from tpsl.vault.received import received_labels
 from tpsl.workers import Workers
 
 
-def together(workers: Workers, act: Callable[[], Answers] | None) -> Answers:
-    """Have worker 0 do something; every worker gets what it returns, without tensors, or the error that it raises."""
-    found: Answers = {}
-    error: Exception | None = None
-    if act is not None:
-        try:
-            found = act()
-        except (NetError, PeerRestarted) as raised:
-            error = raised
-    told = workers.broadcast(_told(found, error))
-    if error is not None:
-        raise error
-    if "restarted" in told:
-        raise PeerRestarted(told["restarted"])
-    if "failed" in told:
-        raise NetError(*told["failed"])
-    if workers.is_first:
-        return found
-    return {name: Message(step, part, tuple(numbers)) for name, step, part, numbers in told["messages"]}
+class NoVaultOnThisRank(LabelSource):
+    """The label source of every worker but worker 0, which has the vault and broadcasts the noisy labels."""
+
+    def noisy(self) -> NoisyLabels:
+        """Raise: worker 0 releases."""
+        raise RuntimeError("only worker 0 of the label party has its vault")
+
+    def total(self) -> Spent:
+        """Raise: worker 0 writes the result."""
+        raise RuntimeError("only worker 0 of the label party has its vault")
 
 
-def _told(found: Answers, error: Exception | None) -> dict[str, Any]:
-    if isinstance(error, PeerRestarted):
-        return {"restarted": error.peer}
-    if isinstance(error, NetError):
-        return {"failed": [str(error), error.code]}
-    return {"messages": [[name, m.step, m.part, list(m.numbers)] for name, m in found.items()]}
-
-
-def scattered(workers: Workers, whole: Tensor | None) -> Tensor:
-    """Return this worker's rows of a tensor that worker 0 has."""
-    tensor = workers.broadcast_tensor(whole)
-    return tensor[workers.own_rows(len(tensor))]
+def broadcast_noisy_labels(workers: Workers, release: Callable[[], NoisyLabels], job: Job) -> NoisyLabels:
+    """Return what worker 0 releases, at every worker."""
+    if not workers.are_several:
+        return release()
+    noisy = release() if workers.is_first else None
+    private = workers.broadcast(noisy.private if noisy is not None else None)
+    draws = []
+    for number in range(job.privacy.draws):
+        own = None if noisy is None else torch.from_numpy(noisy.draws[number].copy().view(np.uint8))
+        outcomes = workers.broadcast_tensor(own).numpy().reshape(-1).view(job.mechanism.outcome_dtype)
+        draws.append(outcomes.reshape(-1, *job.mechanism.outcome_shape))
+    return received_labels(job.mechanism, draws, private) if noisy is None else noisy
 
 
 class SharedLabel:
@@ -63,21 +60,18 @@ class SharedLabel:
     def agree(self, said: Answers) -> Answers:
         """Begin, or begin anew."""
         label = self._label
-        return together(self._workers, None if label is None else lambda: label.agree(said))
+        return _together(self._workers, None if label is None else lambda: label.agree(said))
 
     def ask(self, method: str, step: int, part: int, said: Answers) -> Answers:
         """Send the rows of all workers; return this worker's rows of the answer, or numbers. An answer to a question
         without rows is worker 0's."""
         label, workers = self._label, self._workers
-        whole = {name: _gathered(workers, message) for name, message in said.items()}
-        found = together(workers, None if label is None else lambda: label.ask(method, step, part, whole))
+        whole = _gathered(workers, said)
+        found = _together(workers, None if label is None else lambda: label.ask(method, step, part, whole))
         has_rows = workers.broadcast(
             [name for name, message in found.items() if message.tensor is not None and whole[name].tensor is not None]
         )
-        return {
-            name: replace(message, tensor=scattered(workers, message.tensor)) if name in has_rows else message
-            for name, message in found.items()
-        }
+        return {**found, **_scattered(workers, {name: found[name] for name in has_rows})}
 
     def ask_ahead(self, method: str, step: int, part: int, said: Answers) -> Callable[[], Answers]:
         """Ask; workers wait for each answer together, so nothing is asked meanwhile."""
@@ -94,7 +88,7 @@ class SharedDesk:
     def gather(self, without: Collection[str] = ()) -> Answers:
         """Wait until every feature party has agreed."""
         desk = self._desk
-        return together(self._workers, None if desk is None else lambda: desk.gather(without))
+        return _together(self._workers, None if desk is None else lambda: desk.gather(without))
 
     def start(self, answers: Answers) -> Mapping[str, Peer]:
         """Begin a session."""
@@ -108,27 +102,58 @@ class SharedDesk:
 
     def _taken(self, due: Due) -> Question:
         desk, workers = self._desk, self._workers
-        question: Question | None = None
+        taken: list[Question] = []
 
-        def take() -> Answers:
-            nonlocal question
-            assert desk is not None
-            question = desk.take(due)
-            return question.asked
-
-        asked = together(workers, None if desk is None else take)
-        if due.rows is not None:
-            asked = {name: replace(said, tensor=scattered(workers, said.tensor)) for name, said in asked.items()}
+        def take(desk: Desk) -> Answers:
+            taken.append(desk.take(due))
+            return taken[0].asked
 
         def give(answers: Answers) -> None:
-            if due.rows is not None:
-                answers = {name: _gathered(workers, answer) for name, answer in answers.items()}
-            if question is not None:
-                question.answer(answers)
+            whole = answers if due.rows is None else _gathered(workers, answers)
+            for question in taken:
+                question.answer(whole)
 
-        return Question(due, asked, give)
+        asked = _together(workers, None if desk is None else lambda: take(desk))
+        return Question(due, asked if due.rows is None else _scattered(workers, asked), give)
 
 
-def _gathered(workers: Workers, message: Message) -> Message:
-    """Return a message with the rows of all workers."""
-    return message if message.tensor is None else replace(message, tensor=workers.all_gather_rows(message.tensor))
+def _together(workers: Workers, act: Callable[[], Answers] | None) -> Answers:
+    """Have worker 0 do something; every worker gets what it returns, without tensors, or the error that it raises."""
+    found: Answers = {}
+    error: Exception | None = None
+    told: dict[str, Any] = {}
+    if act is not None:
+        try:
+            found = act()
+            told = {"messages": [[name, m.step, m.part, list(m.numbers)] for name, m in found.items()]}
+        except PeerRestarted as raised:
+            error, told = raised, {"restarted": raised.peer}
+        except NetError as raised:
+            error, told = raised, {"failed": [str(raised), raised.code]}
+    told = workers.broadcast(told)
+    if error is not None:
+        raise error
+    if "restarted" in told:
+        raise PeerRestarted(told["restarted"])
+    if "failed" in told:
+        raise NetError(*told["failed"])
+    if workers.is_first:
+        return found
+    return {name: Message(step, part, tuple(numbers)) for name, step, part, numbers in told["messages"]}
+
+
+def _gathered(workers: Workers, messages: Answers) -> Answers:
+    """Return messages with the rows of all workers."""
+    return {
+        name: message if message.tensor is None else replace(message, tensor=workers.all_gather_rows(message.tensor))
+        for name, message in messages.items()
+    }
+
+
+def _scattered(workers: Workers, messages: Answers) -> Answers:
+    """Return messages whose tensors worker 0 has, each with this worker's rows."""
+
+    def own(whole: Tensor) -> Tensor:
+        return whole[workers.own_rows(len(whole))]
+
+    return {name: replace(m, tensor=own(workers.broadcast_tensor(m.tensor))) for name, m in messages.items()}

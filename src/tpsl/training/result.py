@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -142,14 +142,10 @@ class Origin:
     run: str
     """Its folder."""
     versions: Mapping[str, str]
-    """Of the feature parties' halves (`tpsl.training.half_versions`), as far as this party knows them."""
+    """Of the feature parties' halves (`RunSetup.note_received`), as far as this party knows them."""
     train_records: int
     released: ReleasedBefore | None = None
     """None at a feature party, and in an audit, which releases labels of its own."""
-
-    def without_release(self) -> Origin:
-        """Return the same for a run that releases its own labels."""
-        return replace(self, released=None)
 
 
 class EpochMetrics(BaseModel, extra="allow"):

@@ -26,11 +26,11 @@ from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.checkpoint import BEST, Halves, forget_after, load_checkpoint, save_checkpoint, write_weights
 from tpsl.training.label_source import LabelSource
 from tpsl.training.observer import Speed
+from tpsl.training.ranks import broadcast_noisy_labels
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
-from tpsl.training.worker_labels import given_by_first
 from tpsl.vault import NoisyLabels
 
 
@@ -63,7 +63,7 @@ class Role(ABC):
         """Put the built halves into their state after `done` steps; what was computed beyond is forgotten."""
         checkpoints = self.folder / "checkpoints"
         if self.done:
-            load_checkpoint(checkpoints, self.done, self.job.digest(), self.halves, self.setup.workers)
+            load_checkpoint(checkpoints, self.done, self.job.digest(), self.halves)
             self.observer.event("resumed", step=self.done)
         elif self.setup.start is not None:
             self.setup.start.load_into(self.name, self.halves)
@@ -203,7 +203,7 @@ class LabelRole(Role):
         The first time all workers ask together: the first one has the vault, and gives them to the others.
         """
         if self._noisy is None or not self.workers.are_several:
-            self._noisy = given_by_first(self.workers, self.vault.noisy, self.job)
+            self._noisy = broadcast_noisy_labels(self.workers, self.vault.noisy, self.job)
         return self._noisy
 
     def widths(self, width: Callable[[str], int]) -> dict[str, int]:

@@ -61,27 +61,23 @@ from tpsl.files import (
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.tables.columns import TextsDigest
 from tpsl.training.job import Job, JobError, load_job
+from tpsl.training.observer import PROGRESS
 from tpsl.training.own_parts import Factory, GivenObject, OwnParts
-from tpsl.training.progress_file import PROGRESS
 from tpsl.training.result import EpochMetrics, FeatureResult, LedgerNote, Measured, Origin, RecordsNote, TrainResult
 
 Content = TypeVar("Content")
 _adapters: dict[object, TypeAdapter[Any]] = {}
 
+NOT_PRIVATE = "NOT-PRIVATE"
+"""The folder in the label party's folder for what was computed from true labels and must never leave it."""
 ENCODER, START, ORIGIN = "encoder", "start", "origin.json"
 """How a party's table was encoded; what it has begun with, if it started from an earlier run; and which one."""
-_OWN_PARTS, _LEDGER = "own_parts.json", "ledger.json"
+_OWN_PARTS, _LEDGER, _METRICS = "own_parts.json", "ledger.json", "metrics.jsonl"
 _VERSIONS, _RECORDS, _RESULT, _CONFIRMED = "versions.json", "records.json", "result.json", "confirmed.json"
-_METRICS = "metrics.jsonl"
 _MOST_BYTES = 1 << 28  # of a file that is read whole
 _BEFORE_THE_JOB = {".lock", ".job.yaml.new"}
 """What a run that was killed before it wrote its job may have left."""
-
-
-NOT_PRIVATE = "NOT-PRIVATE"
-"""The folder in the label party's folder for what was computed from true labels and must never leave it."""
-
-_WARNING = """The local head in this folder was trained on true labels. It is not differentially private.
+_WARNING = b"""The local head in this folder was trained on true labels. It is not differentially private.
 Keep it, its scores and everything computed from it at the label party: do not send, export or serve it.
 """
 
@@ -124,9 +120,8 @@ class RunFolder:
         A folder of another job, with other own parts, or in use, is refused. `moved` allows that the parties' files lie
         elsewhere now. Drafts that a killed process has left are removed.
         """
-        for party in own:
-            if party not in parties:
-                raise RunError(f"the parties are {', '.join(parties)}: there is no {party!r} to have parts of its own")
+        for party in own.keys() - parties:
+            raise RunError(f"the parties are {', '.join(parties)}: there is no {party!r} to have parts of its own")
         self._make()
         with open_private(self.path / ".lock", "wb") as lock:
             try:
@@ -134,13 +129,13 @@ class RunFolder:
             except OSError:
                 raise RunError(f"{self.path}: another process is training in this folder") from None
             is_new = not self.job_path.exists()
-            if not is_new:
+            if is_new:
+                write_atomically(self.job_path, job.to_yaml().encode())
+            else:
                 held = self.job()
                 difference = held.first_disagreement(job) if moved else held.first_difference(job)
                 if difference:
                     raise RunError(f"{self.path}: holds a run of another job ({difference}); choose another --out")
-            else:
-                write_atomically(self.job_path, job.to_yaml().encode())
             remove_drafts(self.path)
             for party in parties:
                 make_private_folder(self.party(party))
@@ -289,6 +284,13 @@ class RunFolder:
         """Return the result, or None if the run is not finished."""
         return read_note(self.path / _RESULT, TrainResult)
 
+    def finished_result(self) -> TrainResult:
+        """Return the result of a finished run."""
+        result = self.result()
+        if result is None:
+            raise RunError(f"{self.path}: the run is not finished")
+        return result
+
     def common_result(self, parties: Collection[str]) -> TrainResult | None:
         """Return the result where one process plays all roles; None until every feature party has noted its own."""
         return self.result() if all(self.party_result(party) is not None for party in parties) else None
@@ -331,7 +333,7 @@ class RunFolder:
         """Return the folder for what must never leave the label party, with a warning in it."""
         folder = self.label / NOT_PRIVATE
         make_private_folder(folder)
-        write_atomically(folder / "README.txt", _WARNING.encode())
+        write_atomically(folder / "README.txt", _WARNING)
         return folder
 
     def finish_local_head(self, weights: bytes, metrics: dict[str, float]) -> None:

@@ -1,28 +1,39 @@
-"""What a process knows of a run before it has any records: the same for one process, the label party and a feature
-party."""
+"""What a process knows of a run before it has any records, and how every process opens a run.
+
+One process, the label party, a feature party and a hand-over differ in who they are and what they read; the order is
+the same (`RunSetup.opened`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from tpsl.data.check import id_warnings
 from tpsl.data.config import DataConfig
-from tpsl.data.dataset import Dataset, taken_on_trust
+from tpsl.data.dataset import Dataset, load_feature_party, load_label_party, taken_on_trust
 from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.models.computing import Placement
+from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.rounding import rounded
 from tpsl.training.job import Job, JobError
+from tpsl.training.local import Local, own_data
+from tpsl.training.method import resolve_method
 from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.search_step import SearchStep
 from tpsl.training.warm_start import StartingPoint, begin
 from tpsl.workers import ALONE, Workers
+
+Records = TypeVar("Records", Dataset, FeatureSide, LabelSide)
 
 
 @dataclass(frozen=True)
@@ -50,39 +61,44 @@ class RunSetup:
         """Where the networks are."""
         return Placement(self.device, self.workers)
 
+    def with_method(self, count: Callable[[RunSetup], int]) -> RunSetup:
+        """Return the same run with the method that `auto` stands for; `count` may have to read the records for it."""
+        silent = replace(self, watching=Watching(progress=self.watching.progress))
+        return replace(self, job=resolve_method(self.job, lambda: count(silent), self.watching.reason))
+
     @contextmanager
-    def held(self, parties: Collection[str], *, moved: bool = False) -> Iterator[None]:
+    def opened(
+        self,
+        parties: Collection[str],
+        is_done: Callable[[], bool],
+        read: Callable[[RunSetup], Records],
+        *,
+        moved: bool = False,
+    ) -> Iterator[tuple[RunSetup, Records] | None]:
         """Hold the run's folder, with a folder for each of these parties in it, as `RunFolder.started` does.
 
-        Of several workers the first holds it for all. What several cannot do is an error.
+        Give the run, with what it starts from, and its records; None if nothing is left to do. Of several workers the
+        first holds the folder for all. What several cannot do is an error.
         """
-        if self.workers.are_several:
-            self._require_possible()
-        started = self.run.started(self.job, parties, moved=moved, own=self.own)
-        with started if self.workers.is_first else nullcontext():
-            self.workers.barrier()
-            yield
-
-    def _require_possible(self) -> None:
-        """Raise a JobError if the run is one for a party of one worker."""
         reasons = {
             "a transcript is recorded": self.record_steps > 0,
             "it is one of a search": self.search is not None,
             "labels arrive while it trains": self.job.has_late_labels,
         }
         for reason, applies in reasons.items():
-            if applies:
+            if applies and self.workers.are_several:
                 raise JobError(f"this run is for one worker, not for {self.workers.count}: {reason}")
-
-    def of_first(self) -> RunSetup:
-        """Return the same run as the first worker has it where it does all by itself."""
-        return replace(self, workers=ALONE)
-
-    def begun(self, parties: Collection[str]) -> RunSetup:
-        """Return the same run with what these parties begin with in its folder, which this process holds."""
-        start = begin(self.job, self.run, parties, self.start) if self.workers.is_first else None
-        self.workers.barrier()
-        return replace(self, start=start or begin(self.job, self.run, parties, None))
+        started = self.run.started(self.job, parties, moved=moved, own=self.own)
+        with started if self.workers.is_first else nullcontext():
+            self.workers.barrier()
+            if is_done():
+                self.say_finished()
+                yield None
+                return
+            start = begin(self.job, self.run, parties, self.start) if self.workers.is_first else None
+            self.workers.barrier()
+            setup = replace(self, start=start or begin(self.job, self.run, parties, None))
+            yield setup, read(setup)
 
     def encoders(self) -> dict[str, EncoderState]:
         """Return what encodes the parties' records, by party, where an earlier run has learned it."""
@@ -92,9 +108,21 @@ class RunSetup:
         """Return what a party brings itself."""
         return self.own.get(party, OwnParts())
 
-    def source(self, party: str) -> Callable[[], Any] | None:
-        """Return what makes a party's records, if it brings them itself."""
-        return self.own_parts(party).source(party)
+    def load_features(self, party: str, local: Local) -> FeatureSide:
+        """Return the records of a feature party."""
+        data, encoder = own_data(self.job, party, local.data, local.alignment).data, self.encoders().get(party)
+        source = self.own_parts(party).source(party)
+        side = load_feature_party(data, party, self.watching.progress, source=source, encoder=encoder)
+        self.say_what_is_loaded(data, side)
+        return side
+
+    def load_labels(self, local: Local) -> LabelSide:
+        """Return the records of the label party, with their true labels."""
+        data, late = own_data(self.job, LABEL_PARTY, local.data, local.alignment).data, self.job.has_late_labels
+        source, encoder = self.own_parts(LABEL_PARTY).source(LABEL_PARTY), self.encoders().get(LABEL_PARTY)
+        side = load_label_party(data, self.watching.progress, late_labels=late, source=source, encoder=encoder)
+        self.say_what_is_loaded(data, side)
+        return side
 
     def say_what_is_loaded(self, data: DataConfig, records: Dataset | FeatureSide | LabelSide) -> None:
         """Say what cannot be checked of these records, and which of their columns are like ids."""
@@ -104,6 +132,23 @@ class RunSetup:
         for sentence in [*([trusted] if trusted else []), *learned]:
             self.watching.notice(sentence)
 
+    def note_received(self, parties: Sequence[str], received: Sequence[Tensor]) -> None:
+        """Note, at the label party, the versions of the halves that these embeddings have come from, a tensor each.
+
+        Two runs of one job differ by their noise, and a half works only with its counterparts. The version of a half
+        is a digest of embeddings that it sent when the run last evaluated, as they were received. Both sides hold these
+        bytes, so each notes the version without a message.
+        """
+        whole = [self.workers.all_gather_rows(embeddings) for embeddings in received]
+        if self.workers.is_first:
+            self.run.note_versions(LABEL_PARTY, dict(zip(parties, map(_version, whole), strict=True)))
+
+    def note_sent(self, party: str, embeddings: Tensor) -> None:
+        """Note, at a feature party, the version of the half that sends these embeddings."""
+        arriving = rounded(self.workers.all_gather_rows(embeddings), self.job.training.wire)
+        if self.workers.is_first:
+            self.run.note_versions(party, {party: _version(arriving)})
+
     def watched_by(self, observer: Observer) -> RunSetup:
         """Return the same run for a role with an observer of its own."""
         return replace(self, watching=replace(self.watching, observer=observer))
@@ -112,3 +157,7 @@ class RunSetup:
         """Say that there is nothing to do; not of each run of a search."""
         if self.search is None:
             self.watching.notice(f"{self.run.path} is a finished run; nothing to do")
+
+
+def _version(embeddings: Tensor) -> str:
+    return hashlib.sha256(b"tpsl half" + embeddings.contiguous().cpu().numpy().tobytes()).hexdigest()

@@ -9,6 +9,7 @@ attacker is granted and nobody else gets.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -92,12 +93,8 @@ class TranscriptWriter(_Recording):
     """Records one feature party's side of the border."""
 
     def __init__(self, folder: Path, width: int, *, steps_before: int = 0, records_before: int = 0) -> None:
-        columns = {
-            "sizes.i64": (1, steps_before),
-            "rows.i64": (1, records_before),
-            "embeddings.f32": (width, records_before),
-            "gradients.f32": (width, records_before),
-        }
+        widths = {"rows.i64": 1, "embeddings.f32": width, "gradients.f32": width}
+        columns = {"sizes.i64": (1, steps_before)} | {name: (w, records_before) for name, w in widths.items()}
         super().__init__(folder, "transcript", {"width": width}, columns)
 
     def record(self, rows: npt.NDArray[np.int64], embeddings: Tensor, gradients: Tensor) -> None:
@@ -160,23 +157,22 @@ class Trajectory:
     def __init__(self, folder: Path) -> None:
         layout = _read_description(folder, "trajectory", "layout", list)
         self._shapes = {str(name): tuple(shape) for name, shape in layout}
-        self._ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes.values()])
-        self._weights = _map_numbers(folder / "trajectory.f32", int(self._ends[-1]))
+        self._sizes = [math.prod(shape) for shape in self._shapes.values()]
+        self._weights = _map_numbers(folder / "trajectory.f32", sum(self._sizes))
 
     def load_into(self, top: nn.Module, step: int) -> None:
         """Give a top half the weights that its first member had before this step."""
-        parts = np.split(np.array(self._weights[step]), self._ends[:-1])
-        state = dict(zip(self._shapes, map(torch.from_numpy, parts), strict=True))
-        first = {
-            name.removeprefix(_FIRST): part.reshape(self._shapes[name])
-            for name, part in state.items()
+        parts = torch.split(torch.from_numpy(np.array(self._weights[step])), self._sizes)
+        recorded = {
+            name.removeprefix(_FIRST): part.view(shape)
+            for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
             if name.startswith(_FIRST)
         }
         parameters = dict(top.named_parameters())
-        if {name: part.shape for name, part in first.items()} != {name: p.shape for name, p in parameters.items()}:
+        if {name: part.shape for name, part in recorded.items()} != {name: p.shape for name, p in parameters.items()}:
             raise ValueError("the recorded weights are those of another top half")
         with torch.no_grad():
-            for name, part in first.items():
+            for name, part in recorded.items():
                 parameters[name].copy_(part)
 
 

@@ -8,16 +8,15 @@ when the earlier run is gone.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tpsl.data.config import OwnData, TableData
 from tpsl.data.encoder import EncoderState
-from tpsl.files import make_private_folder, sync_folder, write_durably
+from tpsl.files import write_durably
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.training.checkpoint import Halves, load_weights
+from tpsl.training.checkpoint import Halves, load_weights, written_folder
 from tpsl.training.job import Job
 from tpsl.training.result import Origin, ReleasedBefore
 from tpsl.training.run_folder import ENCODER, ORIGIN, START, RunError, RunFolder, write_note
@@ -53,38 +52,44 @@ class StartingPoint:
         """Return what a party notes of it; what a run of this job cannot start from is an error."""
         earlier = RunFolder(self.run)
         if self._folder:
-            noted = earlier.origin(party)
-            if noted is None:
+            origin = earlier.origin(party)
+            if origin is None:
                 raise RunError(f"{self.run}: has not started from another run")
-            return noted.without_release()
+            return replace(origin, released=None)  # the run releases its own labels
         self._check(job, earlier.job())
-        at_label = party == LABEL_PARTY
-        result = earlier.result() if at_label else earlier.party_result(party)
-        if result is None:
+        run, result, part = str(self.run.absolute()), earlier.result(), earlier.party_result(party)
+        if party != LABEL_PARTY and part is not None:
+            return Origin(run, {party: earlier.version(party)}, part.train_records)
+        if party != LABEL_PARTY or result is None:
             raise RunError(f"{self.run}: the part of {party!r} in it is not finished, so training cannot start from it")
-        versions = earlier.versions() if at_label else {party: earlier.version(party)}
-        released = _released(earlier) if at_label else None
-        return Origin(str(self.run.absolute()), versions, result.train_records, released)
+        noted = earlier.noted_ledger()
+        if noted is None:
+            raise RunError(f"{self.run}: has not noted which vault it has released from")
+        released = ReleasedBefore(noted.vault, noted.head, result.total_epsilon)
+        return Origin(run, earlier.versions(), result.train_records, released)
 
     def _check(self, job: Job, earlier: Job) -> None:
         """Raise if the network of the job cannot begin with the weights of the earlier one."""
         difference = earlier.other_network(job)
-        if difference:
-            raise RunError(f"{self.run}: training cannot start from a run of another network ({difference})")
-        if earlier.statistic is not None or job.statistic is not None:
-            raise RunError(
-                f"{self.run}: training cannot start from a run, or go on, with a statistic: its head is whole"
-            )
-        if not (earlier.trains and job.trains):
-            raise RunError(f"{self.run}: with privacy.gradients 'none' no half learns, and none can go on learning")
-        if job.model.wide and not _has_first_time(job):
-            raise RunError(
-                f"{self.run}: has a wide part, which scores only records that it was not fitted on: set data.since"
-            )
-        if job.training.pretrain and not earlier.training.pretrain:
-            raise RunError(
-                f"{self.run}: was not pre-trained, and training that starts from it cannot be: leave pretrain out"
-            )
+        is_later = isinstance(job.data, TableData | OwnData) and job.data.since is not None
+        reasons = {
+            f"training cannot start from a run of another network ({difference})": difference is not None,
+            "training cannot start from a run, or go on, with a statistic: its head is whole": (
+                earlier.statistic is not None or job.statistic is not None
+            ),
+            "with privacy.gradients 'none' no half learns, and none can go on learning": (
+                not earlier.trains or not job.trains
+            ),
+            "has a wide part, which scores only records that it was not fitted on: set data.since": (
+                job.model.wide and not is_later
+            ),
+            "was not pre-trained, and training that starts from it cannot be: leave pretrain out": (
+                job.training.pretrain is not None and earlier.training.pretrain is None
+            ),
+        }
+        for reason, applies in reasons.items():
+            if applies:
+                raise RunError(f"{self.run}: {reason}")
 
     def matches(self, job: Job, party: str, noted: Origin) -> bool:
         """Whether this is what a party has noted: the same run, or one with the same halves."""
@@ -92,20 +97,12 @@ class StartingPoint:
 
     def keep_copy(self, run: RunFolder, party: str, origin: Origin) -> None:
         """Keep a copy in a party's folder of a run: whole or absent."""
-        target, beside = run.party(party) / START, run.party(party) / f".{START}.new"
-        make_private_folder(beside)
-        try:
+        with written_folder(run.party(party) / START) as copy:
             for file in sorted(self.place(party).glob("*.safetensors")):
-                write_durably(beside / file.name, file.read_bytes())
+                write_durably(copy / file.name, file.read_bytes())
             if (encoder := self.encoders().get(party)) is not None:
-                encoder.save(beside / ENCODER)
-            write_note(beside / ORIGIN, origin)
-        except BaseException:
-            shutil.rmtree(beside)  # on a full disk its part of the space is needed
-            raise
-        sync_folder(beside)
-        beside.rename(target)
-        sync_folder(target.parent)
+                encoder.save(copy / ENCODER)
+            write_note(copy / ORIGIN, origin)
 
 
 def begin(job: Job, run: RunFolder, parties: Collection[str], start: StartingPoint | None) -> StartingPoint | None:
@@ -121,32 +118,16 @@ def begin(job: Job, run: RunFolder, parties: Collection[str], start: StartingPoi
                 f"{run.path}: its start from another run was interrupted; name that run again in local.start_from"
             )
         return None if missing else StartingPoint.of_run(run.path)
-    for party, origin in noted.items():
-        if origin is None and run.has_begun(party):
+    for party, before in noted.items():
+        if before is None and run.has_begun(party):
             raise RunError(f"{run.path}: has begun with weights of its own, not from {start.run}; choose another --out")
-        if origin is not None and not start.matches(job, party, origin):
-            raise RunError(f"{run.path}: has begun from {origin.run}, not from {start.run}; choose another --out")
+        if before is not None and not start.matches(job, party, before):
+            raise RunError(f"{run.path}: has begun from {before.run}, not from {start.run}; choose another --out")
     origins = {party: start.origin(job, party) for party in missing}
-    _require_one_network(start, origins)
+    expected = origins[LABEL_PARTY].versions if LABEL_PARTY in origins else {}
+    for party, origin in origins.items():  # over a network the handshake compares them
+        if party in expected and origin.versions[party] != expected[party]:
+            raise RunError(f"{start.run}: the half of {party!r} is not the one that the label party was trained with")
     for party, origin in origins.items():
         start.keep_copy(run, party, origin)
     return StartingPoint.of_run(run.path)
-
-
-def _require_one_network(start: StartingPoint, origins: Mapping[str, Origin]) -> None:
-    """Raise unless the parties' halves in a folder belong together; over a network the handshake compares them."""
-    expected = origins[LABEL_PARTY].versions if LABEL_PARTY in origins else {}
-    for party, origin in origins.items():
-        if party in expected and origin.versions[party] != expected[party]:
-            raise RunError(f"{start.run}: the half of {party!r} is not the one that the label party was trained with")
-
-
-def _released(earlier: RunFolder) -> ReleasedBefore:
-    result, noted = earlier.result(), earlier.noted_ledger()
-    if result is None or noted is None:
-        raise RunError(f"{earlier.path}: has not noted which vault it has released from")
-    return ReleasedBefore(noted.vault, noted.head, result.total_epsilon)
-
-
-def _has_first_time(job: Job) -> bool:
-    return isinstance(job.data, TableData | OwnData) and job.data.since is not None

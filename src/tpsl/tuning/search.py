@@ -23,7 +23,7 @@ from tpsl.progress import Notice, no_notice, said_once
 from tpsl.training.alone import train_alone
 from tpsl.training.job import Job
 from tpsl.training.label_source import ReleasedLabels
-from tpsl.training.observer import NullObserver, Watching
+from tpsl.training.observer import Observer, Watching
 from tpsl.training.one_process import train_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.releases import noisy_labels_for
@@ -155,7 +155,7 @@ class SearchTasks:
     def _train_alone(self, setup: RunSetup, data: Dataset, handed: ReleasedLabels) -> None:
         (side,) = data.feature_sides.values()
         with setup.run.started(setup.job, [side.party, LABEL_PARTY], own=self.own):
-            train_alone(setup, side, handed, at_top=NullObserver())
+            train_alone(setup, side, handed, at_top=Observer())
 
 
 def _pretraining(job: Job) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tpsl.data.dataset import Dataset, class_names
 from tpsl.data.sides import FeatureSide
-from tpsl.handover.learning import labels_for, load_side
+from tpsl.handover.learning import labels_for
 from tpsl.learners.known import COMMITTEE
 from tpsl.learners.learning import LearnResult, learn_with
 from tpsl.prediction.model import TrainedModel
@@ -27,7 +27,7 @@ def tune_alone(setup: RunSetup, party: str, local: Local, labels: Path, authorit
     last bit. There are no true labels here, and so no test metrics.
     """
     require_alone(setup.job, setup.start)
-    side = load_side(setup, party, local)
+    side = setup.load_features(party, local)
     return _searched(setup, side, labels_for(setup.job, side, labels, authority))
 
 

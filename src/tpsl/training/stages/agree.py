@@ -31,7 +31,7 @@ def label(role: LabelRole, said: Mapping[str, Message]) -> Answers:
 def feature(run: FeatureRun) -> None:
     """Say which checkpoints there are, and accept one of them or the beginning."""
     offered = {role.name: tuple(sorted(saved_steps(role.folder / "checkpoints"))) for role in run.roles}
-    for role in run.roles:
+    for role in run.roles if run.waits else ():
         role.observer.waiting_for(LABEL_PARTY)
     answers = run.label.agree({name: Message(numbers=steps) for name, steps in offered.items()})
     for role in run.roles:

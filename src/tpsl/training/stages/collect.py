@@ -18,7 +18,6 @@ from tpsl.files import naming_what_does_not_fit, open_private
 from tpsl.net.asking import Due, Script
 from tpsl.training.build import build_feature_party, load_pretrained
 from tpsl.training.checkpoint import write_weights
-from tpsl.training.half_versions import note_received, note_sent
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole
 from tpsl.training.schedule import Schedule
 from tpsl.training.stages.prepare import pretrained
@@ -39,7 +38,7 @@ def label(role: LabelRole) -> Script:
             question = yield Due(HEAD, role.done, part, rows=len(rows), widths=widths)
             received = question.tensors()
             if part == 0 and not role.job.trains:
-                note_received(role, received)
+                role.setup.note_received(role.present, received)
             if role.result is None:
                 write(own.after(role.mine(rows), received).numpy().tobytes())
             question.answer_all()
@@ -75,7 +74,7 @@ def send_embeddings(
         found = [embed(role.mine(rows)) for embed, role, rows in zip(embeds, run.roles, of_roles, strict=True)]
         if part == 0 and versions:
             for role, sent in zip(run.roles, found, strict=True):
-                note_sent(role, sent)
+                role.setup.note_sent(role.name, sent)
         answers.append(run.send(method, part, found))
     for answer in answers:
         answer()

@@ -22,7 +22,6 @@ from tpsl.net.checks import NOT_FINITE_NUMBERS
 from tpsl.net.failures import NOT_FINITE, BadMessage
 from tpsl.net.messages import Message
 from tpsl.training.checkpoint import BEST, load_checkpoint, save_checkpoint, saved_steps
-from tpsl.training.half_versions import note_received, note_sent
 from tpsl.training.noisy_metrics import noisy_validation
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole, Role
 from tpsl.training.run_folder import epoch_folder
@@ -46,7 +45,7 @@ def label(role: LabelRole) -> Script:
         question = yield Due(EVALUATE, role.done, part, rows=len(rows), widths=widths)
         received = question.tensors()
         if part == 0:
-            note_received(role, received)
+            role.setup.note_received(role.present, received)
         predicted.add(role.workers.all_gather_rows(role.party.predict(role.mine(rows), received)).cpu().numpy())
         if part + 1 < len(parts):
             question.answer_all()
@@ -89,7 +88,7 @@ def feature(run: FeatureRun) -> None:
         embeddings = [role.party.embed(role.mine(rows)) for role, rows in zip(run.roles, of_roles, strict=True)]
         if part == 0:
             for role, sent in zip(run.roles, embeddings, strict=True):
-                note_sent(role, sent)
+                role.setup.note_sent(role.name, sent)
         answers = run.send(EVALUATE, part, embeddings)
     found = answers() if answers is not None else {}
     for role in run.roles:

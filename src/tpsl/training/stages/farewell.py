@@ -75,7 +75,8 @@ def feature(run: FeatureRun) -> None:
         run.label.ask(FINISH, run.done, 1, {role.name: Message()})
         if role.workers.is_first:
             role.run.confirm(role.name, LABEL_PARTY)
-        role.observer.event("finished")
+        if not role.job.hands_over:  # else it trains now
+            role.observer.event("finished")
 
 
 def _sync(role: Role) -> None:

@@ -26,7 +26,6 @@ from tpsl.heads.feature_map import LARGEST_CODE, CodeBook, Purpose
 from tpsl.heads.statistic_fit import FitReport, fit_statistic
 from tpsl.net.asking import Due, Script
 from tpsl.net.failures import BadMessage
-from tpsl.training.half_versions import note_received
 from tpsl.training.releases import statistic_plan
 from tpsl.training.role import FeatureRun, LabelRole, Role
 from tpsl.training.schedule import Schedule, in_parts
@@ -60,7 +59,7 @@ def label(role: LabelRole) -> Script:
         question = yield Due(STATISTIC, role.done, part, rows=len(rows), widths=widths)
         received = question.tensors()
         if part == 0:
-            note_received(role, received)
+            role.setup.note_received(role.present, received)
             widths = {name: share.shape[1] for name, share in zip(role.present, received, strict=True)}
         _check_codes(role, received)
         if is_kept:
