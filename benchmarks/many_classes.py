@@ -24,7 +24,8 @@ from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.synthetic import World
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
-from tpsl.training.job import Job, PrivacyConfig, TrainingConfig
+from tpsl.training.job import Job
+from tpsl.training.job_sections import PrivacyConfig, TrainingConfig
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl_research.intervals import mean_estimate

@@ -36,7 +36,8 @@ from tpsl.data.features import table_features
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.net.messages import WireDtype
 from tpsl.net.rounding import wire_bytes
-from tpsl.training.job import Job, PrivacyConfig, TrainingConfig
+from tpsl.training.job import Job
+from tpsl.training.job_sections import PrivacyConfig, TrainingConfig
 from two_parties import Contender, OneProcess, TwoParties
 
 LARGEST_VOCABULARY = 254_000

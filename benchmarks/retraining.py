@@ -19,7 +19,8 @@ from tpsl.data.config import TableData
 from tpsl.data.true_labels import reveal
 from tpsl.metrics import auc
 from tpsl.prediction.together import predict
-from tpsl.training.job import Job, PrivacyConfig, TrainingConfig
+from tpsl.training.job import Job
+from tpsl.training.job_sections import PrivacyConfig, TrainingConfig
 from tpsl.training.one_process import load_records, train_together
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup

@@ -25,7 +25,8 @@ import torch
 
 from tpsl.data.config import FlightsData, SyntheticData
 from tpsl.data.dataset import Dataset, load
-from tpsl.training.job import Job, PrivacyConfig, TrainingConfig
+from tpsl.training.job import Job
+from tpsl.training.job_sections import PrivacyConfig, TrainingConfig
 from tpsl.training.one_process import train
 from two_parties import TwoParties
 

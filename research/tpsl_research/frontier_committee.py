@@ -18,7 +18,7 @@ from tpsl.data.true_labels import reveal
 from tpsl.files import write_atomically
 from tpsl.prediction.committee import mixture
 from tpsl.training.evaluation import evaluate
-from tpsl.training.stacking import committee_weights
+from tpsl.training.noisy_metrics import committee_weights
 from tpsl_research.frontier_cells import Row
 
 

@@ -20,7 +20,7 @@ _STANDARD = {
 def code_of(error: BaseException | type[BaseException]) -> str:
     """Return the code of an error, or of a class of errors."""
     kind = error if isinstance(error, type) else type(error)
-    code = getattr(kind, "code", None)
+    code = getattr(error, "code", None)
     if isinstance(code, str):
         return code
     if kind in _STANDARD:

@@ -188,7 +188,7 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train on X (the feature party's) and y, or on Xa, Xb (the label party's own features) and y.
 
         A fit that costs more than is permitted, or y with a few other values than a label in the `vault`, is a
-        `VaultError` before anything is stored or released.
+        `VaultError` before anything is released.
         """
         given, y = _blocks_and_labels(X, y, labels)
         numbers = self._class_numbers(y)

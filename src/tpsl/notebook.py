@@ -32,7 +32,8 @@ from tpsl.prediction.together import predict
 from tpsl.progress import Progress
 from tpsl.report.ledgers import result_now
 from tpsl.report.words import auc_text, bound_text, guarantee_text, measured_text
-from tpsl.training.job import Job, PrivacyConfig, TrainingConfig, make_job
+from tpsl.training.job import Job, make_job
+from tpsl.training.job_sections import PrivacyConfig, TrainingConfig
 from tpsl.training.local import Local
 from tpsl.training.observer import Watching
 from tpsl.training.one_process import load_records, train_together

@@ -103,9 +103,7 @@ class BinaryCrossEntropy(Loss):
 
     def weighted(self, z: Tensor, weights: Tensor) -> Tensor:
         """Return `σ(z) - t`, which is `(1-t)·v_0 + t·v_1`."""
-        if weights.ndim == 1:
-            return torch.sigmoid(z) - weights
-        return super().weighted(z, weights)
+        return torch.sigmoid(z) - weights
 
     def posterior(self, z: Tensor, log_likelihood: Tensor) -> Tensor:
         """Return `σ(z) - σ(z + λ)`; the log-likelihood ratio λ has shape `[n]`."""

@@ -170,7 +170,7 @@ def test_true_labels_in_the_sum_of_a_statistic_are_found(
 
     monkeypatch.setattr(RunVault, "statistic", moved)
     content = job({"mechanism": "discrete", "epsilon": 1.0}, epochs=1).model_dump(exclude={"method"})
-    agreed = make_job({**content, "statistic": {"share": 1.0}}, {}, "test")
+    agreed = make_job({**content, "statistic": {}}, {}, "test")
     result = replay(agreed, tmp_path / "replay", seed=2)
     assert not result.passed
     assert "label/statistic_head.safetensors" in {difference.file for difference in result.differences}

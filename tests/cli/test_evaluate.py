@@ -85,9 +85,7 @@ def test_what_makes_no_sense_is_one_sentence(tpsl: Any, run: Path, options: tupl
     assert sentence in tpsl("label", "evaluate", run, *options).error()
 
 
-@pytest.mark.parametrize(
-    "option", [("--set=privacy.mechanism=laplace",), ("--scores", "s.csv"), ("--out", "shared.json")]
-)
+@pytest.mark.parametrize("option", [("--set=privacy.mechanism=laplace",), ("--out", "shared.json")])
 def test_true_labels_are_not_released(tpsl: Any, run: Path, option: tuple[str, str]) -> None:
     assert "are for --epsilon" in tpsl("label", "evaluate", run, *option).error(2)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
@@ -108,15 +106,3 @@ def test_a_vault_that_was_moved_is_named(tpsl: Any, run: Path, tmp_path: Path) -
     (tmp_path / "vault").rename(tmp_path / "elsewhere")
     assert str(tmp_path / "vault") in tpsl("label", "evaluate", run, "--epsilon", 0.5).error()
     assert tpsl("label", "evaluate", run, "--epsilon", 0.5, f"--set=local.vault={tmp_path / 'elsewhere'}").status == 0
-
-
-def test_scores_of_new_records_are_evaluated_too(tpsl: Any, run: Path, tmp_path: Path) -> None:
-    (tmp_path / "labels.csv").write_text("id,label\n" + "".join(f"new{row},{row % 2}\n" for row in range(100)))
-    (tmp_path / "scores.csv").write_text("id,score\n" + "".join(f"new{row},0.{3 + row % 5}\n" for row in range(100)))
-    vault = tmp_path / "vault"
-    evaluate = ("label", "evaluate", run, "--epsilon", 1, "--scores", tmp_path / "scores.csv")
-    assert "100 of the 100 records have no label in the vault" in tpsl(*evaluate).error()
-    assert tpsl("vault", "add", vault, tmp_path / "labels.csv", "--id", "id", "--label", "label").status == 0
-    shown = tpsl(*evaluate)
-    assert shown.stdout.startswith("Evaluated on noisy labels of 100 new records, discrete (ε = 1)\n"), shown.stderr
-    assert shown.facts()["guarantee"] == "new records have spent ε = 1 in all"

@@ -24,14 +24,12 @@ def job(**parts: dict[str, object]) -> Job:
             "validation": st.sampled_from([0.0, 0.1, 0.33]),
         }
     ),
-    statistic=st.sampled_from([None, 0.5, 1.0]),
+    statistic=st.booleans(),
 )
 def test_they_are_those_of_the_schedule(
-    rows: int, test_fraction: float, training: dict[str, object], statistic: float | None
+    rows: int, test_fraction: float, training: dict[str, object], statistic: bool
 ) -> None:
-    method: dict[str, object] = {} if statistic is None else {"method": "refit", "statistic": {"share": statistic}}
-    if statistic == 1.0:
-        method["method"] = "statistic"
+    method: dict[str, object] = {"method": "statistic"} if statistic else {}
     planned = job(data={"source": "synthetic", "test_fraction": test_fraction}, training=training, **method)  # type: ignore[arg-type]
     schedule = Schedule(planned, *split_rows(rows, "random", test_fraction, 0))
     counts = Counts.of(planned, rows)

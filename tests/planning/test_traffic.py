@@ -36,10 +36,12 @@ def crossing(planned: Job, rows: int) -> dict[str, Exchange]:
 
 
 def test_every_question_is_counted() -> None:
-    everything = job(
-        model={"wide": True, "bottom": [16]}, training={"validation": 0.1, "head": "local"}, method="refit"
+    jobs = (
+        job(model={"wide": True, "bottom": [16]}, training={"validation": 0.1, "head": "local"}),
+        job(method="statistic"),
+        job(training={"exchange": "labels"}),
     )
-    found = crossing(everything, 100_000) | crossing(job(training={"exchange": "labels"}), 100_000)
+    found = {name: exchange for planned in jobs for name, exchange in crossing(planned, 100_000).items()}
     assert found.keys() == set(METHODS)
     assert {method for method, each in found.items() if each.down} == {"Estimates", "Step", "NoisyLabels"}
     assert {method for method, each in found.items() if each.up} == {"Step", "Evaluate", "Statistic", "Head"}

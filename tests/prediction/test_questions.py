@@ -34,7 +34,7 @@ from tpsl.prediction.two_parties import (
     PredictingLabelParty,
 )
 from tpsl.training import schedule
-from tpsl.training.job import PredictionConfig
+from tpsl.training.job_sections import PredictionConfig
 from tpsl.training.observer import UNWATCHED
 from tpsl.training.run_folder import RunFolder
 

@@ -18,13 +18,13 @@ from tpsl.training.stages.statistic import STATISTIC_HEAD
 PRETRAIN = {"method": "masked", "epochs": 1}
 
 
-def job(share: float, **changes: Any) -> Job:
+def job(**changes: Any) -> Job:
     content = {
         "data": {"source": "flights", "rows": 1500, "layout": "natural"},
         "privacy": {"epsilon": 20.0, "noise_seed": 1},
         "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8]},
         "training": {"batch_size": 256, "epochs": 1, "validation": 0.1, "pretrain": PRETRAIN},
-        "statistic": {"share": share, "share_codes": True},
+        "statistic": {"share_codes": True},
     }
     return make_job(content, changes, "test")
 
@@ -34,9 +34,9 @@ def inputs(data: Dataset) -> dict[str, Any]:
     return {**data.feature_parties, **label}
 
 
-@pytest.mark.parametrize(("share", "releases"), [(1.0, 2), (0.5, 1)])
-def test_a_run_scores_its_own_test_records_again(tmp_path: Path, share: float, releases: int) -> None:
-    agreed = job(share, training={"head": "local"}, statistic={"releases": releases})
+@pytest.mark.parametrize("releases", [1, 2])
+def test_a_run_scores_its_own_test_records_again(tmp_path: Path, releases: int) -> None:
+    agreed = job(training={"head": "local"}, statistic={"releases": releases})
     data = load(agreed.data)
     result = train(agreed, tmp_path / "run", data=data)
     run = RunFolder(tmp_path / "run")
@@ -55,7 +55,7 @@ def test_a_run_scores_its_own_test_records_again(tmp_path: Path, share: float, r
 
 
 def test_a_head_that_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
-    train(job(1.0), tmp_path / "run")
+    train(job(), tmp_path / "run")
     head = tmp_path / "run" / "label" / STATISTIC_HEAD
     content = head.read_bytes()
     head.write_bytes(content[:-7])

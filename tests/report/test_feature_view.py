@@ -15,8 +15,8 @@ from tpsl.mechanisms import randomized_response
 from tpsl.report.feature_view import read_feature_run
 from tpsl.report.label_view import read_run
 from tpsl.report.page import page_data, write_page
+from tpsl.training.evaluation import SHARED_METRICS, EvaluationTerms, evaluate_test_records
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.shared_evaluation import SHARED_METRICS, EvaluationTerms, evaluate_test_records
 from tpsl.vault import ReleasePolicy
 
 

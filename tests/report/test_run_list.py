@@ -12,7 +12,7 @@ import yaml
 from tpsl.report.run_list import run_list
 from tpsl.report.run_table import summary
 from tpsl.report.watching import WatchedFolder
-from tpsl.training.dotted import dotted
+from tpsl.training.job import dotted
 from tpsl.training.observer import ProgressFile
 from tpsl.training.run_folder import RunFolder
 

@@ -16,8 +16,8 @@ from tpsl.report.feature_view import read_feature_run
 from tpsl.report.label_view import read_run
 from tpsl.report.page import write_page
 from tpsl.report.run_reading import read_view
+from tpsl.training.evaluation import SHARED_METRICS
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.shared_evaluation import SHARED_METRICS
 from tpsl.vault import Vault
 
 

@@ -1,4 +1,4 @@
-"""The job: defaults, digest, differences, files, and what an override replaces."""
+"""The job: defaults, digest, differences, files, what an override replaces, and what follows from what."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from pydantic import BaseModel
 from tpsl.data.config import FlightsData, SyntheticData, TableData
 from tpsl.mechanisms import gaussian, identity, laplace, optimized_unary, randomized_response, subset_selection
 from tpsl.perturb import LOSSES, cross_entropy
-from tpsl.training.job import Job, JobError, PredictionConfig, PrivacyConfig, Returns, load_job, make_job
+from tpsl.training.job import Job, JobError, load_job, make_job
+from tpsl.training.job_sections import PredictionConfig, PrivacyConfig, Returns, TrainingConfig
+from tpsl.training.method import best_method
+from tpsl.training.one_process import train
+from tpsl.training.run_folder import RunFolder
+from tpsl.tuning.space import jobs_of
 
 TABLE = {
     "source": "table",
@@ -119,7 +124,8 @@ def test_every_field_counts_in_the_digest_and_is_named_as_the_difference(field: 
     assert changed.digest() != Job().digest()
     difference = Job().first_difference(changed)
     assert difference is not None
-    assert difference.startswith(f"{field}.amsgrad: " if name == "arguments" else f"{field}: ")
+    part = {"arguments": ".amsgrad", "pretrain": ".method", "schedule": ".name"}.get(name, "")
+    assert difference.startswith(f"{field}{part}: ")
     assert " against " in difference
 
 
@@ -263,3 +269,129 @@ def test_a_side_narrows_what_is_returned_and_never_widens_it(
     agreed: Returns, most: Returns | None, returned: str
 ) -> None:
     assert str(PredictionConfig(returns=agreed, decimals=3).at_most(most)) == returned
+
+
+EPSILON = {"privacy": {"epsilon": 0.5}}
+
+
+def statistic_job(**content: Any) -> Job:
+    return make_job({**EPSILON, **content}, {}, "test")
+
+
+def test_method_and_section_follow_from_each_other() -> None:
+    assert (statistic_job().method, statistic_job().statistic) == ("network", None)
+    for content in ({"method": "statistic"}, {"statistic": {}}, {"statistic": {"share_codes": True}}):
+        job = statistic_job(**content)
+        assert job.statistic is not None and job.method == "statistic"
+        again = make_job(job.model_dump(mode="json"), {}, "test")
+        assert again == job and again.digest() == job.digest()
+
+
+def test_what_the_statistic_is_counts_in_the_digest() -> None:
+    sections: list[dict[str, Any]] = [
+        {},
+        {"noise": "laplace"},
+        {"delta": 1e-7},
+        {"share_codes": True},
+    ]
+    assert len({statistic_job(statistic=section).digest() for section in sections}) == len(sections)
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        ({"method": "network", "statistic": {}}, "network-without-statistic"),
+        ({"method": "statistic", "privacy": {"mechanism": "none"}}, "statistic-of-one-epsilon"),
+        ({"method": "statistic", "privacy": {"epsilon": 1, "draws": 2}}, "statistic-of-one-epsilon"),
+        ({"method": "statistic", "model": {"wide": True}}, "wide-without-labels"),
+        (
+            {"method": "statistic", "training": {"labels": "arriving", "order": "arrival", "epochs": 1}},
+            "statistic-of-late-labels",
+        ),
+        ({"statistic": {"share_codes": True}, "training": {"wire": "bfloat16"}}, "codes-are-whole-numbers"),
+    ],
+)
+def test_what_does_not_fit_is_refused(content: dict[str, Any], code: str) -> None:
+    with pytest.raises(JobError) as error:
+        statistic_job(**content)
+    assert error.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("content", "key"), [({"method": "best"}, "method"), ({"statistic": {"delta": 0}}, "delta"), ({"statistic": 7}, "")]
+)
+def test_what_is_no_value_is_refused(content: dict[str, Any], key: str) -> None:
+    with pytest.raises(JobError, match=f"^test: .*{key}"):
+        statistic_job(**content)
+
+
+STOPPED, PLAIN = (0.1, 2, 20), (0.0, 0, 2)
+STATISTIC = {"statistic": {"share_codes": True}}
+
+
+def stopping(job: Job) -> tuple[float, int, int]:
+    return job.training.validation, job.training.patience, job.training.epochs
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({}, STOPPED),
+        ({"privacy": {"mechanism": "none"}}, STOPPED),
+        ({"privacy": {"epsilon": 1.0, "draws": 2}}, STOPPED),
+        ({"data": {"source": "synthetic", "classes": 7}}, STOPPED),
+        ({"training": {"order": "blockwise", "staleness": 2, "exchange": "labels"}}, STOPPED),
+        ({"method": "auto"}, STOPPED),
+        ({"training": {"epochs": 60}}, (0.1, 2, 60)),
+        ({"training": {"validation": 0.3}}, (0.3, 2, 20)),
+        ({"training": {"patience": 5}}, (0.1, 5, 20)),
+        ({"training": {"validation": 0}}, PLAIN),
+        ({"training": {"patience": 0}}, PLAIN),
+        ({"training": {"patience": 0, "validation": 0.2, "epochs": 7}}, (0.2, 0, 7)),
+        ({"training": {"epochs": 1}}, (0.0, 0, 1)),
+        ({"training": {"epochs": 1, "validation": 0.2}}, (0.2, 0, 1)),
+        ({"training": {"labels": "arriving", "order": "arrival"}}, (0.0, 0, 1)),
+        ({"method": "statistic"}, PLAIN),
+        ({"method": "statistic", "training": {"validation": 0.05}}, (0.05, 0, 2)),
+        ({"privacy": {"gradients": "none"}, "training": {"head": "local"}}, PLAIN),
+    ],
+)
+def test_a_network_is_stopped_unless_there_is_nothing_to_stop(
+    content: dict[str, Any], expected: tuple[float, int, int]
+) -> None:
+    job = make_job(content, {}, "test")
+    assert stopping(job) == expected
+    assert make_job(job.model_dump(mode="json", exclude_none=True), {}, "test") == job, "what is written out stays"
+
+
+def test_parts_that_are_given_as_objects_follow_the_rule_too() -> None:
+    assert stopping(Job(data=SyntheticData(), training=TrainingConfig(epochs=1))) == (0.0, 0, 1)
+    assert stopping(Job(training=TrainingConfig(seed=3))) == STOPPED
+
+
+def test_auto_that_comes_to_a_statistic_holds_nothing_out_unless_the_job_says_so() -> None:
+    asked = {"method": "auto", "privacy": {"epsilon": 0.1}, **STATISTIC}
+    assert stopping(best_method(make_job(asked, {}, "test"), 100_000)[0]) == PLAIN
+    named = make_job(asked, {"training": {"validation": 0.2}}, "test")
+    assert stopping(best_method(named, 100_000)[0]) == (0.2, 0, 2)
+    assert stopping(best_method(make_job(asked, {"privacy": {"epsilon": 4.0}}, "test"), 100_000)[0]) == STOPPED
+
+
+def test_a_search_stops_nothing_and_trains_no_longer_for_it() -> None:
+    assert [stopping(job) for job in jobs_of(Job(), [{"model": {"members": 2}}])] == [(0.1, 0, 2)]
+    longer = make_job({"training": {"epochs": 5, "validation": 0.2}}, {}, "test")
+    assert [stopping(job) for job in jobs_of(longer, [{"model": {"members": 2}}])] == [(0.2, 0, 5)]
+
+
+def test_a_job_that_says_nothing_ends_before_it_has_learned_the_noise(tmp_path: Path) -> None:
+    fast = {"name": "adam", "learning_rate": 0.03}
+    content = {
+        "data": {"source": "synthetic", "rows": 3000, "numeric_fields": 3, "categorical_fields": 3, "signal": 3.0},
+        "privacy": {"epsilon": 1.0, "noise_seed": 3},
+        "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8]},
+        "training": {"batch_size": 64, "epochs": 60, "feature_optimizer": fast, "label_optimizer": fast},
+    }
+    stopped = train(make_job(content, {}, "test"), tmp_path / "run")
+    assert stopped.epochs < 15 and stopped.kept_epoch < stopped.epochs
+    last = RunFolder(tmp_path / "run").metrics()[-1]
+    assert stopped.test_log_loss < last["test_log_loss"]

@@ -76,7 +76,7 @@ def train_watched(job: Job, path: Path, at_label: Observer, at_feature: Observer
         label = LabelRole(setup, side.records, vault)
         feature = FeatureRole(setup.watched_by(at_feature), data.feature_sides["feature"])
         attend_together(label, [feature])
-        AfterTraining(setup, side, vault).complete()
+        AfterTraining(setup, side, vault.path).complete()
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,10 @@ import torch
 from safetensors.torch import load_file
 
 from tpsl.data.dataset import load_feature_party
-from tpsl.training.job import JobError, make_job
+from tpsl.training.job import JobError, SearchStep, make_job
 from tpsl.training.one_process import train_together
 from tpsl.training.role import FeatureRole
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages.statistic import CODES, embed_codes
 from tpsl.training.vaults import VaultChoice

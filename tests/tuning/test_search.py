@@ -19,16 +19,14 @@ from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import seeded_words
 from tpsl.metrics import auc, log_loss
 from tpsl.training.job import Job, load_job, make_job
-from tpsl.training.label_source import ReleasedLabels
-from tpsl.training.noisy_metrics import noisy_validation, record_log_likelihoods
+from tpsl.training.noisy_metrics import committee_weights, noisy_validation, record_log_likelihoods
 from tpsl.training.one_process import train
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.setup import RunSetup
-from tpsl.training.stacking import committee_weights
 from tpsl.training.stages.evaluate import keep_predictions
-from tpsl.training.vaults import VaultChoice
+from tpsl.training.vaults import ReleasedLabels, VaultChoice
 from tpsl.tuning import search
 from tpsl.tuning.candidates import TuneResult
 from tpsl.tuning.space import OWN_NETWORKS_SPACE, configuration, default_space, describe, jobs_of

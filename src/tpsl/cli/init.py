@@ -21,8 +21,8 @@ from tpsl.data.rawtable import FIND_COMMON_RECORDS
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.tables.locations import location_of
-from tpsl.training.job import PrivacyConfig
-from tpsl.training.rare_labels import rare_label_warning
+from tpsl.training.job_sections import PrivacyConfig
+from tpsl.training.method import rare_label_warning
 
 
 def init(

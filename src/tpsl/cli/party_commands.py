@@ -232,13 +232,6 @@ def evaluate(
         float | None,
         option("NUMBER", "Make metrics that feature parties may see, from noisy labels: the ε that each may cost."),
     ] = None,
-    scores: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "With --epsilon: scores of new records (tpsl predict) whose labels are in the vault, not the test records.",
-        ),
-    ] = None,
     out: Annotated[
         Path | None,
         option("FILE", "With --epsilon: the file to hand over. Default: shared_metrics.json in the run folder."),
@@ -267,10 +260,10 @@ def evaluate(
     here = settings.load_local(local)
     if epsilon is not None:
         mechanism = str(settings.job.get("privacy", {}).get("mechanism", "auto"))
-        _share(run, here, (epsilon, mechanism), scores, out, json)
+        _share(run, here, (epsilon, mechanism), out, json)
         return
-    if scores or out or settings.job:
-        raise typer.BadParameter("--scores, --out and keys of privacy are for --epsilon")
+    if out or settings.job:
+        raise typer.BadParameter("--out and keys of privacy are for --epsilon")
 
     def watched(folder: RunFolder) -> AbstractContextManager[Watching]:
         return bar_and_loggers("evaluating", folder.job(), folder.path, here)
@@ -294,11 +287,8 @@ def bar_and_loggers(title: str, job: Job, run: Path, local: Local) -> Iterator[W
         yield Watching(logger, progress, notice, reason=notice)
 
 
-def _share(
-    run: Path, local: Local, release: tuple[float, str], scores: Path | None, out: Path | None, json: bool
-) -> None:
-    from tpsl.prediction.scores import read_scores
-    from tpsl.training import shared_evaluation as shared
+def _share(run: Path, local: Local, release: tuple[float, str], out: Path | None, json: bool) -> None:
+    from tpsl.training import evaluation as shared
 
     folder, (epsilon, mechanism) = RunFolder(run), release
     job = folder.job()
@@ -308,11 +298,7 @@ def _share(
         side = load_label_party(data, progress, late_labels=job.has_late_labels, source=source)
     chosen, _ = build_mechanism(mechanism, side.records.classes, epsilon=epsilon)
     terms = shared.EvaluationTerms(chosen, local.vault or folder.vault(), local.release_policy(), notice)
-    if scores is None:
-        found, total = shared.evaluate_test_records(folder, side, terms)
-    else:
-        new = read_scores(scores, side.records.class_names)
-        found, total = shared.evaluate_new_records(folder, side, *new, terms)
+    found, total = shared.evaluate_test_records(folder, side, terms)
     file = out or run / shared.SHARED_METRICS
     write_atomically(file, found.to_json())
     content = {"total_epsilon": total.epsilon, "total_delta": total.delta, "private": total.private}

@@ -21,8 +21,7 @@ from tpsl.net.peers import LABEL_PARTY
 from tpsl.planning.counts import Counts
 from tpsl.report.words import counted
 from tpsl.training.job import Job
-from tpsl.training.method import resolve_method
-from tpsl.training.rare_labels import rare_label_warning_of
+from tpsl.training.method import rare_label_warning_of, resolve_method
 
 if TYPE_CHECKING:
     from tpsl.planning.plan import Prediction

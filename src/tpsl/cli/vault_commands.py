@@ -24,7 +24,7 @@ from tpsl.net.certificates import AUTHORITY_FILE
 from tpsl.report.statement_page import MEANING, statement_page
 from tpsl.report.words import counted, records_text, rounded_up, spent_text
 from tpsl.tables.locations import location_of
-from tpsl.training.rare_labels import rare_label_warning
+from tpsl.training.method import rare_label_warning
 from tpsl.vault import LabelTable, Ledger, ReleaseReport, Vault, VaultError, place, the_vault
 from tpsl.vault.cost import Planned
 from tpsl.vault.statement import first_difference, require_statement

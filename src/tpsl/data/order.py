@@ -71,7 +71,7 @@ def position_mask(size: int) -> int:
 
 
 # Keys of the random streams of this room; a number is never reused for another purpose.
-SPLIT_STREAM, SUBSET_STREAM, BATCH_STREAM, VALIDATION_STREAM, FOLD_STREAM, STATISTIC_STREAM = 1, 2, 3, 4, 5, 6
+SPLIT_STREAM, SUBSET_STREAM, BATCH_STREAM, VALIDATION_STREAM, FOLD_STREAM = 1, 2, 3, 4, 5
 BLOCK_STREAM, WINDOW_STREAM = 7, 8
 
 

@@ -13,11 +13,11 @@ from tpsl.handover.card import CardError
 from tpsl.handover.labels_file import read_handed_over
 from tpsl.training.alone import require_alone, train_alone
 from tpsl.training.job import Job
-from tpsl.training.label_source import ReleasedLabels
 from tpsl.training.local import Local
 from tpsl.training.observer import PreparationNotices, ProgressBar
 from tpsl.training.result import TrainResult
 from tpsl.training.setup import RunSetup
+from tpsl.training.vaults import ReleasedLabels
 
 
 def learn(setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None) -> TrainResult:

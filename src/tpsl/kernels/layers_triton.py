@@ -109,4 +109,4 @@ def _product(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
 @cache
 def _beside(device: torch.device) -> torch.cuda.Stream:
     """Return the stream of a device for gradients of weights; all of it is waited for within a backward pass."""
-    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+    return torch.cuda.Stream(device, priority=-1)

@@ -214,15 +214,17 @@ class RowUpdate:
             return torch.full((), rate, device=self._weight.device)
         step: Tensor = self._state["step"].add_(1).double()
         if self._kind == "adagrad":
-            return (rate / (1 + (step - 1) * self._settings["lr_decay"])).float()
+            decay: float = self._settings["lr_decay"]
+            return (rate / (1 + (step - 1) * decay)).float()
         of_mean, of_square = (1 - beta**step for beta in self._settings["betas"])
-        return (rate * of_square.sqrt() / of_mean).float()
+        adam: Tensor = (rate * of_square.sqrt() / of_mean).float()
+        return adam
 
 
 @cache
 def _beside(device: torch.device) -> torch.cuda.Stream:
     """Return the stream of a device on which look-ups are sorted."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return torch.cuda.Stream(device)
 
 
 def _sorted(categorical: Tensor) -> Sorted:

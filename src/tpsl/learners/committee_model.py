@@ -12,8 +12,7 @@ import numpy.typing as npt
 from tpsl.data.features import Features
 from tpsl.learners.learner import Fitted, LearnedModel, LearnerRecords, judged_by
 from tpsl.learners.noisy_targets import Floats
-from tpsl.training.noisy_metrics import clipped, record_log_likelihoods
-from tpsl.training.stacking import committee_weights
+from tpsl.training.noisy_metrics import clipped, committee_weights, record_log_likelihoods
 
 _MEMBERS = "members.json"
 

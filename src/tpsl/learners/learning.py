@@ -35,14 +35,14 @@ from tpsl.prediction.model import WITH_JUDGES, TrainedModel
 from tpsl.prediction.records import NewRecords
 from tpsl.prediction.scores import Scores
 from tpsl.training.alone import require_alone
-from tpsl.training.hold_out import HELD_OUT
 from tpsl.training.job import Job
-from tpsl.training.label_source import ReleasedLabels
+from tpsl.training.job_sections import HELD_OUT
 from tpsl.training.local import Local
 from tpsl.training.noisy_metrics import Validation, noisy_validation
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out, in_parts
 from tpsl.training.setup import RunSetup
+from tpsl.training.vaults import ReleasedLabels
 from tpsl.vault import NoisyLabels
 
 TEST_SCORES = "test_scores.parquet"

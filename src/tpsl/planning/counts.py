@@ -37,12 +37,9 @@ class Counts:
         if not 0 < test < rows:
             raise ValueError(f"data.test_fraction {job.data.test_fraction} of {rows} records leaves none of a kind")
         held_out = min(train - 1, round(train * settings.validation))
-        available, statistic = train - held_out, 0
-        if job.statistic is not None:
-            share = job.statistic.share
-            statistic = available if share == 1 else min(available - 1, max(1, round(available * share)))
+        statistic = 0 if job.statistic is None else train - held_out
         epochs = settings.epochs if job.trains else 0
-        batches = -(-(available - statistic) // settings.batch_size)
+        batches = -(-(train - held_out - statistic) // settings.batch_size)
         return cls(
             rows,
             train,

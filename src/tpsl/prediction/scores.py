@@ -8,27 +8,19 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import RowStack, release_pages
-from tpsl.data.rawtable import sorted_by_id
 from tpsl.prediction.half_loading import PredictionError, Probabilities
 from tpsl.prediction.records import NewRecords
-from tpsl.tables.columns import Place, numbers, record_ids
-from tpsl.tables.reading import dialect_of, foreign_schema, is_parquet, new_table, read_foreign
-from tpsl.tables.spelling import Spelling
+from tpsl.tables.reading import new_table
 from tpsl.training.run_folder import NOT_PRIVATE
 
 _ROWS_AT_ONCE = 1 << 16
 _MARK = {b"tpsl": b"NOT PRIVATE: scores of a head that was trained on true labels; they stay with the label party"}
-
-
-def _columns(class_names: tuple[str, ...]) -> tuple[str, ...]:
-    return ("score",) if len(class_names) == 2 else tuple(f"score_{name}" for name in class_names)
 
 
 class Scores:
@@ -38,7 +30,7 @@ class Scores:
     """
 
     def __init__(self, class_names: tuple[str, ...]) -> None:
-        self.columns = _columns(class_names)
+        self.columns = ("score",) if len(class_names) == 2 else tuple(f"score_{name}" for name in class_names)
         self._stack = RowStack(np.float32, len(self.columns))
 
     def add(self, probabilities: Probabilities) -> None:
@@ -73,26 +65,3 @@ def place_of_scores(path: Path, *, local_head: bool) -> Path:
             "choose a folder of mode 700"
         )
     return path if NOT_PRIVATE in path.name else path.with_name(f"{NOT_PRIVATE}-{path.name}")
-
-
-def read_scores(path: Path, class_names: tuple[str, ...]) -> tuple[Any, Probabilities]:
-    """Return the ids and the probabilities of a file that `Scores.write` has written, in its order.
-
-    Each id stands there once. Scores of a local head are refused: this is for what may be told to others.
-    """
-    columns, dialect, parts = _columns(class_names), dialect_of(path), []
-    for block in read_foreign(path, ["id", *columns], dialect):
-        scores = [
-            numbers(block.columns[name], Place.of(block, name, dialect), Spelling(frozenset())) for name in columns
-        ]
-        parts.append((record_ids(block.columns["id"], Place.of(block, "id", dialect)), np.stack(scores, axis=1)))
-    if NOT_PRIVATE in path.name or (is_parquet(path.name) and foreign_schema(path).metadata == _MARK):
-        raise PredictionError(f"{path}: has scores of a local head, NOT PRIVATE: nothing computed from them may leave")
-    ids, found = pa.concat_arrays([part for part, _ in parts]), np.concatenate([part for _, part in parts])
-    sorted_by_id(str(path), ids, dialect)
-    bad = ~((found >= 0) & (found <= 1)).all(axis=1)
-    if bad.any():
-        at = int(bad.argmax())
-        raise PredictionError(f"{path}: the scores of {ids[at].as_py()!r} are {found[at].tolist()}, no probabilities")
-    probabilities: Probabilities = found.astype(np.float32)
-    return ids, probabilities[:, 0] if len(columns) == 1 else probabilities

@@ -34,8 +34,9 @@ from tpsl.prediction.half_loading import Embedder, PredictionError, has_label_fe
 from tpsl.prediction.model import TrainedModel
 from tpsl.prediction.records import NewRecords, numbered_records
 from tpsl.prediction.scores import Scores, place_of_scores
-from tpsl.training.job import Job, PredictionConfig
+from tpsl.training.job import Job
 from tpsl.training.job_agreement import PROTOCOL, ids_digest
+from tpsl.training.job_sections import PredictionConfig
 from tpsl.training.local import Local, certificates_of, connect_address, listen_address
 from tpsl.training.observer import Watching
 from tpsl.training.run_folder import RunFolder

@@ -21,9 +21,9 @@ from tpsl.report.statements import own_statement
 from tpsl.report.version_view import origin_of, versions_of
 from tpsl.report.words import FEATURES_STAY_TEXT, FEATURES_TEXT, counted, shared_text
 from tpsl.training.checkpoint import saved_steps
+from tpsl.training.evaluation import SHARED_METRICS, read_shared
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunError, RunFolder
-from tpsl.training.shared_evaluation import SHARED_METRICS, read_shared
 
 
 def read_run(path: Path, name: str | None = None, *, memory: Memory | None = None) -> RunView:

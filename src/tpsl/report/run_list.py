@@ -16,7 +16,7 @@ from tpsl.report.spent import spent_on
 from tpsl.report.verdicts import is_private, recommended, tested
 from tpsl.report.watching import Snapshot, WatchedRun
 from tpsl.report.words import privacy_text, spoken
-from tpsl.training.dotted import dotted
+from tpsl.training.job import dotted
 
 _PROBLEMS = 5
 _CURVES = ("test_auc", "validation_auc")

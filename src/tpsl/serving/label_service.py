@@ -20,7 +20,7 @@ from tpsl.serving.running import GRACE_SECONDS, when_free
 from tpsl.serving.score_port import ScorePort
 from tpsl.serving.service_metrics import ServiceMetrics
 from tpsl.serving.versions import Versions
-from tpsl.training.job import Returns
+from tpsl.training.job_sections import Returns
 
 
 @dataclass(frozen=True)

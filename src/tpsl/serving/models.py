@@ -16,7 +16,7 @@ from tpsl.prediction.model import TrainedModel
 from tpsl.serving.batching import MOST_RECORDS, Array, Arrays
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.tables import DataError
-from tpsl.training.job import PredictionConfig, Returns
+from tpsl.training.job_sections import PredictionConfig, Returns
 
 Records = Sequence[Mapping[str, Any]]
 

@@ -10,6 +10,7 @@ epoch is evaluated when it ends. Both give the same numbers.
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,17 +25,16 @@ from tpsl.data.true_labels import reveal
 from tpsl.heads.local_training import Columns, HoldOut, train_local_head
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Progress
-from tpsl.training.evaluation import TEST_METRICS, evaluate, evaluate_known
+from tpsl.training.evaluation import TEST_METRICS, evaluate
 from tpsl.training.job import Job
+from tpsl.training.late_labels import with_late_labels
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import RunVault, VaultChoice, vault_for
 from tpsl.training.warm_start import StartingPoint
-from tpsl.vault import Vault, VaultError
 
 Entry = dict[str, Any]
 
@@ -52,8 +52,7 @@ def evaluate_run(
 ) -> TrainResult:
     """Add to the label party's finished run what is computed from true labels, and return the whole result.
 
-    Nothing is released and nothing is sent. A run that has all of it is only read. `side` are the run's records and
-    labels, if they are loaded already.
+    Nothing is released or sent. `side` are the run's records and labels, if they are loaded already.
     """
     job, result = run.job(), run.result()
     if result is None:
@@ -64,11 +63,7 @@ def evaluate_run(
     side = load_true_labels(run, local, watching.progress) if side is None else side
     with run.started(job, [LABEL_PARTY], moved=True, own=own):
         setup = RunSetup(job, run, own, torch.device(local.device), watching=watching)
-        place = local.vault or run.vault()
-        if job.has_late_labels and not Vault.exists(place):  # or an empty one would be made
-            raise VaultError(f"there is no vault at {place}, which has the late labels of the test records")
-        vault = vault_for(setup, side, VaultChoice(place, wait=local.wait, scratch=run.is_scratch), releases=False)
-        return AfterTraining(setup, side, vault).complete()
+        return AfterTraining(setup, side, local.vault or run.vault()).complete()
 
 
 def load_true_labels(run: RunFolder, local: Local, progress: Progress) -> LabelSide:
@@ -82,14 +77,13 @@ def load_true_labels(run: RunFolder, local: Local, progress: Progress) -> LabelS
 class AfterTraining:
     """Evaluates a run and trains its local head.
 
-    Besides `tpsl.training.releases` only this part of `tpsl.training` reads true labels. All of it can be done
-    again after a crash, and none of it is sent.
+    Besides `tpsl.training.releases` only this part of `tpsl.training` reads true labels. All of it can be done again
+    after a crash, and none of it is sent. Labels of test records that came late are in the `vault`.
     """
 
-    def __init__(self, setup: RunSetup, side: LabelSide, vault: RunVault) -> None:
-        self._job, self._run, self._device = setup.job, setup.run, setup.device
+    def __init__(self, setup: RunSetup, side: LabelSide, vault: Path) -> None:
+        self._job, self._run, self._device, self._watching = setup.job, setup.run, setup.device, setup.watching
         self._records, self._labels, self._vault = side.records, side.labels, vault
-        self._observer, self._progress = setup.watching.observer, setup.watching.progress
 
     def complete(self) -> TrainResult:
         """Evaluate a finished run, train its local head, if the job has one, and return the whole result."""
@@ -101,29 +95,29 @@ class AfterTraining:
         if evaluated.as_dict() != result.as_dict():
             self._run.finish(evaluated)
         self._train_local_head()
-        self._observer.event("finished")
+        self._watching.observer.event("finished")
         return evaluated
 
     def evaluate(self) -> None:
         """Compare the predictions of each epoch that was not evaluated yet with the true labels of the test records."""
         entries = self._run.metrics()
-        due = [position for position, entry in enumerate(entries) if not _is_evaluated(entry)]
+        due = [entry for entry in entries if not _is_evaluated(entry)]
         if not due:
             return
         labels = self._test_labels()
-        for position in due:
-            entries[position] |= asdict(
-                evaluate_known(self._run.predictions(entries[position]["epoch"])["test"], labels)
-            )
+        for entry in due:
+            entry |= asdict(evaluate(self._run.predictions(entry["epoch"])["test"], labels))
         self._run.write_metrics(entries)
-        for position in due:
-            entry = entries[position]
-            found = {name: entry[name] for name in ("epoch", "step", *TEST_METRICS)}
-            self._observer.event("evaluated", **found)
+        for entry in due:
+            self._watching.observer.event(
+                "evaluated", **{name: entry[name] for name in ("epoch", "step", *TEST_METRICS)}
+            )
 
     def _test_labels(self) -> npt.NDArray[np.int64]:
-        """Return the true labels of the test records, `NO_LABEL` where one has not arrived."""
-        return self._vault.with_late_labels(taken(reveal(self._labels), self._records.test))
+        labels = taken(reveal(self._labels), self._records.test)
+        if not self._job.has_late_labels:
+            return labels
+        return with_late_labels(labels, self._records, self._vault, self._watching.notice)
 
     def _train_local_head(self) -> None:
         """Train the head on true labels, if the job has one and it is not there yet. It never leaves this party."""
@@ -138,14 +132,14 @@ class AfterTraining:
             labels[train],
             self._records.classes,
             self._job.training.seed,
-            self._progress,
+            self._watching.progress,
             self._device,
             HoldOut(judges, *self._head_columns()) if len(judges) else None,
         )
         found = evaluate(head.predict(inputs[len(train) :]), labels[test])
         self._run.finish_local_head(save(head.state_dict()), asdict(found))
         path.unlink()
-        self._observer.event("local head", **asdict(found))
+        self._watching.observer.event("local head", **asdict(found))
 
     def _head_columns(self) -> tuple[Columns, Columns]:
         """Return which inputs of the local head no record's own noisy label had a part in, and the private logits.

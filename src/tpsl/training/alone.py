@@ -19,7 +19,6 @@ from tpsl.net.messages import WireType
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.job import Job, JobError
 from tpsl.training.joint_steps import joint_steps
-from tpsl.training.label_source import HAND_OVER, ReleasedLabels
 from tpsl.training.observer import Observer
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.result import TrainResult
@@ -28,6 +27,7 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import attend_as_features, begin
 from tpsl.training.stages.hand_over import handed_over
+from tpsl.training.vaults import HAND_OVER, ReleasedLabels
 from tpsl.training.warm_start import StartingPoint
 from tpsl.workers import ALONE
 

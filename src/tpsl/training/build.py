@@ -15,6 +15,7 @@ from tpsl.heads.pretraining import pretrain
 from tpsl.models.computing import HERE, Placement
 from tpsl.models.halves import Bottom, Top
 from tpsl.models.members import Bottoms, Tops, make_members, seed_of
+from tpsl.models.model_config import OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.perturb import LogitGradient
@@ -34,17 +35,20 @@ NO_PARTS = OwnParts()
 
 
 def build_feature_party(
-    job: Job,
-    party: str,
-    inputs: Features | Inputs,
-    own: OwnParts = NO_PARTS,
-    place: Placement = HERE,
+    job: Job, party: str, inputs: Features | Inputs, own: OwnParts = NO_PARTS, place: Placement = HERE
 ) -> FeatureParty:
-    """Return a feature party with its initial weights; with a wide part the features include the score."""
+    """Return a party's inputs and bottom half with its initial weights; the label party may have them, too.
+
+    With a wide part the features include the score.
+    """
     bottom = build_bottoms(job, party, inputs, own).to(place.device)
-    optimizer = HalfOptimizer(bottom, job.training.feature_optimizer, job.training.averaging, place.workers)
-    neighbours = job.training.order == "blockwise"
-    return FeatureParty(bottom, optimizer, inputs, run_ahead=job.training.staleness > 0, neighbours=neighbours)
+    return FeatureParty(
+        bottom,
+        HalfOptimizer(bottom, _optimizer(job, party), job.training.averaging, place.workers),
+        inputs,
+        run_ahead=job.training.staleness > 0 and party != LABEL_PARTY,
+        neighbours=job.training.order == "blockwise",
+    )
 
 
 def build_label_party(
@@ -59,10 +63,7 @@ def build_label_party(
     """Return the label party with its initial weights; every party's share of the cut has the job's width."""
     shares, own_side = list(feature_parties), None
     if inputs is not None:
-        bottom = build_bottoms(job, LABEL_PARTY, inputs, own).to(place.device)
-        optimizer = HalfOptimizer(bottom, job.training.label_optimizer, job.training.averaging, place.workers)
-        own_side = FeatureParty(bottom, optimizer, inputs, neighbours=job.training.order == "blockwise")
-        shares.append(LABEL_PARTY)
+        shares, own_side = [*shares, LABEL_PARTY], build_feature_party(job, LABEL_PARTY, inputs, own, place)
     top = build_top(job, shares, classes, own).to(place.device)
     gradient = LogitGradient(noisy.mechanism, job.privacy.estimator, job.training.build_loss(classes))
     optimizer = HalfOptimizer(top, job.training.label_optimizer, job.training.averaging, place.workers)
@@ -71,20 +72,21 @@ def build_label_party(
 
 def build_top(job: Job, shares: Sequence[str], classes: int, own: OwnParts = NO_PARTS) -> Tops:
     """Return the label party's top half for the shares of these parties, its own last if it has one."""
-    cut = sum(job.model.share_width(party) for party in shares)
+    cut, seeds = sum(job.model.share_width(party) for party in shares), _weight_seeds(job, "label top")
     if own.top is None:
-        members = [Top(cut, classes, job.model, generator) for generator in _weight_generators(job, "label top")]
-        return Tops(members, classes)
+        return Tops([Top(cut, classes, job.model, _generator(seed)) for seed in seeds], classes)
     if job.model.wide:
         raise ExtensionError(f"the top half {own.top} has no place for the scores of model.wide: set it to false")
-    factory = partial(own.top.make, "the top half", cut=cut, classes=classes)
     what = f"the top half {own.top}"
-    return Tops(make_members(factory, _weight_seeds(job, "label top"), what), classes, what)
+    return Tops(
+        make_members(partial(own.top.make, "the top half", cut=cut, classes=classes), seeds, what), classes, what
+    )
 
 
 def build_bottoms(job: Job, party: str, inputs: Features | Inputs, own: OwnParts) -> Bottoms:
     """Return a party's bottom half: that of the paper for encoded features, or what the party brings."""
-    half, what = ("label bottom" if party == LABEL_PARTY else party), f"the bottom half of {party}"
+    what, width = f"the bottom half of {party}", job.model.share_width(party)
+    seeds = _weight_seeds(job, "label bottom" if party == LABEL_PARTY else party)
     if own.bottom is None:
         if not isinstance(inputs, Features):
             raise ExtensionError(
@@ -94,37 +96,35 @@ def build_bottoms(job: Job, party: str, inputs: Features | Inputs, own: OwnParts
         updates = "lazy" if _is_lazy(job, party, inputs.embedding_rows) else "dense"
         config = job.model.model_copy(update={"bottom": widths, "embedding_updates": updates})
         shape = inputs.embedding_rows, inputs.categorical.shape[1], inputs.numeric.shape[1]
-        members = [Bottom(*shape, config, each) for each in _weight_generators(job, half)]
-        return Bottoms(members, job.model.share_width(party), what)
+        return Bottoms([Bottom(*shape, config, _generator(seed)) for seed in seeds], width, what)
     if job.model.wide or (job.training.pretrain is not None and party != LABEL_PARTY):
         key = "model.wide" if job.model.wide else "training.pretrain"
         raise ExtensionError(f"{key} is for the bottom half that comes with tpsl; {party} has its own, {own.bottom}")
-    width = job.model.share_width(party)
     factory = partial(own.bottom.make, what, width=width, inputs=inputs)
     what = f"{what} {own.bottom}"
-    return Bottoms(make_members(factory, _weight_seeds(job, half), what), width, what)
+    return Bottoms(make_members(factory, seeds, what), width, what)
+
+
+def _optimizer(job: Job, party: str) -> OptimizerConfig:
+    return job.training.label_optimizer if party == LABEL_PARTY else job.training.feature_optimizer
 
 
 def _is_lazy(job: Job, party: str, rows: int) -> bool:
     """Whether the table of a party has lazy updates. An average has no lazy tables, and pre-training uses Adam."""
-    settings = job.training
-    optimizer = settings.label_optimizer if party == LABEL_PARTY else settings.feature_optimizer
+    settings, optimizer = job.training, _optimizer(job, party)
     has_lazy_form = optimizer.is_tested and optimizer.name != "adam"
     is_the_same = has_lazy_form and not settings.averaging and settings.pretrain is None
     return job.model.is_lazy(rows, is_the_same=is_the_same)
 
 
 def _weight_seeds(job: Job, half: str) -> list[int]:
-    """Return a seed for each member; the first member starts as a network without members does.
-
-    Each half can be built without the others.
-    """
+    """Return a seed for each member; the first member starts as a network without members does."""
     names = [half, *(f"{half} member {number}" for number in range(1, job.model.members))]
     return [seed_of("tpsl weights", job.training.seed, name) for name in names]
 
 
-def _weight_generators(job: Job, half: str) -> list[torch.Generator]:
-    return [torch.Generator().manual_seed(seed) for seed in _weight_seeds(job, half)]
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
 def pretrained_weights(
@@ -137,9 +137,8 @@ def pretrained_weights(
     if job.training.pretrain is None:
         raise ValueError("the job has no pre-training")
     bottom = build_feature_party(job.without_wide_part(), side.party, side.features, place=Placement(device)).bottom
-    for number, member in enumerate(bottom.members):
-        seed = job.training.seed + number
-        features = table_features(side.features, "training.pretrain")
+    features = table_features(side.features, "training.pretrain")
+    for seed, member in enumerate(bottom.members, job.training.seed):
         pretrain(cast(Bottom, member), features, side.train, job.training.pretrain, seed, progress)
     return bottom.state_dict()
 

@@ -9,243 +9,45 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from inspect import signature
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from tpsl.data.config import DataConfig, FlightsData, TableData, TableFile
 from tpsl.data.dataset import feature_party_names, label_party_has_features
-from tpsl.data.order import Order
 from tpsl.files import as_yaml, read_yaml, shortened
-from tpsl.mechanisms import AUTO, MECHANISMS, Estimator, Mechanism, build_mechanism, check_parameters
-from tpsl.models.model_config import ModelConfig, OptimizerConfig, PretrainConfig
-from tpsl.net.messages import WireDtype, WireType
+from tpsl.mechanisms import AUTO, Mechanism
+from tpsl.models.model_config import ModelConfig
+from tpsl.net.messages import WireType
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.tables.locations import is_url, location_of
-from tpsl.training.hold_out import HELD_OUT, MOST_EPOCHS, PATIENCE, with_hold_out
-from tpsl.training.statistic_config import MOST_CODES, Method, StatisticConfig, check_method, with_method
-
-if TYPE_CHECKING:
-    from tpsl.perturb import Loss
-
+from tpsl.training.job_sections import (
+    MOST_CODES,
+    Method,
+    PredictionConfig,
+    PrivacyConfig,
+    Section,
+    StatisticConfig,
+    TrainingConfig,
+)
 
 AnyFile = TypeVar("AnyFile", bound=TableFile)
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class JobError(ValueError):
+    """A job that cannot be understood, or whose keys exclude each other (`_conflict`); the code says which."""
+
+    code = "job"
+
+    def __init__(self, sentence: str, code: str = code) -> None:
+        super().__init__(sentence)
+        self.code = code
 
 
-class PrivacyConfig(_Model):
-    """How labels become noisy labels, and how training uses them."""
-
-    mechanism: Annotated[str, MECHANISMS] = Field(
-        AUTO,
-        description="How labels are made noisy: 'auto' takes the least noise for ε and the number of classes, "
-        "'discrete' is randomised response, 'none' is the paper's Algorithm 1; or a registered name.",
-    )
-    epsilon: float | None = Field(None, description="The ε of one draw (all but 'none' and 'gaussian').")
-    sigma: float | None = Field(None, description="Standard deviation of the noise on the label ('gaussian').")
-    delta: float | None = Field(None, description="The δ for which ε is stated ('gaussian').")
-    estimator: Estimator = Field("posterior", description="From noisy label to gradient; costs no budget.")
-    gradients: Literal["perturbed", "none"] = Field(
-        "perturbed",
-        description="'none': nothing is released and nothing is sent back (ε = 0); only a local head learns.",
-    )
-    draws: Literal[1, 2] = Field(1, description="1: one draw at the logit (section 4.2, ε); 2: Algorithm 3 (2ε).")
-    noise_seed: int | None = Field(
-        None, ge=0, lt=2**63, description="Seed of the noise, for experiments. The result is then NOT private."
-    )
-
-    @field_validator("mechanism", mode="before")
-    @classmethod
-    def _is_known(cls, value: object) -> object:
-        if value == "randomized_response":
-            return "discrete"
-        if isinstance(value, str):
-            MECHANISMS.get(value)
-        return value
-
-    @model_validator(mode="after")
-    def _has_its_parameters(self) -> Self:
-        if self.gradients == "none":
-            for parameter in ("epsilon", "sigma", "delta", "noise_seed"):
-                if getattr(self, parameter) is not None:
-                    raise ValueError(f"gradients 'none' releases nothing and does not take {parameter}")
-            if self.mechanism != AUTO:
-                raise ValueError(
-                    f"gradients 'none' releases nothing and does not take the mechanism '{self.mechanism}'"
-                )
-            return self
-        check_parameters(self.mechanism, self._parameters)
-        return self
-
-    @property
-    def _parameters(self) -> dict[str, float | None]:
-        return {"epsilon": self.epsilon, "sigma": self.sigma, "delta": self.delta}
-
-    def build(self, classes: int) -> Mechanism:
-        """Return the mechanism for this number of classes."""
-        return build_mechanism(self.mechanism, classes, **self._parameters)[0]
-
-    def reason(self, classes: int) -> str:
-        """Return why the mechanism is this one, in a sentence; nothing if the job names it."""
-        _, why = build_mechanism(self.mechanism, classes, **self._parameters)
-        return f"mechanism auto: {why}" if self.mechanism == AUTO else ""
-
-
-class LossConfig(_Model):
-    """A loss by its name, and what it takes."""
-
-    is_value: ClassVar[bool] = True
-
-    name: str = "cross_entropy"
-    arguments: dict[str, Any] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _a_name_alone(cls, value: object) -> object:
-        return {"name": value} if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _is_known(self) -> Self:
-        if self.model_fields_set:  # the default is known, and needs no PyTorch
-            from tpsl.perturb import LOSSES
-
-            try:
-                signature(LOSSES.get(self.name)).bind(2, **self.arguments)
-            except TypeError as error:
-                raise ValueError(f"the loss {self.name}: {error}") from error
-        return self
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class TrainingConfig(_Model):
-    """How long, in which order and with which optimisers."""
-
-    epochs: int = Field(
-        MOST_EPOCHS,
-        ge=1,
-        le=10_000,
-        description="How often each record is used at most; `patience` ends training earlier. Without patience: 2.",
-    )
-    batch_size: int = Field(1024, ge=1, le=2**24, description="Records in a step.")
-    seed: int = Field(0, ge=0, lt=2**63, description="Fixes batches and initial weights; never the noise.")
-    order: Order = Field(
-        "shuffled",
-        description="Order of an epoch's records: 'shuffled'; 'blockwise': shuffled within windows of blocks, for data "
-        "on disk that do not fit into memory; 'arrival': their own order, as in online training.",
-    )
-    labels: Literal["stored", "arriving"] = Field(
-        "stored",
-        description="'arriving': the vault is filled while training goes on; a step waits for its records' labels.",
-    )
-    exchange: Literal["gradients", "labels"] = Field(
-        "gradients",
-        description="'labels': the noisy labels cross once, and the feature party trains both halves by itself.",
-    )
-    feature_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Updates the feature parties' halves.")
-    label_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Updates the label party's halves.")
-    loss: LossConfig = Field(
-        LossConfig(),
-        description="A registered loss, as cross_entropy (the paper's), or with {name: focal, arguments: {gamma: 2}}.",
-    )
-    averaging: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Predict with an average of the weights of the last steps: its decay in a step, as 0.995; 0: off.",
-    )
-    head: Literal["private", "local"] = Field(
-        "private",
-        description="'local': the label party also trains a head on true labels, which never leaves it.",
-    )
-    pretrain: PretrainConfig | None = Field(
-        None, description="Train the feature parties' halves on their own features first, without labels."
-    )
-    validation: float = Field(
-        HELD_OUT,
-        ge=0,
-        lt=1,
-        description="Share of the training records that is held out: their noisy labels judge, at no cost in budget. "
-        "0: none. Also none by default where they have nothing to decide.",
-    )
-    patience: int = Field(
-        PATIENCE,
-        ge=0,
-        description="Stop when the noisy hold-out got no better for n epochs, and keep the best epoch; 0: off.",
-    )
-    checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints, on both sides.")
-    wire: WireDtype = Field("float32", description="Numbers of embeddings and gradients while they cross the border.")
-    micro_batches: int = Field(
-        1,
-        ge=1,
-        le=1024,
-        description="Parts of a batch: while the label party works on one, the feature party prepares the next.",
-    )
-    staleness: int = Field(
-        0,
-        ge=0,
-        le=64,
-        description="The forward pass of a batch may use weights that are n updates old, which hides the round trip.",
-    )
-
-    def build_loss(self, classes: int) -> Loss:
-        """Return the loss for this number of classes."""
-        from tpsl.perturb import make_loss
-
-        return make_loss(self.loss.name, classes, self.loss.arguments)
-
-    @model_validator(mode="after")
-    def _patience_has_something_to_judge_by(self) -> Self:
-        if self.patience and not self.validation:
-            raise ValueError("patience needs a noisy hold-out to judge by: set validation, as 0.1, or patience to 0")
-        return self
-
-    @model_validator(mode="after")
-    def _labels_arrive_in_order(self) -> Self:
-        """Labels that come one after the other are used once, as they come."""
-        if self.labels == "arriving":
-            for name, wanted in (("order", "arrival"), ("epochs", 1), ("head", "private"), ("validation", 0.0)):
-                if getattr(self, name) != wanted:
-                    raise ValueError(f"labels 'arriving' needs {name}: {wanted}, not {getattr(self, name)}")
-        return self
-
-
-Returns = Literal["nothing", "rounded", "score"]
-"""What a feature party gets back of predictions, from the least to the most."""
-
-
-class PredictionConfig(_Model):
-    """What a feature party gets back where the parties predict new records together."""
-
-    returns: Returns = Field(
-        "nothing",
-        description="What a feature party gets back for each record: nothing, its score rounded, or its score.",
-    )
-    decimals: int = Field(2, ge=1, le=6, description="'rounded': the decimal places of a score that is returned.")
-
-    def at_most(self, most: Returns | None) -> PredictionConfig:
-        """Return the same, or with less that is returned if `most` is less."""
-        names = get_args(Returns)
-        if most is None or names.index(most) >= names.index(self.returns):
-            return self
-        return self.model_copy(update={"returns": most})
-
-    def returned(self, scores: Any) -> Any:
-        """Return an array of scores as a feature party gets it, if it gets any."""
-        return scores.round(self.decimals) if self.returns == "rounded" else scores
-
-    def __str__(self) -> str:
-        return f"scores rounded to {self.decimals} decimals" if self.returns == "rounded" else self.returns
-
-
-class Job(_Model):
+class Job(Section):
     """The whole agreement."""
 
     data: DataConfig = Field(FlightsData(), description="What the job trains on.")
@@ -261,84 +63,23 @@ class Job(_Model):
     )
     method: Method = Field(
         "network",
-        description="How the private head learns: 'network' from noisy labels, 'statistic' from one noisy sum, 'refit' "
-        "from both; 'auto' chooses by ε and the numbers of records and classes.",
+        description="How the private head learns: 'network' from noisy labels, 'statistic' from one noisy sum; 'auto' "
+        "chooses by ε and the numbers of records and classes.",
     )
     statistic: StatisticConfig | None = Field(
-        None, description="Labels of some records leave in one noisy statistic instead of one by one."
+        None, description="Labels leave in one noisy statistic instead of one by one."
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _what_follows_from_the_rest(cls, content: Any) -> Any:
-        return with_hold_out(with_method(content)) if isinstance(content, dict) else content
+    def _fill_in(cls, content: Any) -> Any:
+        return _with_hold_out(_with_method(content)) if isinstance(content, dict) else content
 
     @model_validator(mode="after")
-    def _statistic_fits(self) -> Self:
-        check_method(self.method, self.statistic)
-        if self.statistic is None:
-            return self
-        if self.privacy.epsilon is None or self.privacy.draws != 1:
-            raise ValueError(f"method '{self.method}' needs privacy.epsilon and one draw: each record spends ε once")
-        if self.has_late_labels:
-            raise ValueError(f"method '{self.method}' needs all labels at once: training.labels must be 'stored'")
-        if isinstance(self.data, TableData) and self.data.makes_new_records:
-            raise ValueError(f"method '{self.method}' cannot count people: an alignment must be of mode both")
-        if self.statistic.share_codes and self.training.wire != "float32":
-            raise ValueError("statistic.share_codes sends whole numbers, which need training.wire: float32")
-        return self
-
-    @model_validator(mode="after")
-    def _parties_have_folders(self) -> Self:
-        """A feature party's name becomes the name of its folder in a run, beside the label party's."""
-        for party in feature_party_names(self.data):
-            if party == "label" or not re.fullmatch(r"\w[\w-]*", party):
-                raise ValueError(
-                    f"the feature party {party!r} needs a name of letters, digits, '_' and '-' that is not 'label'"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _widths_are_those_of_parties(self) -> Self:
-        known = (*feature_party_names(self.data), "label")
-        for party in self.model.cut if isinstance(self.model.cut, dict) else ():
-            if party not in known:
-                raise ValueError(f"model.cut names {party!r}; the parties are {', '.join(known)}")
-        return self
-
-    @model_validator(mode="after")
-    def _somebody_learns(self) -> Self:
-        if self.privacy.gradients == "none" and self.training.head != "local":
-            raise ValueError("with privacy.gradients 'none' only a local head learns: set training.head to 'local'")
-        return self
-
-    @model_validator(mode="after")
-    def _labels_can_be_handed_over(self) -> Self:
-        if self.hands_over:
-            reason = self.needs_split_training()
-            if reason is not None:
-                raise ValueError(f"training.exchange 'labels' is not possible: {reason}")
-        return self
-
-    @model_validator(mode="after")
-    def _wide_part_has_its_labels(self) -> Self:
-        if self.model.wide and self.privacy.gradients == "none":
-            raise ValueError("model.wide is fitted on noisy labels, and with privacy.gradients 'none' there are none")
-        if self.model.wide and self.method == "statistic":
-            raise ValueError(
-                "model.wide is fitted on noisy labels, and with method 'statistic' there are none to train on"
-            )
-        if self.model.wide and self.training.labels == "arriving":
-            raise ValueError("model.wide is fitted before the first step: training.labels must be 'stored'")
-        return self
-
-    @model_validator(mode="after")
-    def _new_records_have_their_labels(self) -> Self:
-        if isinstance(self.data, TableData) and self.data.makes_new_records and self.has_late_labels:
-            raise ValueError(
-                "training.labels 'arriving' needs records that are known by id, and an alignment of mode label-only "
-                "makes new ones: take mode both"
-            )
+    def _has_no_conflict(self) -> Self:
+        if conflict := _conflict(self):
+            code, sentence = conflict
+            raise JobError(sentence, code)
         return self
 
     @property
@@ -361,20 +102,27 @@ class Job(_Model):
             "labels that arrive late are released step by step": self.has_late_labels,
             "with privacy.gradients 'none' nothing is released": not self.releases,
             "method 'auto' may choose a sum over embeddings": self.method == "auto" and self.statistic is not None,
-            f"method '{self.method}' sums embeddings at the label party": self.method in ("statistic", "refit"),
+            "method 'statistic' sums embeddings at the label party": self.method == "statistic",
         }
         return next((f"{reason}, which needs split training" for reason, holds in reasons.items() if holds), None)
 
     def with_labels_handed_over(self) -> Job:
         """Return the same job whose feature party gets the noisy labels themselves: what a run on such labels did."""
-        return self.model_copy(update={"training": self.training.model_copy(update={"exchange": "labels"})})
+        return self._with("training", exchange="labels")
 
     def with_gradients(self) -> Job:
         """Return the same job whose parties exchange gradients: what a party does that has all halves in one process.
 
         Its weights are, bit for bit, those of split training.
         """
-        return self.model_copy(update={"training": self.training.model_copy(update={"exchange": "gradients"})})
+        return self._with("training", exchange="gradients")
+
+    def without_wide_part(self) -> Job:
+        """Return the job of the same network without a wide part: what is pre-trained, and frozen."""
+        return self._with("model", wide=False)
+
+    def _with(self, section: str, **changes: Any) -> Job:
+        return self.model_copy(update={section: getattr(self, section).model_copy(update=changes)})
 
     @property
     def wire_type(self) -> WireType:
@@ -418,15 +166,8 @@ class Job(_Model):
         codes = MOST_CODES if self.statistic is not None and self.statistic.share_codes else 0
         return codes + max(self.head_width(party) for party in feature_party_names(self.data))
 
-    def without_wide_part(self) -> Job:
-        """Return the job of the same network without a wide part: what is pre-trained, and frozen."""
-        return self.model_copy(update={"model": self.model.model_copy(update={"wide": False})})
-
     def agreed(self) -> dict[str, Any]:
-        """Return what the parties must agree on: everything but where each of them keeps its files, and the unit.
-
-        Whom a record is about is the label party's bookkeeping: no message and no weight depends on it.
-        """
+        """Return what the parties must agree on: all but where each keeps its files, and the label party's unit."""
         content = self.model_dump(mode="json")
         data = content["data"]
         for file in [*data.get("features", [data]), data.get("label", {})]:
@@ -434,26 +175,13 @@ class Job(_Model):
                 file.pop(own, None)
         return content
 
-    def other_network(self, other: Job) -> str | None:
-        """Return the first difference after which one network cannot go on from the weights of the other."""
-        return _first_difference(self._network(), other._network(), "")
-
-    def _network(self) -> dict[str, Any]:
-        """Return the model, and which records it is of; which of them are used, and where they are, does not matter."""
-        agreed = self.agreed()
-        data = {key: value for key, value in agreed["data"].items() if key not in _CHOICE_OF_RECORDS}
-        for file in [*data.get("features", []), data.get("label", {})]:
-            for key in _NAMES_OF_RECORDS:
-                file.pop(key, None)
-        return {"data": data, "model": agreed["model"]}
-
     def digest(self) -> str:
         """Return a SHA-256 that is equal for two parties exactly if they agree on the job."""
         text = json.dumps(self.agreed(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def content(self) -> dict[str, Any]:
-        """Return what the job says, for one with changes: no nulls, which take no fields, and no defaults of training.
+        """Return what the job says, for one with changes: no nulls, and no defaults of training.
 
         Those follow from the rest of a job.
         """
@@ -466,15 +194,126 @@ class Job(_Model):
 
     def first_difference(self, other: Job) -> str | None:
         """Return the name of the first field in which two jobs differ, as `part.field: this against that`."""
-        return _first_difference(self.model_dump(mode="json"), other.model_dump(mode="json"), "")
+        return _first_difference(self.model_dump(mode="json"), other.model_dump(mode="json"))
 
     def first_disagreement(self, other: Job) -> str | None:
         """Return the first difference that is not about where a party keeps its files."""
-        return _first_difference(self.agreed(), other.agreed(), "")
+        return _first_difference(self.agreed(), other.agreed())
+
+    def other_network(self, other: Job) -> str | None:
+        """Return the first difference after which one network cannot go on from the weights of the other."""
+        return _first_difference(self._network(), other._network())
+
+    def _network(self) -> dict[str, Any]:
+        """Return the model and the columns of the records; which records are used, and where they are, is left out."""
+        agreed = self.agreed()
+        data = {key: value for key, value in agreed["data"].items() if key not in _CHOICE_OF_RECORDS}
+        for file in [*data.get("features", []), data.get("label", {})]:
+            for key in _NAMES_OF_RECORDS:
+                file.pop(key, None)
+        return {"data": data, "model": agreed["model"]}
 
 
-class JobError(ValueError):
-    """A job that cannot be understood; the message names the file and the field."""
+_CHOICE_OF_RECORDS = ("since", "split", "test_fraction", "split_seed", "rows", "alignment")
+_NAMES_OF_RECORDS = ("id", "time", "keys")
+_DEFAULTS: dict[str, Any] = {"data": {"source": "flights"}, "privacy": {"epsilon": 1.0}}
+_EPOCHS = 2
+"""Epochs of a network that is not stopped."""
+Conflict = tuple[str, str]
+"""The code of what keys of a job exclude among each other, and the sentence that says so."""
+
+
+def _conflict(job: Job) -> Conflict | None:
+    privacy, training = job.privacy, job.training
+    if training.patience and not training.validation:
+        remedy = "set training.validation, as 0.1, or training.patience to 0"
+        return "patience-without-hold-out", f"patience needs a noisy hold-out to judge by: {remedy}"
+    order = (training.order, training.epochs, training.head, training.validation)
+    if job.has_late_labels and order != ("arrival", 1, "private", 0):
+        needed = "order: arrival, epochs: 1, head: private and validation: 0"
+        return "arriving-labels-are-used-once", f"training.labels 'arriving' needs {needed}"
+    if not job.releases:
+        nothing = "privacy.gradients 'none' releases nothing"
+        if privacy.mechanism != AUTO or {privacy.noise_seed, *privacy.parameters.values()} != {None}:
+            return "nothing-is-released", f"{nothing}: it takes no mechanism, epsilon, sigma, delta or noise_seed"
+        if training.head != "local":
+            return "nobody-learns", f"{nothing}, so only a local head learns: set training.head to 'local'"
+    if job.model.wide and (not job.trains or job.has_late_labels):
+        without = "with privacy.gradients 'none', method 'statistic' and training.labels 'arriving' there are none"
+        return "wide-without-labels", f"model.wide is fitted on noisy labels before the first step: {without}"
+    if job.hands_over and (reason := job.needs_split_training()):
+        return "needs-split-training", f"training.exchange 'labels' is not possible: {reason}"
+    return _conflict_of_parties(job) or _conflict_of_statistic(job)
+
+
+def _conflict_of_parties(job: Job) -> Conflict | None:
+    parties = feature_party_names(job.data)
+    for party in parties:  # its name becomes that of its folder in a run, beside the label party's
+        if party == LABEL_PARTY or not re.fullmatch(r"\w[\w-]*", party):
+            needed = f"a name of letters, digits, '_' and '-' that is not '{LABEL_PARTY}'"
+            return "name-of-a-party", f"the feature party {party!r} needs {needed}"
+    known = (*parties, LABEL_PARTY)
+    for party in job.model.cut if isinstance(job.model.cut, dict) else ():
+        if party not in known:
+            return "cut-of-no-party", f"model.cut names {party!r}; the parties are {', '.join(known)}"
+    if _makes_new_records(job) and job.has_late_labels:
+        new = "an alignment of mode label-only makes new ones: take mode both"
+        return "new-records-arrive-late", f"training.labels 'arriving' needs records that are known by id, and {new}"
+    return None
+
+
+def _conflict_of_statistic(job: Job) -> Conflict | None:
+    section, method = job.statistic, f"method '{job.method}'"
+    if section is None:
+        return None
+    if job.method == "network":
+        return "network-without-statistic", f"{method} has no statistic: leave the section out, or take 'statistic'"
+    if job.privacy.epsilon is None or job.privacy.draws != 1:
+        return "statistic-of-one-epsilon", f"{method} needs privacy.epsilon and one draw: each record spends ε once"
+    if job.has_late_labels:
+        return "statistic-of-late-labels", f"{method} needs all labels at once: training.labels must be 'stored'"
+    if _makes_new_records(job):
+        return "statistic-of-people", f"{method} cannot count people: an alignment must be of mode both"
+    if section.share_codes and job.training.wire != "float32":
+        return "codes-are-whole-numbers", "statistic.share_codes sends whole numbers, which need training.wire: float32"
+    return None
+
+
+def _makes_new_records(job: Job) -> bool:
+    return isinstance(job.data, TableData) and job.data.makes_new_records
+
+
+def _with_method(content: dict[str, Any]) -> dict[str, Any]:
+    """Return a job's content with `method` and `statistic` in agreement: each follows from the other if left out."""
+    section, method = content.get("statistic"), content.get("method")
+    if section is None:
+        return {**content, "statistic": {}} if method == "statistic" else content
+    return {**content, "method": method or "statistic"}
+
+
+def _with_hold_out(content: dict[str, Any]) -> dict[str, Any]:
+    """Return a job's content, with no hold-out by default where there is nothing to stop or the job says not to.
+
+    That is: no network learns from noisy labels, or it sees each record once, or `validation` or `patience` is 0. What
+    the job names stays as it is.
+    """
+    training, privacy = (_named(content.get(section, {})) for section in ("training", "privacy"))
+    is_off = isinstance(training, dict) and (
+        content.get("method") == "statistic"
+        or (isinstance(privacy, dict) and privacy.get("gradients") == "none")
+        or training.get("labels") == "arriving"
+        or training.get("epochs") == 1
+        or 0 in (training.get("validation"), training.get("patience"))
+    )
+    if not is_off:
+        return content
+    epochs = 1 if training.get("labels") == "arriving" else _EPOCHS
+    return {**content, "training": {"validation": 0.0, "patience": 0, "epochs": epochs, **training}}
+
+
+def _named(section: Any) -> Any:
+    """Return the keys that a section names; what is no section stays, for the validation to name it."""
+    return section.model_dump(exclude_unset=True) if isinstance(section, BaseModel) else section
 
 
 def load_job(path: Path, overrides: dict[str, Any] | None = None) -> Job:
@@ -488,32 +327,28 @@ def load_job(path: Path, overrides: dict[str, Any] | None = None) -> Job:
     return _with_alignments(make_job(content, overrides or {}, str(path)), path.stem)
 
 
-def reason_of(found: Mapping[str, Any]) -> str:
-    """Return what is wrong in one error of a schema, in words of ours where those of pydantic say little."""
-    spoken = {
-        "extra_forbidden": "there is no such key; `tpsl help keys` lists them",
-        "missing": "is needed, and not given",
-    }
-    return spoken.get(found["type"]) or found["msg"].removeprefix("Value error, ")
-
-
 def make_job(content: dict[str, Any], overrides: dict[str, Any], origin: str) -> Job:
     """Validate a job given as data; errors name the origin, the field and the value."""
     merged = _merged(_merged(_DEFAULTS, content), {part: fields for part, fields in overrides.items() if fields})
     try:
         return Job.model_validate(merged)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(step) for step in first["loc"]) or "job"
-        reason = reason_of(first)
-        has_value = not isinstance(first["input"], dict) and first["type"] != "missing"
-        given = f", got {shortened(repr(first['input']))}" if has_value else ""
-        raise JobError(f"{origin}: {shortened(where)}: {shortened(reason, 300)}{given}") from None
+        cause = error.errors()[0].get("ctx", {}).get("error")
+        raise JobError(first_fault(error, origin), getattr(cause, "code", JobError.code)) from None
 
 
-_CHOICE_OF_RECORDS = ("since", "split", "test_fraction", "split_seed", "rows", "alignment")
-_NAMES_OF_RECORDS = ("id", "time", "keys")
-_DEFAULTS: dict[str, Any] = {"data": {"source": "flights"}, "privacy": {"epsilon": 1.0}}
+def first_fault(error: ValidationError, origin: str) -> str:
+    """Return what is wrong with content from this origin, in words of ours where those of pydantic say little."""
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"])) or "job"
+    spoken = {
+        "extra_forbidden": "there is no such key; `tpsl help keys` lists them",
+        "missing": "is needed, and not given",
+    }
+    reason = spoken.get(first["type"]) or first["msg"].removeprefix("Value error, ")
+    has_value = not isinstance(first["input"], dict) and first["type"] != "missing"
+    given = f", got {shortened(repr(first['input']))}" if has_value else ""
+    return f"{origin}: {shortened(where)}: {shortened(reason, 300)}{given}"
 
 
 def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -561,28 +396,58 @@ def _with_alignments(job: Job, name: str) -> Job:
     return job.model_copy(update={"data": found})
 
 
-def _first_difference(a: Any, b: Any, name: str) -> str | None:
-    a, b = _by_party(a), _by_party(b)
-    if isinstance(a, dict) and isinstance(b, dict):
-        for key in [*a, *(k for k in b if k not in a)]:
-            found = _first_difference(a.get(key), b.get(key), f"{name}.{key}" if name else str(key))
-            if found:
-                return found
-        return None
-    return None if a == b else f"{shortened(name)}: {shortened(repr(_shown(a)))} against {shortened(repr(_shown(b)))}"
+def dotted(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return fields by their dotted names, as `training.batch_size` or `data.features.PARTY.path`, but what is None."""
+    fields: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, list) and value and all(isinstance(file, Mapping) and "party" in file for file in value):
+            value = {file["party"]: file for file in value}
+        if isinstance(value, Mapping):
+            fields |= dotted(value, f"{prefix}{key}.")
+        elif value is not None:
+            fields[f"{prefix}{key}"] = value
+    return fields
 
 
-def _by_party(value: Any) -> Any:
-    """Return a list of the parties' files as a mapping, so that a difference is named by its party and key."""
-    if isinstance(value, list) and value and all(isinstance(entry, dict) and "party" in entry for entry in value):
-        return {entry["party"]: entry for entry in value}
-    return value
+def _first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    a, b = dotted(one), dotted(other)
+    for name in dict.fromkeys((*a, *b)):
+        if a.get(name) != b.get(name):
+            values = (shortened(repr(_shown(fields.get(name)))) for fields in (a, b))
+            return f"{shortened(name)}: {' against '.join(values)}"
+    return None
 
 
 def _shown(value: Any) -> Any:
     """Return a value as it may be shown: URLs without passwords and parameters."""
-    if isinstance(value, dict):
-        return {key: _shown(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [_shown(entry) for entry in value]
     return str(location_of(value)) if isinstance(value, str) and is_url(value) else value
+
+
+SPACE = "space of the search"
+CONFIGURATION = "configuration of the search"
+"""In this the parties of a search differ for a while: who is ahead waits for the other."""
+
+
+@dataclass(frozen=True)
+class SearchStep:
+    """One configuration of a search. Its run keeps its epochs, and is evaluated with true labels when all are trained.
+
+    Before that a peer waits for the next configuration, and could measure how long the evaluation takes.
+    """
+
+    number: int
+    """Its position in the space, from 1."""
+    jobs: tuple[Job, ...]
+    """All configurations in their order."""
+
+    @classmethod
+    def all(cls, jobs: Sequence[Job]) -> list[SearchStep]:
+        """Return the steps of a search in their order."""
+        return [cls(number, tuple(jobs)) for number in range(1, len(jobs) + 1)]
+
+    def agreed(self) -> dict[str, str]:
+        """Return what the parties compare: that they search the same space, and are at the same configuration."""
+        space = hashlib.sha256("\n".join(job.digest() for job in self.jobs).encode()).hexdigest()
+        return {SPACE: space, CONFIGURATION: f"{self.number} of {len(self.jobs)}"}

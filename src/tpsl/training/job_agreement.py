@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from tpsl.data.dataset import feature_party_names
@@ -13,13 +12,12 @@ from tpsl.net.agreement import RECORD_IDS, Agreement
 from tpsl.net.messages import Limits
 from tpsl.net.rounding import wire_bytes
 from tpsl.tables.columns import TextsDigest
-from tpsl.training.job import Job
+from tpsl.training.job import CONFIGURATION, SPACE, Job, SearchStep, dotted
 from tpsl.training.result import Origin
 from tpsl.training.schedule import Schedule
-from tpsl.training.search_step import CONFIGURATION, SPACE, SearchStep
 from tpsl.training.stages.hand_over import packed_bytes
 
-PROTOCOL = 9
+PROTOCOL = 10
 """Rises with every change of the messages or of what a step computes: both sides must run the same."""
 
 _RECORDS = "number of records"
@@ -42,7 +40,7 @@ def agreement(
     fields = {
         "protocol version": str(PROTOCOL),
         **({} if search is None else search.agreed()),
-        **dict(_flat(job.agreed(), "job")),
+        **{f"job.{name}": _short(value) for name, value in dotted(job.agreed()).items()},
         "digest of the job": job.digest(),
         _RECORDS: str(len(ids)),
         "number of training records": str(len(schedule.train)),
@@ -74,19 +72,9 @@ def ids_digest(ids: Any) -> bytes:
     return digest.digest()
 
 
-def _flat(content: Any, name: str) -> Iterator[tuple[str, str]]:
-    if isinstance(content, dict):
-        for key, value in content.items():
-            yield from _flat(value, f"{name}.{key}")
-    elif isinstance(content, list) and content and isinstance(content[0], dict):
-        for number, value in enumerate(content):
-            yield from _flat(value, f"{name}.{number}")
-    else:
-        yield name, _short(json.dumps(content, ensure_ascii=False))
-
-
-def _short(value: str) -> str:
-    """A value that is too long for a sentence is compared by its digest."""
-    if len(value) <= _LONGEST:
-        return value
-    return f"{value[:_LONGEST]}… (SHA-256 {hashlib.sha256(value.encode()).hexdigest()})"
+def _short(value: Any) -> str:
+    """Return a value as JSON; one that is too long for a sentence is compared by its digest."""
+    text = json.dumps(value, ensure_ascii=False)
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]}… (SHA-256 {hashlib.sha256(text.encode()).hexdigest()})"

@@ -23,12 +23,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from tpsl.data.config import DataPath, PackageData, TableData
 from tpsl.data.dataset import feature_party_names
-from tpsl.files import read_yaml, shortened
+from tpsl.files import read_yaml
 from tpsl.models.model_config import Precision
 from tpsl.net.certificates import Certificates
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.tables.locations import Location, is_url
-from tpsl.training.job import Job, Returns, reason_of
+from tpsl.training.job import Job, first_fault
+from tpsl.training.job_sections import Returns
 from tpsl.training.own_parts import Factory, OwnParts
 from tpsl.vault import ReleasePolicy
 from tpsl.vault.cost import DEFAULT_MAX_EPSILON
@@ -204,10 +205,9 @@ class Local(BaseModel):
         from tpsl.training.vaults import VaultChoice
 
         policy = self.release_policy()
-        if scratch:
-            policy = replace(policy, max_epsilon=math.inf, not_private=True)
-            return VaultChoice(policy=policy, wait=self.wait, scratch=True)
-        return VaultChoice(self.vault, policy, self.wait)
+        if not scratch:
+            return VaultChoice(self.vault, policy, self.wait)
+        return VaultChoice(None, replace(policy, max_epsilon=math.inf, not_private=True), self.wait, scratch=True)
 
 
 def load_local(path: Path) -> Local:
@@ -227,10 +227,7 @@ def _validated(content: dict[Any, Any], origin: str) -> Local:
     try:
         return Local.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = shortened(".".join(str(step) for step in first["loc"]))
-        reason = reason_of(first)
-        raise LocalError(f"{origin}: {where}: {reason}, got {shortened(repr(first['input']))}") from None
+        raise LocalError(first_fault(error, origin)) from None
 
 
 def require_party(job: Job, party: str) -> None:
@@ -242,28 +239,25 @@ def require_party(job: Job, party: str) -> None:
 
 def own_data(job: Job, party: str, path: Location | None, alignment: Path | None = None) -> Job:
     """Return the job with this party's own file at `path`, and its alignment at `alignment` (None: as the job says)."""
-    changes = {key: value for key, value in {"path": path, "alignment": alignment}.items() if value is not None}
+    given: dict[str, Any] = {"path": path, "alignment": alignment}
+    changes = {key: value for key, value in given.items() if value is not None}
     if not changes:
         return job
     data = job.data
     require_party(job, party)
     if alignment is not None and (not isinstance(data, TableData) or data.alignment is None):
         raise LocalError(f"the job has no data.alignment, but the folder of one was given: {alignment}")
-    if isinstance(data, PackageData) and "path" in type(data).model_fields:
-        moved: Any = data.model_copy(update=changes)
-    elif not isinstance(data, TableData):
+    if isinstance(data, TableData):
+        files = {LABEL_PARTY: data.label, **{file.party: file for file in data.features}}
+        files[party] = files[party].model_copy(update=changes)
+        changes = {"label": files.pop(LABEL_PARTY), "features": tuple(files.values())}
+    elif not isinstance(data, PackageData) or "path" not in type(data).model_fields:
         raise LocalError(f"the data {data.source!r} need no file, but a data path was given: {path}")
-    elif party == LABEL_PARTY:
-        moved = data.model_copy(update={"label": data.label.model_copy(update=changes)})
-    else:
-        files = [file.model_copy(update=changes) if file.party == party else file for file in data.features]
-        moved = data.model_copy(update={"features": tuple(files)})
-    return job.model_copy(update={"data": moved})
+    return job.model_copy(update={"data": data.model_copy(update=changes)})
 
 
 def party_of(job: Job, local: Local, party: str | None) -> str:
-    """Return which party this side is: as told, by option or local file, else as its certificate says, else the
-    job's only feature party."""
+    """Return which party this is: by option, local file or certificate, else the job's only feature party."""
     names = feature_party_names(job.data)
     party = party or local.party
     if party is None and local.certificates is not None:
@@ -279,20 +273,18 @@ def party_of(job: Job, local: Local, party: str | None) -> str:
 
 def listen_address(local: Local) -> str:
     """Return where the label party listens."""
-    if local.listen is None:
-        raise LocalError(
-            "the label party needs an address to listen at: --listen HOST:PORT or `listen` in the local file"
-        )
-    return local.listen
+    return _needed(local.listen, "the label party needs an address to listen at: --listen HOST:PORT or `listen`")
 
 
 def connect_address(local: Local) -> str:
     """Return where a feature party finds the label party."""
-    if local.connect is None:
-        raise LocalError(
-            "a feature party needs the label party's address: --connect HOST:PORT or `connect` in the local file"
-        )
-    return local.connect
+    return _needed(local.connect, "a feature party needs the label party's address: --connect HOST:PORT or `connect`")
+
+
+def _needed(address: str | None, sentence: str) -> str:
+    if address is None:
+        raise LocalError(f"{sentence} in the local file")
+    return address
 
 
 def certificates_of(local: Local, party: str) -> Certificates:

@@ -29,8 +29,7 @@ from tpsl.files import make_private_folder, write_atomically, write_durably
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Notice
 from tpsl.registry import ExtensionError, Registry, UnknownName, called
-from tpsl.training.dotted import dotted
-from tpsl.training.job import Job
+from tpsl.training.job import Job, dotted
 from tpsl.training.observer import Fact, Observer, Observers, ProgressFile
 from tpsl.training.run_folder import RunFolder
 

@@ -7,7 +7,8 @@ same formula has on true labels. The AUC is a ratio of two such estimates (Sun, 
 
 All of it is post-processing of the release: it costs no ε beyond that of the noisy labels, and may be told to anybody.
 So the label party compares epochs and configurations by these numbers alone, and what it decides (which weights to
-keep, when to stop) may cross the border. Standard errors are those of noise and of the choice of records together.
+keep, when to stop, `committee_weights`) may cross the border. Standard errors are those of noise and of the choice of
+records together.
 """
 
 from __future__ import annotations
@@ -45,6 +46,11 @@ class Estimate:
     value: Measured
     standard_error: Measured
     reason: str = ""
+
+    @classmethod
+    def of_mean(cls, values: Spread) -> Estimate:
+        """Return the mean of numbers; that of a single one has no standard error."""
+        return cls(values.mean, math.sqrt(values.variance / values.count) if values.count > 1 else math.nan)
 
 
 @dataclass(frozen=True)
@@ -114,22 +120,10 @@ def noisy_validation(
         likelihood += float(record_log_likelihoods(mechanism, outcomes, probabilities[block]).sum())
         if two:
             estimates[block] = debiased[:, 1]
-    area = _if_narrow(noisy_auc(probabilities, estimates)) if two else Estimate(math.nan, math.nan)
+    loss, area = Estimate.of_mean(losses), noisy_auc(probabilities, estimates) if two else _none()
     margin = half_width(area.standard_error)
-    return Validation(
-        validation_loss=losses.mean,
-        validation_loss_se=math.sqrt(losses.variance / losses.count) if losses.count > 1 else math.nan,
-        validation_log_likelihood=likelihood,
-        validation_auc=area.value,
-        validation_auc_low=area.value - margin,
-        validation_auc_high=area.value + margin,
-    )
-
-
-def _if_narrow(area: Estimate) -> Estimate:
-    """Return an AUC whose interval says something, else none."""
-    is_narrow = half_width(area.standard_error) <= _WIDEST  # NaN is not
-    return area if is_narrow else Estimate(math.nan, math.nan, area.reason or TOO_FEW)
+    value = area.value if margin <= _WIDEST else math.nan  # a margin that is NaN is not
+    return Validation(loss.value, loss.standard_error, likelihood, value, value - margin, value + margin)
 
 
 def noisy_metrics(
@@ -175,23 +169,18 @@ def clipped(probabilities: npt.NDArray[np.floating]) -> tuple[Floats, Floats]:
 
 def noisy_auc(scores: npt.NDArray[np.floating], debiased: Floats) -> Estimate:
     """Return the corrected AUC of two classes; NaN where noise hides how many records of a class there are."""
-    if not is_seen(debiased):
-        return Estimate(math.nan, math.nan, hidden(1))
+    if not _is_seen(debiased):
+        return _drowned(1)
     return Estimate(*corrected_auc(scores, debiased))
 
 
-def is_seen(debiased: Floats) -> bool:
+def _is_seen(debiased: Floats) -> bool:
     """Whether noisy labels say for certain that there are records of a class, and others: a ratio needs both."""
     size = Spread()
     for block in blocks(len(debiased)):
         size.add(debiased[block])
     # Not for a single record, whose variance is not known.
     return size.count > 1 and min(size.mean, 1 - size.mean) > _CLEAR * math.sqrt(size.variance / size.count)
-
-
-def hidden(number: int) -> str:
-    """Return why there is no AUC of a class against the rest."""
-    return f"noise hides how many records are of class {number}, and how many are not"
 
 
 def corrected_auc(scores: npt.NDArray[np.floating], debiased: Floats) -> tuple[float, float]:
@@ -268,10 +257,18 @@ def auc_with_parts(scores: Floats, debiased: Floats) -> tuple[float, Floats]:
     return area, parts
 
 
+def _none(reason: str = "") -> Estimate:
+    return Estimate(math.nan, math.nan, reason)
+
+
+def _drowned(number: int) -> Estimate:
+    return _none(f"noise hides how many records are of class {number}, and how many are not")
+
+
 def _mean(values: Floats) -> Estimate:
-    if len(values) < 2:
-        return Estimate(float(values.mean()), math.nan)
-    return Estimate(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))
+    spread = Spread()
+    spread.add(values)
+    return Estimate.of_mean(spread)
 
 
 def _mean_auc(by_class: Floats, debiased: Floats) -> Estimate:
@@ -283,8 +280,8 @@ def _mean_auc(by_class: Floats, debiased: Floats) -> Estimate:
     areas, parts, classes = [], np.zeros(len(debiased)), by_class.shape[1]
     for j in range(classes):
         own = debiased[:, j]
-        if not is_seen(own):
-            return Estimate(math.nan, math.nan, hidden(j))
+        if not _is_seen(own):
+            return _drowned(j)
         area, part = auc_with_parts(by_class[:, j], own)
         areas.append(area)
         parts += part / classes
@@ -297,9 +294,8 @@ def _reliability(predicted: Floats, seen: Floats) -> tuple[ReliabilityBin, ...]:
     for number in np.unique(bin_of):
         inside = bin_of == number
         observed = _mean(seen[inside])
-        found.append(
-            ReliabilityBin(int(inside.sum()), float(predicted[inside].mean()), observed.value, observed.standard_error)
-        )
+        shown = float(predicted[inside].mean()), observed.value, observed.standard_error
+        found.append(ReliabilityBin(int(inside.sum()), *shown))
     return tuple(found)
 
 
@@ -311,9 +307,42 @@ def _squared_calibration_error(bins: Sequence[ReliabilityBin]) -> Estimate:
     `4·gap²·v + 2v²`.
     """
     if any(math.isnan(one.standard_error) for one in bins):
-        return Estimate(math.nan, math.nan, "a bin has a single record, whose gap has no standard error")
+        return _none("a bin has a single record, whose gap has no standard error")
     weights = np.array([one.records for one in bins]) / sum(one.records for one in bins)
     squares = np.array([(one.predicted - one.observed) ** 2 for one in bins])
     variances = np.array([one.standard_error**2 for one in bins])
     spread = np.maximum(4 * (squares - variances), 0) * variances + 2 * variances**2
     return Estimate(float(weights @ (squares - variances)), float(np.sqrt(weights**2 @ spread)))
+
+
+def committee_weights(log_likelihoods: Sequence[npt.NDArray[np.floating]]) -> Floats:
+    """Return a weight for each candidate, adding up to 1, from `ln P(t_i | candidate)` of each held-out record.
+
+    Stacking of predictive distributions (Yao, Vehtari, Simpson and Gelman 2018), on noisy labels. The weights w
+    maximise
+
+        Σ_i ln Σ_c w_c·P(t_i | candidate c)  +  Σ_c ln w_c
+
+    the likelihood of the noisy labels t_i under the mixture, with one made-up observation for every candidate. Where
+    noisy labels cannot tell candidates apart, as at ε = 0.1, the second sum decides and the committee is nearly the
+    plain mean; where they can, the first one does, and keeps those that complement each other. There is no constant to
+    choose. A candidate with a number that is not finite counts nothing.
+    """
+    from scipy.optimize import minimize  # takes long to import
+    from scipy.special import log_softmax, softmax
+
+    rows = np.asarray(log_likelihoods, dtype=np.float64)
+    finite = np.isfinite(rows).all(axis=1)
+    if not finite.any():
+        raise ValueError("no candidate has a finite likelihood: all of them diverged")
+    given = rows[finite]
+    likelihood = np.exp(given - given.max(axis=0)).T  # of each record only ratios between candidates count
+
+    def loss(logits: Floats) -> tuple[float, Floats]:
+        w, mixed = softmax(logits), likelihood @ softmax(logits)
+        by_weight = w * (likelihood / mixed[:, None]).sum(axis=0) + 1
+        return -float(np.log(mixed).sum() + log_softmax(logits).sum()), by_weight.sum() * w - by_weight
+
+    weights: Floats = np.zeros(len(rows))
+    weights[finite] = softmax(minimize(loss, np.zeros(len(given)), jac=True).x)
+    return weights

@@ -21,7 +21,6 @@ from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.alone import AskLabel, attend_together, receive_labels
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.label_source import LabelSource, ReleasedLabels
 from tpsl.training.observer import UNWATCHED, Observer, PreparationNotices, ProgressBar, Watching
 from tpsl.training.own_parts import OwnParts, sources_of
 from tpsl.training.ranks import NoVaultOnThisRank
@@ -29,7 +28,7 @@ from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import RunVault, VaultChoice, for_public_labels, vault_for
+from tpsl.training.vaults import LabelSource, ReleasedLabels, RunVault, VaultChoice, for_public_labels, vault_for
 from tpsl.training.warm_start import StartingPoint
 
 ALL_STEPS = 1 << 62
@@ -93,7 +92,7 @@ def train_together(
         if setup.workers.is_first:  # it has the vault and the true labels
             choice = for_public_labels(setup, choice) if isinstance(choice, VaultChoice) else choice
             vault = vault_for(at_label, side, choice, releases=run.common_result(names) is None)
-            after = AfterTraining(at_label, side, vault)
+            after = AfterTraining(at_label, side, vault.path)
         if run.common_result(names) is None:
             labels: LabelSource = NoVaultOnThisRank() if vault is None else vault
             if setup.job.hands_over:

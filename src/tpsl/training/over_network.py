@@ -23,7 +23,7 @@ from tpsl.net.peers import LABEL_PARTY
 from tpsl.net.server import LabelServer
 from tpsl.training.alone import parts_of_both, receive_labels, require_alone, train_alone
 from tpsl.training.evaluation import TEST_METRICS
-from tpsl.training.job import Job
+from tpsl.training.job import Job, SearchStep
 from tpsl.training.job_agreement import agreement, limits
 from tpsl.training.late_labels import LabelsMissing
 from tpsl.training.local import Local, certificates_of, connect_address, listen_address
@@ -32,7 +32,6 @@ from tpsl.training.ranks import NoVaultOnThisRank, SharedDesk, SharedLabel
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole, Role
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import METHODS, attend_as_features, attend_as_label
 from tpsl.training.vaults import vault_for

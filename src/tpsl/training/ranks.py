@@ -19,7 +19,7 @@ from tpsl.net.desk import Desk
 from tpsl.net.failures import NetError, PeerRestarted
 from tpsl.net.messages import Message, Peer
 from tpsl.training.job import Job
-from tpsl.training.label_source import LabelSource
+from tpsl.training.vaults import LabelSource
 from tpsl.vault import NoisyLabels, Spent
 from tpsl.vault.received import received_labels
 from tpsl.workers import Workers

@@ -17,73 +17,25 @@ from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import DEFAULT_BOUND, Mechanism, fit_noise
 from tpsl.progress import Notice, no_notice
 from tpsl.training.job import Job
-from tpsl.training.rare_labels import rare_label_warning_of
+from tpsl.training.method import rare_label_warning_of
 from tpsl.training.schedule import Schedule
-from tpsl.vault import (
-    NoisyLabels,
-    Overlap,
-    ReleasePolicy,
-    Spent,
-    StatisticPlan,
-    Vault,
-    VaultError,
-)
+from tpsl.vault import NoisyLabels, Overlap, ReleasePolicy, Spent, StatisticPlan, Vault, VaultError
 from tpsl.vault.accounting import spent_under
 from tpsl.vault.cost import Charge, Planned, PlannedStatistic
 from tpsl.vault.errors import VaultChanged
 from tpsl.vault.place import address_of
 
+Column = Any
+"""A column of texts: ids or units."""
+LabelledRecords = tuple[Column, npt.NDArray[np.int64], Column | None]
+"""Records as a vault takes them: their ids, labels and units."""
 
-def noisy_labels_for(
-    job: Job, side: LabelSide, vault_path: Path, notice: Notice, policy: ReleasePolicy
-) -> tuple[NoisyLabels, Spent]:
-    """Return the noisy labels of the training records, and what these have spent over all releases of the vault.
-
-    A vault that does not exist yet is made from the data's training labels. One that does must have the same labels of
-    the records it knows; the others are added. The release happens once: a second run on the vault gets the same noisy
-    labels. What the policy does not permit is an error before anything is drawn.
-    """
-    store_labels(side, vault_path, notice)
-    noisy = release_labels(job, side.records, vault_path, notice, policy)
-    with Vault.open(vault_path) as vault:
-        return noisy, vault.total(side.records.training_ids)
+# ---- what a job releases
 
 
-def release_labels(
-    job: Job, records: LabelRecords, vault_path: Path, notice: Notice, policy: ReleasePolicy
-) -> NoisyLabels:
-    """Release the labels of the training records, which the vault has; the same as `noisy_labels_for` otherwise.
-
-    Those whose labels leave in a statistic are left out.
-    """
-    planned = Planned(job.privacy.build(records.classes), job.privacy.draws, job.privacy.noise_seed)
-    with Vault.open(vault_path) as vault:
-        return _release(vault, planned, labelled_ids(job, records), notice, policy)
-
-
-def _release(vault: Vault, planned: Planned, ids: Any, notice: Notice, policy: ReleasePolicy) -> NoisyLabels:
-    """Release the labels of these records, as far as they were not released yet, and return them."""
-    mechanism, draws, seed = planned.mechanism, planned.draws, planned.seed
-    report = vault.release(mechanism, draws=draws, ids=ids, seed=seed, policy=policy)
-    before = report.already_released
-    if report.released:
-        others = f", {before:,} were released before" if before else ""
-        notice(f"{report.released:,} noisy labels released with {report.mechanism}{others}")
-    else:
-        notice(f"all {before:,} noisy labels were released before, with {report.mechanism}")
-    return vault.noisy_labels(mechanism, ids, draws=draws, seed=seed, room=empty)
-
-
-def labelled_ids(job: Job, records: LabelRecords) -> Any:
-    """Return the ids of the training records that get noisy labels: all whose labels do not leave in a statistic."""
-    if job.statistic is None:
-        return records.training_ids
-    return taken_texts(records.training_ids, Schedule(job, records.train, records.test).labelled)
-
-
-def statistic_ids(job: Job, records: LabelRecords) -> Any:
-    """Return the ids of the training records whose labels leave in the statistic."""
-    return taken_texts(records.training_ids, Schedule(job, records.train, records.test).statistic)
+def planned_labels(job: Job, classes: int) -> Planned:
+    """Return the job's release of noisy labels."""
+    return Planned(job.privacy.build(classes), job.privacy.draws, job.privacy.noise_seed)
 
 
 def statistic_plan(job: Job, classes: int, width: int = 1) -> StatisticPlan:
@@ -106,8 +58,8 @@ def planned_releases(job: Job, classes: int) -> dict[str, Charge]:
     """
     found: dict[str, Charge] = {}
     if job.trains or (job.releases and job.training.validation):
-        mechanism = job.privacy.build(classes)
-        found[mechanism.name] = Planned(mechanism, job.privacy.draws, job.privacy.noise_seed)
+        planned = planned_labels(job, classes)
+        found[planned.mechanism.name] = planned
     if job.statistic is not None:
         plan = statistic_plan(job, classes)
         found[f"{plan.noise.kind} statistic"] = PlannedStatistic(plan, classes, plan.releases)
@@ -120,14 +72,51 @@ def check_first_releases(job: Job, classes: int, records: int, policy: ReleasePo
         policy.check(spent_under([charge], records), records)
 
 
+def labelled_ids(job: Job, records: LabelRecords) -> Column:
+    """Return the ids of the training records that get noisy labels: all whose labels do not leave in a statistic."""
+    if job.statistic is None:
+        return records.training_ids
+    return taken_texts(records.training_ids, Schedule(job, records.train, records.test).labelled)
+
+
+def statistic_ids(job: Job, records: LabelRecords) -> Column:
+    """Return the ids of the training records whose labels leave in the statistic."""
+    return taken_texts(records.training_ids, Schedule(job, records.train, records.test).statistic)
+
+
+# ---- out of the vault
+
+
+def noisy_labels_for(
+    job: Job, side: LabelSide, vault_path: Path, notice: Notice, policy: ReleasePolicy
+) -> tuple[NoisyLabels, Spent]:
+    """Return the noisy labels of the training records, and what these have spent over all releases of the vault.
+
+    The labels are stored first (`store_labels`). The release happens once: a second run on the vault gets the same
+    noisy labels. What the policy does not permit is an error before anything is drawn.
+    """
+    store_labels(side, vault_path, notice)
+    noisy = release_labels(job, side.records, vault_path, notice, policy)
+    with Vault.open(vault_path) as vault:
+        return noisy, vault.total(side.records.training_ids)
+
+
+def release_labels(
+    job: Job, records: LabelRecords, vault_path: Path, notice: Notice, policy: ReleasePolicy
+) -> NoisyLabels:
+    """Release the labels of the training records, which the vault has, but those that leave in a statistic."""
+    with Vault.open(vault_path) as vault:
+        return _release(vault, planned_labels(job, records.classes), labelled_ids(job, records), notice, policy)
+
+
 def noisy_test_labels(
     mechanism: Mechanism, side: LabelSide, vault_path: Path, notice: Notice, policy: ReleasePolicy
 ) -> tuple[NoisyLabels, Spent]:
     """Return the noisy labels of the test records, and what these have spent over all releases of the vault.
 
     The vault is that of the training records, so that one ledger speaks of all records of a run. The labels are stored
-    there first, as far as they are not there yet. The release happens once: asking again, for this run or another,
-    gives the same noisy labels. What the policy does not permit is an error before anything is stored or drawn.
+    there first. The release happens once: asking again, for this run or another, gives the same noisy labels. What the
+    policy does not permit is an error before anything is stored or drawn.
     """
     ids, trained = side.records.test_ids, side.records.training_ids
     with Vault.open(vault_path) as vault:
@@ -142,54 +131,41 @@ def noisy_test_labels(
         return _release(vault, Planned(mechanism), ids, notice, policy), vault.total(ids)
 
 
-def noisy_labels_of(
-    ids: Any, mechanism: Mechanism, vault_path: Path, notice: Notice, policy: ReleasePolicy
-) -> tuple[NoisyLabels, Spent]:
-    """Return the noisy labels of records whose labels are in the vault, and what they have spent there in all."""
-    with Vault.open(vault_path) as vault:
-        unknown = int((~vault.knows(ids)).sum())
-        if unknown:
-            raise VaultError(
-                f"{unknown:,} of the {len(ids):,} records have no label in the vault {vault_path}; "
-                f"`tpsl vault add {vault_path} FILE` adds them"
-            )
-        return _release(vault, Planned(mechanism), ids, notice, policy), vault.total(ids)
+def _release(vault: Vault, planned: Planned, ids: Column, notice: Notice, policy: ReleasePolicy) -> NoisyLabels:
+    mechanism, draws, seed = planned.mechanism, planned.draws, planned.seed
+    report = vault.release(mechanism, draws=draws, ids=ids, seed=seed, policy=policy)
+    before = report.already_released
+    if report.released:
+        others = f", {before:,} were released before" if before else ""
+        notice(f"{report.released:,} noisy labels released with {report.mechanism}{others}")
+    else:
+        notice(f"all {before:,} noisy labels were released before, with {report.mechanism}")
+    return vault.noisy_labels(mechanism, ids, draws=draws, seed=seed, room=empty)
+
+
+# ---- into the vault: from here on true labels are read
 
 
 def overlap_with_vault(vault: Vault, side: LabelSide) -> Overlap:
     """Return what a vault has in common with the training records and their labels."""
-    return vault.compare(side.records.training_ids, taken(reveal(side.labels), side.records.train))
-
-
-def overlap_with_file(vault: Vault, side: LabelSide) -> Overlap | None:
-    """Return what records and a vault have in common, one of which an alignment has given new ids; None: both or none.
-
-    Where the ids of the records are new, they are all those of the label party's file: what depends on who is in the
-    alignment, an error for instance, would tell others whom the label party knows.
-    """
-    records = side.records
-    if vault.counts_people == records.ids_are_new:
-        return None
-    if vault.counts_people:
-        return vault.compare_file_records(records.training_ids, taken(reveal(side.labels), records.train))
-    return None if side.in_file is None else vault.compare(side.in_file.ids, reveal(side.in_file.labels))
+    return vault.compare(side.records.training_ids, _training_labels(side))
 
 
 def check_labels(vault: Vault, side: LabelSide, notice: Notice = no_notice) -> int:
     """Raise a `VaultError` if the vault has another label of a record; return how many of the records it has.
 
-    Otherwise the vault's labels would be trained on and the data's evaluated, without a word. Records that an alignment
-    has made keep the labels that the vault has, with a notice: a refusal would tell others that one of them is known.
+    Otherwise the vault's labels would be trained on and the data's evaluated. Records that an alignment has made keep
+    the labels that the vault has, with a notice: a refusal would tell others that one of them is known.
     """
-    overlap = overlap_with_vault(vault, side)
-    if overlap.differing and not side.records.ids_are_new:
+    overlap, ids_are_new = overlap_with_vault(vault, side), side.records.ids_are_new
+    if overlap.differing and not ids_are_new:
         raise VaultError(overlap.difference(vault.path))
     if overlap.differing:
         notice(
             f"{overlap.differing:,} of the training records have another label or unit in the file than when the vault "
             f"{vault.path} stored them: it keeps the labels that it has; align again to release the new ones"
         )
-    if side.records.ids_are_new != vault.counts_people:
+    if ids_are_new != vault.counts_people:
         counted, these = ("people", "not those") if vault.counts_people else ("records", "those")
         raise VaultError(
             f"the vault {vault.path} counts what {counted} spend, and these records are {these} of an alignment of "
@@ -200,7 +176,7 @@ def check_labels(vault: Vault, side: LabelSide, notice: Notice = no_notice) -> i
 
 def tell_of_rare_labels(job: Job, side: LabelSide, notice: Notice) -> None:
     """Say so if noise will drown the rarest class of the training records; before a peer can see how long it takes."""
-    labels, names = taken(reveal(side.labels), side.records.train), side.records.class_names
+    labels, names = _training_labels(side), side.records.class_names
     counts = np.zeros(len(names), np.int64)
     for part in parts(len(labels)):
         counts += np.bincount(labels[part][labels[part] != NO_LABEL], minlength=len(names))
@@ -223,17 +199,9 @@ def store_labels(
     there is made, as a `scratch` vault or not, and its label gets the `name`. If the vault has got labels since it had
     those of `labels_before`, or records of this label meanwhile, nothing is stored and `VaultChanged` is raised.
     """
-    ids, units = side.records.training_ids, side.records.training_units
-    labels = taken(reveal(side.labels), side.records.train)
-    # Said, not refused: others would see a refusal, and what they see may not depend on labels.
-    if len(labels) and labels[0] != NO_LABEL and all((labels[part] == labels[0]).all() for part in parts(len(labels))):
-        value = side.records.class_names[labels[0]]
-        notice(f"all {len(labels):,} training labels are {value!r}: nothing can be learned; is it the right column?")
-    if side.records.further_records:
-        notice(
-            f"{side.records.further_records:,} known records count as unknown: their unit has another record, and only "
-            "one of each has its label, so that a unit spends no more than a record"
-        )
+    records, labels = side.records, _training_labels(side)
+    ids, units = records.training_ids, records.training_units
+    _tell_of_odd_labels(side, labels, notice)
     folder, label = address_of(vault_path)
     there = Vault.labels(folder)
     if labels_before is not None and set(labels_before) != set(there):
@@ -243,22 +211,36 @@ def store_labels(
         Vault.create(
             folder,
             label=label or name,
-            classes=side.records.classes,
+            classes=records.classes,
             batches=[(ids, labels, units)],
-            counts_people=side.records.ids_are_new,
+            counts_people=records.ids_are_new,
             scratch=scratch,
             notice=notice,
             labels_before=there,
         ).close()
     else:
         with Vault.open(vault_path) as vault:
-            if (known := check_labels(vault, side, notice)) < len(ids):
-                _add_new(vault, "training", known, (ids, labels, units), notice)
-            if units is not None:
-                vault.require_units(ids, units)
+            _add_new(vault, "training", check_labels(vault, side, notice), (ids, labels, units), notice)
     if side.in_file is not None:
         with Vault.open(vault_path) as vault:
             vault.keep_file_records(side.in_file.ids, reveal(side.in_file.labels))
+
+
+def _training_labels(side: LabelSide) -> npt.NDArray[np.int64]:
+    return taken(reveal(side.labels), side.records.train)
+
+
+def _tell_of_odd_labels(side: LabelSide, labels: npt.NDArray[np.int64], notice: Notice) -> None:
+    """Say it if there is nothing to learn, or if units make labels unknown; a refusal would tell others of labels."""
+    records = side.records
+    if len(labels) and labels[0] != NO_LABEL and all((labels[part] == labels[0]).all() for part in parts(len(labels))):
+        value = records.class_names[labels[0]]
+        notice(f"all {len(labels):,} training labels are {value!r}: nothing can be learned; is it the right column?")
+    if records.further_records:
+        notice(
+            f"{records.further_records:,} known records count as unknown: their unit has another record, and only one "
+            "of each has its label, so that a unit spends no more than a record"
+        )
 
 
 def _store_test_labels(vault: Vault, side: LabelSide, notice: Notice) -> None:
@@ -278,20 +260,19 @@ def _store_test_labels(vault: Vault, side: LabelSide, notice: Notice) -> None:
             f"{missing:,} of the {len(ids):,} test records have no label yet, and which of them have one may depend on "
             "the labels: add theirs to the vault first"
         )
-    if overlap.known < len(ids):
-        _add_new(vault, "test", overlap.known, (ids, labels, units), notice)
+    _add_new(vault, "test", overlap.known, (ids, labels, units), notice)
+
+
+def _add_new(vault: Vault, what: str, known: int, records: LabelledRecords, notice: Notice) -> None:
+    """Add those records that the vault does not know: all but as many as it knew when they were compared."""
+    ids, labels, units = records
+    if known < len(ids):
+        new = ~vault.knows(ids)
+        notice(f"adding {len(ids) - known:,} {what} labels to the vault {vault.path}")
+        if int(new.sum()) != len(ids) - known:
+            raise VaultChanged(vault.path)
+        chosen = pa.array(new)
+        batch = ids.filter(chosen), labels[new], None if units is None else units.filter(chosen)
+        vault.add([batch], notice=notice, only_new=True)
     if units is not None:
         vault.require_units(ids, units)
-
-
-def _add_new(
-    vault: Vault, what: str, known: int, records: tuple[Any, npt.NDArray[np.int64], Any | None], notice: Notice
-) -> None:
-    """Add those records that the vault does not know: all but as many as it knew when they were compared."""
-    (ids, labels, units), new = records, ~vault.knows(records[0])
-    notice(f"adding {len(ids) - known:,} {what} labels to the vault {vault.path}")
-    if int(new.sum()) != len(ids) - known:
-        raise VaultChanged(vault.path)
-    chosen = pa.array(new)
-    batch = ids.filter(chosen), labels[new], None if units is None else units.filter(chosen)
-    vault.add([batch], notice=notice, only_new=True)

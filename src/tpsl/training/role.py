@@ -24,13 +24,13 @@ from tpsl.split.feature_party import FeatureParty
 from tpsl.split.label_party import LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.checkpoint import BEST, Halves, forget_after, load_checkpoint, save_checkpoint, write_weights
-from tpsl.training.label_source import LabelSource
 from tpsl.training.observer import Speed
 from tpsl.training.ranks import broadcast_noisy_labels
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
+from tpsl.training.vaults import LabelSource
 from tpsl.vault import NoisyLabels
 
 

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from tpsl.data.order import STATISTIC_STREAM, VALIDATION_STREAM, BatchPlan, Rows, permutation
-from tpsl.data.out_of_core import ascending, chosen, counting, joined, mask_of, others, taken
+from tpsl.data.order import VALIDATION_STREAM, BatchPlan, Rows, permutation
+from tpsl.data.out_of_core import ascending, counting, joined, others, taken
 from tpsl.training.job import Job
 
 TEST_ROWS_AT_ONCE = 16_384
@@ -24,15 +24,6 @@ def held_out(records: int, share: float, seed: int) -> Rows:
     judges = ascending(permutation(records if count else 0, VALIDATION_STREAM, seed)[:count])
     judges.flags.writeable = False
     return judges
-
-
-def statistic_records(available: Rows, share: float, seed: int) -> Rows:
-    """Return those of the positions whose labels leave in the statistic, ascending: a share, chosen by the seed.
-
-    A share below 1 leaves at least one to the network.
-    """
-    count = len(available) if share == 1 else min(len(available) - 1, max(1, round(len(available) * share)))
-    return ascending(taken(available, permutation(len(available), STATISTIC_STREAM, seed)[:count]))
 
 
 class Schedule:
@@ -49,9 +40,8 @@ class Schedule:
         self.trained = others(len(train), self.held_out) if len(self.held_out) else everything
         self.statistic = everything[:0]
         if job.statistic is not None:
-            self.statistic = statistic_records(self.trained, job.statistic.share, settings.seed)
-            self.trained = chosen(self.trained, mask_of(len(train), self.statistic), inverted=True)
-        self.labelled = others(len(train), self.statistic) if len(self.statistic) else everything
+            self.statistic, self.trained = self.trained, self.statistic
+        self.labelled = everything if job.statistic is None else self.held_out
         # Without a network there is no step, and no party asks the plan for one.
         self.plan = BatchPlan(len(self.trained) or len(train), settings.batch_size, settings.seed, settings.order)
         self.epoch_steps = self.plan.batches_per_epoch

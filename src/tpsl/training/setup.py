@@ -23,13 +23,12 @@ from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.models.computing import Placement
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.net.rounding import rounded
-from tpsl.training.job import Job, JobError
+from tpsl.training.job import Job, JobError, SearchStep
 from tpsl.training.local import Local, own_data
 from tpsl.training.method import resolve_method
 from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.search_step import SearchStep
 from tpsl.training.warm_start import StartingPoint, begin
 from tpsl.workers import ALONE, Workers
 

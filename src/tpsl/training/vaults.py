@@ -1,15 +1,16 @@
-"""The vault of a run, and which of its labels the run releases: found again by what it holds.
+"""Where the noisy labels of a run come from: its vault, or a release that was made before.
 
 A label is released once and for good, and the label party's one vault adds up whatever is released of it
 (`tpsl.vault.place`). So a run looks through the labels of the vault for the one that has its training records with the
 same values, and makes a further one only where there is none. What the label party does not permit is refused here,
-before a port is opened and before a label is stored. What others see of a refusal does not depend on whom the label
+before a port is opened and before anything is drawn. What others see of a refusal does not depend on whom the label
 party knows, where an alignment keeps that secret.
 """
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,16 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.config import FlightsData, SyntheticData, TableData
+from tpsl.data.order import Rows
 from tpsl.data.sides import LabelSide
 from tpsl.net.peers import LABEL_PARTY
+from tpsl.split.label_party import LabelParty
 from tpsl.training.job import Job
-from tpsl.training.label_source import LabelSource, ReleasedLabels
 from tpsl.training.releases import (
     check_first_releases,
     check_labels,
     labelled_ids,
-    overlap_with_file,
     overlap_with_vault,
+    planned_labels,
     release_labels,
     statistic_ids,
     statistic_plan,
@@ -45,6 +47,48 @@ from tpsl.vault.errors import VaultChanged
 from tpsl.vault.ledger import describe_release, now
 from tpsl.vault.place import address_of, is_vault, the_vault
 
+HAND_OVER = "hand-over"
+"""The folder in a run's folder for the exchange in which noisy labels cross (`exchange: labels`)."""
+
+
+class LabelSource(ABC):
+    """Gives a run the noisy labels of its training records, in their order; no true label."""
+
+    @abstractmethod
+    def noisy(self) -> NoisyLabels:
+        """Return the noisy labels that training begins with."""
+
+    @abstractmethod
+    def total(self) -> Spent:
+        """Return what the training records have spent in all."""
+
+    def admit(self, party: LabelParty, batch: Rows, step: int) -> None:  # noqa: B027
+        """Have the noisy labels of a step's records in the label party; it has had all from the beginning."""
+
+
+@dataclass(frozen=True)
+class ReleasedLabels(LabelSource):
+    """Noisy labels that were released before: a feature party was handed them over, or runs of a search share them."""
+
+    labels: NoisyLabels
+    spent: Spent
+    """By their records in all, as far as is known."""
+    origin: Path
+    """The vault, or the file or folder that they were read from."""
+
+    @classmethod
+    def of(cls, labels: NoisyLabels, origin: Path) -> ReleasedLabels:
+        """Return labels of which no more is known than their own release."""
+        return cls(labels, Spent(labels.epsilon, labels.delta, labels.private, len(labels)), origin)
+
+    def noisy(self) -> NoisyLabels:
+        """Return the noisy labels."""
+        return self.labels
+
+    def total(self) -> Spent:
+        """Return what the records have spent."""
+        return self.spent
+
 
 @dataclass(frozen=True)
 class VaultChoice:
@@ -55,7 +99,7 @@ class VaultChoice:
     policy: ReleasePolicy | None = None
     """What is permitted; None: no limits for a scratch run, and the default limits for every other."""
     wait: float = 3600.0
-    """Seconds to wait for a late label, or for a vault that is busy, where labels arrive while the job runs."""
+    """Seconds to wait for a late label, where labels arrive while the job runs."""
     scratch: bool = False
     """Whether the run is for its owner alone: the vault is in its folder, counts in no total, and nothing leaves."""
 
@@ -70,10 +114,7 @@ class Place:
 
 
 class RunVault(LabelSource):
-    """The vault of one run, and its training records in it.
-
-    With `released`, noisy labels that were released for several runs, no record is looked up again.
-    """
+    """The vault of one run, and its training records in it; `released` are noisy labels that several runs share."""
 
     def __init__(
         self,
@@ -91,7 +132,8 @@ class RunVault(LabelSource):
         self._find = place if callable(place) else partial(Place, place)
         self._place = self._find()
         self.path = self._place.path
-        self._released, self._stored, self._noisy = released, False, None if released is None else released.labels
+        self._released, self._noisy = released, None if released is None else released.labels
+        self._is_stored = False
         self._continues = setup.run.origin(LABEL_PARTY) is not None
         note = setup.run.noted_ledger()
         self._statistics = list(note.statistics) if note else []
@@ -101,8 +143,7 @@ class RunVault(LabelSource):
     @property
     def release(self) -> Planned:
         """The release of noisy labels."""
-        privacy = self.job.privacy
-        return Planned(privacy.build(self.records.classes), privacy.draws, privacy.noise_seed)
+        return planned_labels(self.job, self.records.classes)
 
     def store(self) -> None:
         """Have the labels of the training records in the vault; nothing is released, unless people are counted.
@@ -110,8 +151,7 @@ class RunVault(LabelSource):
         How long it takes may depend on them, so a label party that listens does it before it opens its port. If others
         have stored labels since this one was chosen, it is chosen again: two runs never store different labels as one.
         """
-        new, name = not Vault.exists(self.path), vault_name(self.job)
-        before = self._place.labels_before
+        is_new, name, before = not Vault.exists(self.path), vault_name(self.job), self._place.labels_before
         try:
             store_labels(self.side, self.path, self._notice, name=name, scratch=self.scratch, labels_before=before)
         except VaultError as error:
@@ -122,20 +162,19 @@ class RunVault(LabelSource):
             self.check()
             self.store()
             return
-        self._stored = True
+        self._is_stored = True
         with Vault.open(self.path) as vault:
             self.path = vault.address
-        if new and self.job.releases:
+        if is_new and self.job.releases:
             self.check()  # now the vault knows which of its labels are the same as this one
         if self.records.ids_are_new:
             self.noisy()
 
     def check(self) -> None:
-        """Raise what the releases would raise, before anything is stored or drawn."""
+        """Raise what the releases would raise, before anything is drawn."""
         job, records = self.job, self.records
         if not Vault.exists(self.path):
             check_first_releases(job, records.classes, len(records.train), self.policy)
-            self._refuse_released_labels()
             return
         with Vault.open(self.path) as vault:
             if job.statistic is not None:
@@ -146,28 +185,10 @@ class RunVault(LabelSource):
             if not job.has_late_labels:
                 check_labels(vault, self.side)
 
-    def _refuse_released_labels(self) -> None:
-        """Raise a `VaultError` if a new label is one that the vault has released under another name."""
-        folder = address_of(self.path).folder
-        for label in Vault.labels(folder) if not (self.scratch or self.policy.compose) else ():
-            with Vault.open(folder / label) as vault:
-                overlap = overlap_with_file(vault, self.side) or overlap_with_vault(vault, self.side)
-                spent = vault.total(None).epsilon if overlap.same_label else 0.0
-            if spent:
-                raise VaultError(
-                    f"the labels are those that the vault {folder} has as {label!r}, with other names or numbers of "
-                    f"classes maybe, and {overlap.released:,} of them were released: a release of them as "
-                    f"{self.path.name!r} adds its ε to theirs; permit it with --set local.compose=true "
-                    "(in Python compose=True)"
-                )
-
     def noisy(self) -> NoisyLabels:
-        """Return the noisy labels that training begins with: released when they are asked for the first time.
-
-        The run notes its vault and what the records have spent.
-        """
+        """Return the noisy labels that training begins with, which are released now unless they were before."""
         if self._noisy is None:
-            if not self._stored:
+            if not self._is_stored:
                 self.store()
             self._noisy = release_labels(self.job, self.records, self.path, self._notice, self.policy)
         if self._total is None:
@@ -180,7 +201,7 @@ class RunVault(LabelSource):
         A run releases as many as its job says. A feature party that was restarted and sends something else does not get
         another, whatever the policy permits to different runs.
         """
-        if not self._stored:
+        if not self._is_stored:
             self.store()
         plan, ids = statistic_plan(self.job, self.records.classes, width), statistic_ids(self.job, self.records)
         with Vault.open(self.path) as vault:
@@ -196,18 +217,12 @@ class RunVault(LabelSource):
         self.total()
         return found
 
-    def with_late_labels(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return true labels of the test records with those that were not known when they were loaded: none here."""
-        return labels
-
     def total(self) -> Spent:
         """Return what the records whose labels are in the weights have spent by now, and note it.
 
         They are the training records; in a run that started from others all that the vault has released. What people
         have spent is known at the release, and so is what records have spent that were released for several runs.
-
-        The note, with where the vault is and the ledger's head, outlives the vault's absence: a page that cannot reach
-        the vault shows what was noted.
+        The note, with where the vault is and the ledger's head, outlives the vault.
         """
         if self.records.ids_are_new and self._total is not None:
             return self._total
@@ -257,8 +272,7 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
     A run that was begun goes on with its vault, and one that starts from an earlier run with the vault of that one.
     Otherwise it is the label of the vault that holds the run's training records with the same values, or a new label.
     """
-    run, scratch = setup.run, choice.scratch
-    own = run.label / "vault"
+    run, scratch, own = setup.run, choice.scratch, setup.run.label / "vault"
     if not setup.job.releases:
         return RunVault(setup, side, own, choice.policy, scratch=scratch)
     noted, origin = noted_vault(run, choice.named), run.origin(LABEL_PARTY)
@@ -270,8 +284,7 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
     elif scratch:
         place = choice.named or own
     else:
-        is_named = choice.named is not None
-        place = partial(_label_in, choice.named or the_vault(), setup.job, side, is_named=is_named)
+        place = partial(_label_in, choice.named or the_vault(), setup.job, side, is_named=choice.named is not None)
     chosen = RunVault(setup, side, place, choice.policy, scratch=scratch)
     if Vault.exists(chosen.path) and is_scratch(chosen.path) != scratch:
         kind = "counts in totals" if scratch else "is that of a scratch run"
@@ -288,7 +301,7 @@ def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVa
 def for_public_labels(setup: RunSetup, choice: VaultChoice) -> VaultChoice:
     """Return the choice for a run in one process: labels that come with tpsl are public, so it is a scratch run.
 
-    It is none if a vault is named, or if it goes on, or starts from a run, with a vault that counts.
+    Not if a vault is named, or if it goes on, or starts from a run, with a vault that counts.
     """
     if choice.named is not None or not isinstance(setup.job.data, FlightsData | SyntheticData):
         return choice
@@ -308,11 +321,11 @@ def noted_vault(run: RunFolder, named: Path | None) -> Path | None:
     """Return the vault of a run that has released labels already; None for a new run, or if its vault is gone."""
     note = run.noted_ledger()
     noted = _where_it_is(note.vault) if note else run.label / "vault"
-    if not Vault.exists(noted):
+    if not Vault.exists(noted) or (named is not None and not note):
         return None
-    if named is not None and note and address_of(noted).folder.resolve() != address_of(named).folder.resolve():
+    if named is not None and address_of(noted).folder.resolve() != address_of(named).folder.resolve():
         raise RunError(f"{run.path}: this run was begun with the vault {noted}, not with {named}; choose another --out")
-    return None if named is not None and not note else noted
+    return noted
 
 
 def _where_it_is(vault: Path) -> Path:

@@ -17,7 +17,7 @@ from tpsl.prediction.committee import mixture
 from tpsl.prediction.model import TrainedModel
 from tpsl.progress import no_progress
 from tpsl.training.after_training import evaluate_run, load_true_labels
-from tpsl.training.evaluation import TestMetrics, evaluate_known
+from tpsl.training.evaluation import TestMetrics, evaluate
 from tpsl.training.local import Local
 from tpsl.training.observer import Watching
 from tpsl.training.run_folder import RunFolder
@@ -59,5 +59,5 @@ def with_test_metrics(result: TuneResult, out: Path, side: LabelSide) -> TuneRes
         result,
         candidates=tuple(map(tested, result.candidates)),
         best=tested(result.best),
-        committee=evaluate_known(predicted, reveal(side.labels)[side.records.test]),
+        committee=evaluate(predicted, reveal(side.labels)[side.records.test]),
     )

@@ -13,11 +13,10 @@ from tpsl.files import for_json, write_atomically
 from tpsl.prediction.committee import mixture
 from tpsl.training.evaluation import TEST_METRICS, TestMetrics
 from tpsl.training.job import Job, make_job
-from tpsl.training.label_source import ReleasedLabels
-from tpsl.training.noisy_metrics import Validation, noisy_validation, record_log_likelihoods
+from tpsl.training.noisy_metrics import Validation, committee_weights, noisy_validation, record_log_likelihoods
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
-from tpsl.training.stacking import committee_weights
+from tpsl.training.vaults import ReleasedLabels
 from tpsl.tuning.space import changed, describe
 
 Metrics = TypeVar("Metrics", Validation, TestMetrics)

@@ -20,13 +20,12 @@ from tpsl.net.failures import NOT_FINITE, BadMessage, JobStopped
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.model import TUNE
 from tpsl.progress import no_notice
-from tpsl.training.job import Job
-from tpsl.training.label_source import ReleasedLabels
+from tpsl.training.job import Job, SearchStep
 from tpsl.training.local import Local, LocalError, listen_address, own_data
 from tpsl.training.observer import Watching
 from tpsl.training.over_network import join, serve
 from tpsl.training.releases import release_labels
-from tpsl.training.search_step import SearchStep
+from tpsl.training.vaults import ReleasedLabels
 from tpsl.tuning.candidates import Trial, TuneResult, compare, trials_of
 from tpsl.tuning.search_folder import check_release, read_result, write_members, write_result
 from tpsl.tuning.shared_parts import copy_from_earlier

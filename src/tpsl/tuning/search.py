@@ -21,15 +21,13 @@ from tpsl.net.failures import BadMessage
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Notice, no_notice, said_once
 from tpsl.training.alone import train_alone
-from tpsl.training.job import Job
-from tpsl.training.label_source import ReleasedLabels
+from tpsl.training.job import Job, SearchStep
 from tpsl.training.observer import Observer, Watching
 from tpsl.training.one_process import train_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.releases import noisy_labels_for
-from tpsl.training.search_step import SearchStep
 from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import VaultChoice, choose_vault
+from tpsl.training.vaults import ReleasedLabels, VaultChoice, choose_vault
 from tpsl.tuning.after_search import with_test_metrics
 from tpsl.tuning.candidates import Trial, TuneResult, compare, trials_of
 from tpsl.tuning.pool import Task, load_once, run_tasks

@@ -11,9 +11,9 @@ from tpsl.learners.known import COMMITTEE
 from tpsl.learners.learning import LearnResult, learn_with
 from tpsl.prediction.model import TrainedModel
 from tpsl.training.alone import require_alone
-from tpsl.training.label_source import ReleasedLabels
 from tpsl.training.local import Local
 from tpsl.training.setup import RunSetup
+from tpsl.training.vaults import ReleasedLabels
 from tpsl.tuning.candidates import TuneResult
 from tpsl.tuning.search import tune
 from tpsl.tuning.space import default_space

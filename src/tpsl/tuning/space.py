@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tpsl.files import read_yaml
-from tpsl.training.dotted import dotted
-from tpsl.training.hold_out import HELD_OUT
-from tpsl.training.job import Job, make_job
+from tpsl.training.job import Job, dotted, make_job
+from tpsl.training.job_sections import HELD_OUT
 from tpsl.training.local import Local
 
 _OPTIMIZERS = "feature_optimizer", "label_optimizer"

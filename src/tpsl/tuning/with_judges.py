@@ -18,9 +18,9 @@ from tpsl.data.dataset import Dataset
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.prediction.model import TUNE, WITH_JUDGES, TrainedModel
 from tpsl.progress import no_notice
-from tpsl.training.label_source import ReleasedLabels
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.setup import RunSetup
+from tpsl.training.vaults import ReleasedLabels
 from tpsl.tuning.candidates import trials_of
 from tpsl.tuning.pool import run_tasks
 from tpsl.tuning.search import SearchTasks

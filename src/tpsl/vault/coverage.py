@@ -211,14 +211,6 @@ def is_covered(rows: Iterable[Covered]) -> Mask:
     return covered
 
 
-def count_covered(store: Store, positions: Positions) -> int:
-    """How many of the records at these positions have a release of any kind."""
-    count = 0
-    for chunk, rows in by_chunk(positions):
-        count += int(is_covered(read_chunk(store, chunk))[positions[rows] % CHUNK].sum())
-    return count
-
-
 class PositionSet:
     """A set of positions, as packed masks by chunk: at most a bit for each record of the chunks that have any."""
 

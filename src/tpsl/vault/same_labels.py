@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from tpsl.vault import coverage
 from tpsl.vault.blocks import CHUNK, labels_at
 from tpsl.vault.canonical import Given, ids_as_text
 from tpsl.vault.errors import VaultError
@@ -60,11 +59,10 @@ class Label(NamedTuple):
 
 @dataclass(frozen=True)
 class Overlap:
-    """How many of some records a label of a vault knows, with another value than was given, and with a release."""
+    """How many of some records a label of a vault knows, and how many with another value than was given."""
 
     known: int
     differing: int
-    released: int
     first_differing: str | None
     """The id of the first record with another label."""
     same_label: bool
@@ -211,7 +209,7 @@ def _file_records(store: Store, ids: Texts) -> tuple[_Labels, _Labels]:
 
 def compare(store: Store, ids: Given, found: Iterable[Found], labels: _Labels) -> Overlap:
     """Compare values with those of the records that were found in a label; a negative one differs from none."""
-    known = differing = released = 0
+    known = differing = 0
     first, pairs = len(labels), Counter[tuple[int, int]]()
     for rows, positions in found:
         told = labels[rows]
@@ -220,16 +218,5 @@ def compare(store: Store, ids: Given, found: Iterable[Found], labels: _Labels) -
         first = int(others.min(initial=first))
         pairs.update(count_pairs(told, stored))
         known, differing = known + len(rows), differing + len(others)
-        released += coverage.count_covered(store, positions)
     example = ids_as_text(ids[first:][:1])[0] if differing else None
-    return Overlap(known, differing, released, example, tells(pairs))
-
-
-def compare_file_records(store: Store, ids: Given, labels: _Labels) -> Overlap:
-    """Compare values with those of the file; each record that is there may have been released."""
-    given = ids_as_text(ids)
-    stored = values_of(store, True, given)
-    here = np.flatnonzero(stored >= 0)
-    others = here[(labels[here] >= 0) & (labels[here] != stored[here])]
-    first = given[int(others[0])] if len(others) else None
-    return Overlap(len(here), len(others), len(here), first, tells(count_pairs(labels, stored)))
+    return Overlap(known, differing, example, tells(pairs))

@@ -230,11 +230,6 @@ class Vault:
         with self._writing():
             same_labels.keep_file_records(self._store, ids, labels)
 
-    def compare_file_records(self, ids: Column, labels: npt.NDArray[np.int64]) -> Overlap:
-        """Count which of these records are of a file that was aligned, and with another label; as `compare`."""
-        with self._reading():
-            return same_labels.compare_file_records(self._store, ids, labels)
-
     def add(self, batches: Given, *, notice: Notice = warn, only_new: bool = False) -> Added:
         """Add (ids, labels, units or None) batches: all of them, or none if anything in them is wrong.
 

@@ -165,7 +165,7 @@ def restore_best(role: Role) -> None:
     if role.schedule.patience and role.done:
         best, workers = role.folder / BEST, role.setup.workers
         step = workers.broadcast(max(saved_steps(best), default=0))
-        load_checkpoint(best, step, role.job.digest(), role.halves, workers)
+        load_checkpoint(best, step, role.job.digest(), role.halves)
 
 
 def epochs_of_network(role: LabelRole) -> list[dict[str, Any]]:

@@ -26,12 +26,12 @@ from tpsl.heads.feature_map import LARGEST_CODE, CodeBook, Purpose
 from tpsl.heads.statistic_fit import FitReport, fit_statistic
 from tpsl.net.asking import Due, Script
 from tpsl.net.failures import BadMessage
+from tpsl.training.job_sections import MOST_CODES
 from tpsl.training.releases import statistic_plan
 from tpsl.training.role import FeatureRun, LabelRole, Role
 from tpsl.training.schedule import Schedule, in_parts
 from tpsl.training.stages.collect import Embed, OwnInputs, embed_for_head, send_embeddings
 from tpsl.training.stages.evaluate import keep_predictions
-from tpsl.training.statistic_config import MOST_CODES
 from tpsl.training.vaults import RunVault
 
 Floats = npt.NDArray[np.float32]

@@ -22,16 +22,15 @@ from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import Mechanism, laplace, randomized_response
 from tpsl.progress import Notice, no_notice
-from tpsl.training.job import Job, make_job
-from tpsl.training.one_process import train
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.shared_evaluation import (
+from tpsl.training.evaluation import (
     EvaluationTerms,
     SharedEvaluation,
-    evaluate_new_records,
     evaluate_test_records,
     read_shared,
 )
+from tpsl.training.job import Job, make_job
+from tpsl.training.one_process import train
+from tpsl.training.run_folder import RunFolder
 from tpsl.training.vaults import VaultChoice
 from tpsl.vault import NO_LIMITS, ReleasePolicy, Spent, Vault
 
@@ -254,37 +253,14 @@ def test_a_vault_of_other_records_is_not_charged(run: RunFolder, tmp_path: Path)
 def test_nothing_of_a_scratch_run_is_shared(run: RunFolder, tmp_path: Path) -> None:
     """No total counts its noise, nor what its vault would release for the metrics."""
     train(job(), tmp_path / "scratch", data=data())
-    scratch, ids = RunFolder(tmp_path / "scratch"), pa.array(["new"])
+    scratch = RunFolder(tmp_path / "scratch")
     for which, vault in ((scratch, scratch.vault()), (scratch, run.vault()), (run, scratch.vault())):
         terms = EvaluationTerms(HALF, vault, ReleasePolicy())
         with pytest.raises(ValueError, match="scratch run"):
             evaluate_test_records(which, data().label_side, terms)
-        with pytest.raises(ValueError, match="scratch run"):
-            evaluate_new_records(which, data().label_side, ids, np.zeros(1, np.float32), terms)
     for vault in (scratch.vault(), run.vault()):
         with Vault.open(vault) as opened:
             assert opened.total(None).epsilon == 1.0
-
-
-def test_new_records_are_judged_by_labels_that_were_added_to_the_vault(run: RunFolder) -> None:
-    rng = np.random.default_rng(8)
-    labels = rng.integers(0, 2, 300)
-    scores = np.clip(0.3 + 0.4 * labels + 0.2 * rng.normal(size=300), 0.01, 0.99).astype(np.float32)
-    ids, side = pa.array([f"new {row}" for row in range(300)]), data().label_side
-    terms = EvaluationTerms(randomized_response(5.0, 2), run.vault(), ReleasePolicy())
-    with pytest.raises(ValueError, match=r"^300 of the 300 records have no label in the vault .*tpsl vault add"):
-        evaluate_new_records(run, side, ids, scores, terms)
-    with Vault.open(run.vault()) as vault:
-        vault.add([(ids, labels, None)])
-    found, total = evaluate_new_records(run, side, ids, scores, terms)
-    assert (found.of, found.records, found.epsilon, total.epsilon) == ("new records", 300, 5.0, 5.0)
-    assert abs(found.metrics.auc.value - metrics.auc(scores, labels == 1).value) < 5 * found.metrics.auc.standard_error
-    with Vault.open(run.vault()) as vault:
-        assert vault.total(side.records.training_ids).epsilon == 1.0
-        assert vault.total(ids).epsilon == 5.0
-    trained = side.records.training_ids.slice(0, 3)
-    with pytest.raises(ValueError, match=r"run: was trained on 3 of the 303 records; evaluate it on others$"):
-        evaluate_new_records(run, side, pa.concat_arrays([ids, trained]), np.zeros(303, dtype=np.float32), terms)
 
 
 def test_labels_that_have_not_arrived_are_waited_for(run: RunFolder) -> None:
