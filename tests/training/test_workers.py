@@ -36,7 +36,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "training": {**PLAIN, "pretrain": {"method": "masked", "epochs": 1}},
         "privacy": {"draws": 2},
     },
-    "statistic": {"training": PLAIN, "statistic": {"share": 0.5, "share_codes": True}},
+    "statistic": {"training": PLAIN, "statistic": {"share_codes": True}},
     "handed over, three classes": {"training": {**PLAIN, "exchange": "labels"}, "data": {**SYNTHETIC, "classes": 3}},
 }
 
@@ -100,7 +100,7 @@ def test_what_several_workers_cannot_do_is_refused(tmp_path: Path, change: dict[
 
 
 def _coded(workers: Workers, folder: str) -> None:
-    job = make_job({"data": SYNTHETIC, "statistic": {"share": 0.5, "share_codes": True}}, {}, "test")
+    job = make_job({"data": SYNTHETIC, "statistic": {"share_codes": True}}, {}, "test")
     role = FeatureRole(RunSetup(job, RunFolder(Path(folder)), workers=workers), load_feature_party(job.data, "feature"))
     if workers.is_first:
         role.folder.mkdir(parents=True)
