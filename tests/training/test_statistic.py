@@ -219,6 +219,7 @@ def test_vectors_aimed_at_one_record_are_bounded_and_nothing_comes_back(tmp_path
         (entry,) = [entry for entry in vault.ledger().entries if entry.kind == "statistic"]
     assert entry.epsilon <= 0.5 and entry.details["records"] == 1080
     head = load_file(run.label / STATISTIC_HEAD)
+    assert head.pop("map.expansion.values").isnan().all()  # without codes the map reads numbers alone, and no cells
     assert all(torch.isfinite(tensor).all() for tensor in head.values() if tensor.is_floating_point())
     predicted = RunFolder(tmp_path / "run").predictions(1)
     assert np.isfinite(predicted["test"]).all()
