@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpsl.models.computing import compute_in, precision
+from tpsl.models.halves import compute_in, precision
 from tpsl.models.optimizer import OPTIMIZERS
 from tpsl.registry import use
 from tpsl.training.job import make_job

@@ -18,14 +18,15 @@ import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adagrad, Optimizer, lr_scheduler
+from torch.optim import SGD, Adagrad, Optimizer, SparseAdam, lr_scheduler
 
+from tpsl.kernels.rows import Kind, RowUpdate, has_loops, loops
+from tpsl.models.halves import Table, Touched
 from tpsl.models.model_config import OptimizerConfig, ScheduleConfig
-from tpsl.models.table import RowOptimizer, Table, gathered, lazy_optimizer
 from tpsl.registry import Registry, UnknownName, called
 from tpsl.workers import ALONE, Workers
 
@@ -126,6 +127,103 @@ class WeightAverage:
         self._averages = {name: average.to(self._weights[name].device, copy=True) for name, average in averages.items()}
 
 
+class RowOptimizer(Optimizer):
+    """An optimiser of `torch.optim`, with its settings and its state, that goes over the touched rows of one table.
+
+    From when it is made the table keeps its gradients for it.
+    """
+
+    kind: ClassVar[Kind]
+
+    def __init__(self, table: Table, **settings: Any) -> None:
+        super().__init__([table.weight], **settings)
+        self.table = table
+        self._touched: list[Touched] = []
+        self._update: RowUpdate | None = None
+        table.touched = self._touched
+
+    def take_from_all(self, workers: Workers) -> None:
+        """Have what the tables of all workers have touched, in order of their numbers; all call this in each step."""
+        weight, found = self.table.weight.detach(), None
+        if self._touched:
+            batch = _joined(self._touched, weight.shape[1])
+            gradient = batch.gradient[:, : batch.rows.shape[1] * weight.shape[1]].float().reshape(-1, weight.shape[1])
+            found = torch.sparse_coo_tensor(batch.rows.reshape(1, -1), gradient, weight.shape, check_invariants=False)
+        rows, gradient = gathered(found, weight, workers)
+        self._touched[:] = [Touched(rows.int()[:, None], gradient)]
+
+    def divide(self, records: int) -> None:
+        """Divide the kept gradients by a number of records."""
+        if records != 1:
+            self._touched[:] = [each._replace(gradient=each.gradient / records) for each in self._touched]
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update the rows that were touched since the last step; several passes count as one batch."""
+        if not self._touched:
+            return
+        if self._update is None:
+            weight = self.table.weight
+            make = loops(weight.device.type).RowUpdate
+            self._update = make(self.kind, weight, self.param_groups[0], self._row_state())
+        batch = _joined(self._touched, self.table.embedding_dim)
+        self._update.apply(batch.rows, batch.gradient, batch.begun)
+        self._touched.clear()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a state of this optimiser, or of that of `torch.optim`."""
+        super().load_state_dict(state_dict)
+        self._update = None
+
+    def _row_state(self) -> dict[str, Any]:
+        """Return what `torch.optim` would keep of the table by the first step, if anything."""
+        state: dict[str, Any] = self.state.get(self.table.weight, {})
+        return state
+
+
+class RowSGD(RowOptimizer, SGD):
+    """Stochastic gradient descent."""
+
+    kind = "sgd"
+
+
+class RowAdagrad(RowOptimizer, Adagrad):
+    """Adagrad; rows that a batch does not touch would not change with dense gradients either."""
+
+    kind = "adagrad"
+
+
+class RowAdam(RowOptimizer, SparseAdam):
+    """Adam in its lazy form: the moments of rows that a batch does not touch stand still."""
+
+    kind = "adam"
+
+    def _row_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[self.table.weight]
+        if not state:
+            zeros = torch.zeros_like(self.table.weight)
+            state |= {"step": 0, "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+        return state
+
+
+def gathered(gradient: Tensor | None, weight: Tensor, workers: Workers) -> tuple[Tensor, Tensor]:
+    """Return rows of a table and their sparse gradients at all workers, in order of their numbers."""
+    rows, values = weight.new_empty(0, dtype=torch.int64), weight.detach()[:0]
+    if gradient is not None:
+        own = gradient.coalesce()
+        rows, values = own.indices()[0], own.values()
+    return workers.all_gather_rows(rows), workers.all_gather_rows(values)
+
+
+def _joined(touched: list[Touched], dim: int) -> Touched:
+    """Return several passes as one batch of single look-ups, in their order; one pass as it is."""
+    if len(touched) == 1:
+        return touched[0]
+    rows = [each.rows.reshape(-1, 1) for each in touched]
+    gradients = [each.gradient[:, : each.rows.shape[1] * dim].reshape(-1, dim) for each in touched]
+    return Touched(torch.cat(rows), torch.cat(gradients))
+
+
 class HalfOptimizer:
     """Updates the parameters of one half from their `.grad`, as one unit with one state.
 
@@ -146,7 +244,7 @@ class HalfOptimizer:
         if dense := [p for p in self.parameters if id(p) not in tables]:
             self._parts.append(_optimizer(config, dense, config.weight_decay, sparse=False))
         for parameter in (p for p in self.parameters if id(p) in tables):
-            self._parts.append(_table_optimizer(config, tables[id(parameter)], parameter))
+            self._parts.append(table_optimizer(config, tables[id(parameter)], parameter))
         for part in self._parts:
             settle(part)
         self._schedules = [_schedule(config.schedule, part) for part in self._parts] if config.schedule else []
@@ -275,10 +373,11 @@ def try_out(config: OptimizerConfig, *, sparse: bool) -> None:
     packed(optimizer.state_dict(), f"optimizer {config.name}", {})
 
 
-def _table_optimizer(config: OptimizerConfig, table: nn.Embedding | nn.EmbeddingBag, weight: nn.Parameter) -> Optimizer:
-    """Return the optimiser of an embedding table; what it takes besides the learning rate, PyTorch's own has."""
-    if isinstance(table, Table) and table.sparse and config.is_tested:
-        return lazy_optimizer(config.name, table, config.learning_rate)
+def table_optimizer(config: OptimizerConfig, table: nn.Embedding | nn.EmbeddingBag, weight: nn.Parameter) -> Optimizer:
+    """Return the optimiser of an embedding table: by its rows where its device has loops for that, else PyTorch's."""
+    if isinstance(table, Table) and table.sparse and config.is_tested and has_loops(weight.device.type):
+        by_rows: type[RowOptimizer] = {"sgd": RowSGD, "adagrad": RowAdagrad, "adam": RowAdam}[config.name]
+        return by_rows(table, lr=config.learning_rate)
     return _optimizer(config, [weight], 0.0, sparse=table.sparse)
 
 

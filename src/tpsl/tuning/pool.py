@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tpsl.data.dataset import Dataset
-from tpsl.models.computing import compute_in, precision
+from tpsl.models.halves import compute_in, precision
 from tpsl.models.model_config import Precision
 from tpsl.processes import end_with_parent
 from tpsl.registry import use, used
