@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tpsl.kernels.group_sums import compiled
-from tpsl.kernels.rows import gather, has_loops, loops
+from tpsl.kernels.rows import compiled, gather, has_loops, loops
 from tpsl.kernels.rows_numba import _ranges_of_fields
 from tpsl.models.halves import Table, Touched
 from tpsl.models.model_config import OptimizerConfig

@@ -5,7 +5,12 @@ matrix `[n, width]` whose first `F·d` columns are the table's. A network has it
 them, which are left alone; so nothing is copied to stand beside them.
 
 The loops are chosen by the device: Numba's on a CPU, Triton's on a CUDA device. Where there are none, a table has to be
-updated by the optimisers of `torch.optim` on sparse gradients.
+updated by the optimisers of `torch.optim` on sparse gradients. A module of loops has
+
+- `gather(weight, categorical, out)`: puts rows into the first columns of `out`, float32 or bfloat16, all contiguous;
+- `begin(categorical)`: begins what the update of rows that were looked up needs before their gradient comes, and
+  returns what waits for it;
+- `RowUpdate`.
 """
 
 from __future__ import annotations
@@ -14,9 +19,9 @@ from collections.abc import Callable, Mapping, MutableMapping
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, Literal, Protocol
 
-import torch
 from torch import Tensor
 
 Kind = Literal["sgd", "adagrad", "adam"]
@@ -48,31 +53,33 @@ class RowUpdate(Protocol):
         """
 
 
-class Loops(Protocol):
-    """What a module of loops for one kind of device has."""
-
-    RowUpdate: type[RowUpdate]
-
-    def gather(self, weight: Tensor, categorical: Tensor, out: Tensor) -> None:
-        """Put the rows of a table into the first columns of `out`, float32 or bfloat16; all are contiguous."""
-
-    def begin(self, categorical: Tensor) -> Callable[[], Any]:
-        """Begin what the update of these rows needs before their gradient comes; return what waits for it."""
-
-
 def has_loops(device: str) -> bool:
     """Whether there are loops for a kind of device (`torch.device.type`), and the package that they need."""
-    return device in _LOOPS and find_spec(_LOOPS[device][0]) is not None
+    return device in _LOOPS and _is_installed(_LOOPS[device][0])
 
 
 @cache
-def loops(device: str) -> Loops:
+def _is_installed(package: str) -> bool:
+    return find_spec(package) is not None
+
+
+@cache
+def loops(device: str) -> ModuleType:
     """Return the loops for a kind of device; they are loaded when first asked for, which takes a second."""
-    found: Any = import_module(_LOOPS[device][1])
-    return found  # type: ignore[no-any-return]
+    return import_module(_LOOPS[device][1])
 
 
-@torch.no_grad()
+def compiled(loop: Callable[..., Any]) -> Any:
+    """Return a loop that is compiled when first called, and kept for later processes if some folder is writable."""
+    import numba
+
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    try:
+        return numba.njit(loop, cache=True, **options)
+    except RuntimeError:  # no such folder
+        return numba.njit(loop, **options)
+
+
 def gather(weight: Tensor, categorical: Tensor, out: Tensor | None = None) -> Tensor:
     """Return the rows of a table side by side, `[n, F·d]`; or put them into the first columns of `out` and return that.
 

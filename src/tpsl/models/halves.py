@@ -29,8 +29,6 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from functools import cache
-from importlib.util import find_spec
 from itertools import pairwise
 from threading import RLock
 from typing import Any, NamedTuple, Self
@@ -42,7 +40,7 @@ from torch.nn import functional
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tpsl.kernels.rows import gather, loops
+from tpsl.kernels.rows import gather, has_loops, loops
 from tpsl.models.model_config import ModelConfig, Precision
 from tpsl.registry import ExtensionError
 
@@ -149,7 +147,7 @@ class ReluLayers(nn.Sequential):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return what the last layer says."""
-        if inputs.is_cuda and len(self) and torch.is_grad_enabled() and _has_triton():
+        if inputs.is_cuda and len(self) and torch.is_grad_enabled() and has_loops("cuda"):
             from tpsl.kernels.layers_triton import relu_layers
 
             return relu_layers(inputs, *self.parameters())
@@ -159,12 +157,6 @@ class ReluLayers(nn.Sequential):
                 weight = functional.pad(layer.weight, (0, padding)) if padding else layer.weight
                 inputs = functional.linear(inputs, weight, layer.bias).relu_()
         return inputs
-
-
-@cache
-def _has_triton() -> bool:
-    """Triton comes with PyTorch's builds for CUDA."""
-    return find_spec("triton") is not None
 
 
 class Bottom(nn.Module):
