@@ -174,7 +174,7 @@ class RowUpdate:
     def __init__(
         self, kind: Kind, weight: Tensor, settings: Mapping[str, Any], state: MutableMapping[str, Any]
     ) -> None:
-        self._kind, self._weight, self._settings, self._state = kind, weight.detach(), settings, state
+        self._kind, self._weight, self._settings, self._state = kind, weight, settings, state
         self._first = np.full(0 if kind == "sgd" else len(weight), -1, np.int64)
 
     def apply(self, categorical: Tensor, gradient: Tensor, begun: Any = None) -> None:

@@ -119,7 +119,7 @@ class LookUp(torch.autograd.Function):
         dtype, behind = torch.bfloat16 if is_rounded else torch.float32, 0 if numeric is None else numeric.shape[1]
         joined = weight.new_empty(rows.shape[0], width + behind, dtype=dtype)
         gather(weight, rows, joined)
-        if behind:
+        if numeric is not None:
             joined[:, width:] = numeric
         ctx.touched, ctx.width = touched, width
         ctx.begun = loops(weight.device.type).begin(rows)
