@@ -270,9 +270,9 @@ class HalfOptimizer:
             self._take_from_all()
         if records != 1:
             gradients = [p.grad for p in self.parameters if p.grad is not None]
-            dense = [gradient for gradient in gradients if not gradient.is_sparse]
-            torch._foreach_div_(pieces(dense) if dense and dense[0].is_cuda else dense, records)
-            for gradient in gradients if len(dense) < len(gradients) else ():
+            if dense := [gradient for gradient in gradients if not gradient.is_sparse]:
+                torch._foreach_div_(pieces(dense) if dense[0].is_cuda else dense, records)
+            for gradient in gradients:
                 if gradient.is_sparse:
                     gradient /= records
             for by_row in self._by_rows:

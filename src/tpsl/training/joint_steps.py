@@ -37,24 +37,6 @@ _SLOWER = "a step on the GPU takes longer than it could"
 _TOP_BIT = -(1 << 63)
 
 
-@contextmanager
-def joint_steps(label: LabelRole, features: Sequence[FeatureRole], asked: AtHome) -> Iterator[JointSteps | None]:
-    """Give what takes the steps of these roles, of one run, at once; None on a CPU, and where every message counts.
-
-    At the end graphs are freed: one that the garbage collector found while that of another run is captured would spoil
-    it.
-    """
-    device = label.setup.device
-    if device is None or device.type != "cuda" or type(asked) is not AtHome:
-        yield None
-        return
-    joint = JointSteps(label, features, asked)
-    try:
-        yield joint
-    finally:
-        joint.close()
-
-
 def obstacle(label: LabelRole, features: Sequence[FeatureRole]) -> str | None:
     """Return why the steps of these roles, whose parties are built, cannot be taken at once; None if they can."""
     training, own = label.job.training, label.party.own
@@ -78,11 +60,17 @@ inputs of each feature party."""
 
 
 class JointSteps:
-    """Takes steps of the label party and of all feature parties of a run on their device, where that is possible."""
+    """Takes steps of all roles of a run at once: on a GPU, but where every message counts.
+
+    At the end graphs have to be freed: one that the garbage collector found while that of another run is captured would
+    spoil it.
+    """
 
     def __init__(self, label: LabelRole, features: Sequence[FeatureRole], asked: AtHome) -> None:
         self._label, self._features, self._roles, self._asked = label, features, (label, *features), asked
-        self._is_begun, self._is_possible = False, True
+        device = label.setup.device
+        self._is_possible = device is not None and device.type == "cuda" and type(asked) is AtHome
+        self._is_begun = False
 
     def take(self, stretch: range) -> float | None:
         """Take the steps; the parties of all roles are built. Return how long they took, or None."""
