@@ -183,7 +183,11 @@ class RowOptimizer(Optimizer):
 
     def _row_state(self) -> dict[str, Any]:
         """Return what `torch.optim` would keep of the table by the first step, if anything."""
-        state: dict[str, Any] = self.state.get(self.table.weight, {})
+        weight = self.table.weight
+        if self.kind == "adam" and weight not in self.state:
+            zeros = torch.zeros_like(weight)
+            self.state[weight] = {"step": 0, "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+        state: dict[str, Any] = self.state.get(weight, {})
         return state
 
 
@@ -203,13 +207,6 @@ class RowAdam(RowOptimizer, SparseAdam):
     """Adam in its lazy form: the moments of rows that a batch does not touch stand still."""
 
     kind = "adam"
-
-    def _row_state(self) -> dict[str, Any]:
-        state: dict[str, Any] = self.state[self.table.weight]
-        if not state:
-            zeros = torch.zeros_like(self.table.weight)
-            state |= {"step": 0, "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
-        return state
 
 
 def gathered(gradient: Tensor | None, weight: Tensor, workers: Workers) -> tuple[Tensor, Tensor]:
@@ -439,13 +436,12 @@ def _made(what: str, make: Callable[..., Any], *given: Any, **arguments: Any) ->
 def settle(optimizer: Optimizer) -> None:
     """Have an optimiser count its steps where its parameters are, if it can; its state may come from another device."""
     for group in optimizer.param_groups:
-        if "capturable" not in group:
-            continue
-        group["capturable"] = all(parameter.is_cuda for parameter in group["params"])
-        for parameter in group["params"]:
-            state = optimizer.state.get(parameter, {})
-            if isinstance(state.get("step"), Tensor):
-                state["step"] = state["step"].to(parameter.device)
+        if "capturable" in group:
+            group["capturable"] = all(parameter.is_cuda for parameter in group["params"])
+            for parameter in group["params"]:
+                state = optimizer.state.get(parameter, {})
+                if isinstance(state.get("step"), Tensor):
+                    state["step"] = state["step"].to(parameter.device)
     # PyTorch warns of a step outside of a graph, as the first one is, and that of a batch of another size.
     optimizer._warned_capturable_if_run_uncaptured = True
 
