@@ -73,7 +73,11 @@ class JointSteps:
         self._is_begun = False
 
     def take(self, stretch: range) -> float | None:
-        """Take the steps; the parties of all roles are built. Return how long they took, or None."""
+        """Take the steps; the parties of all roles are built. Return how long they took, or None.
+
+        That is without what is done once: the first epoch is put into its order, graphs are captured, and kernels are
+        compiled and loaded in the first step with batches of a size, whose records the speed does not count either.
+        """
         if not self._is_possible or stretch.start < self._label.setup.record_steps:
             return None
         if not self._is_begun:
@@ -82,7 +86,25 @@ class JointSteps:
                 self._label.setup.watching.notice(f"{_SLOWER}: {reason}")
                 return None
             self._begin()
-        seconds = self._seconds_of(stretch)
+        begun, self._prepared, self._untimed = time.perf_counter(), 0.0, 0
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            with nullcontext() if self._sizes else self._preparing():
+                order = self._order_of(self._schedule.epoch_of(stretch.start))
+            for launched, steps in enumerate(self._portions(stretch), 1):
+                self._launch(steps, order)
+                if launched % _AHEAD == 0:
+                    self._stream.synchronize()
+                records = self._schedule.records(steps.stop) - self._schedule.records(steps.start)
+                for role in self._roles:
+                    role.speed.count(steps.stop, records)
+            self._stream.synchronize()
+        for role in self._roles:
+            role.speed.records -= self._untimed
+        if not all(bool(p.isfinite().all()) for p in self._label.party.optimizer.parameters):
+            sentence = f"after step {stretch.stop:,}: the weights of the label party {NOT_FINITE_NUMBERS}"
+            raise BadMessage(sentence, NOT_FINITE)
+        seconds = time.perf_counter() - begun - self._prepared
         self._asked.pass_over(PassedOver(stretch.stop, seconds))
         return seconds
 
@@ -122,32 +144,6 @@ class JointSteps:
             self._thread.shutdown(cancel_futures=True)
             self._stream.synchronize()
             self._graphs.clear()
-
-    def _seconds_of(self, stretch: range) -> float:
-        """Take the steps; return how long they took.
-
-        That is without what is done once: the first epoch is put into its order, graphs are captured, and kernels are
-        compiled and loaded in the first step with batches of a size, whose records the speed does not count either.
-        """
-        begun, self._prepared, self._untimed = time.perf_counter(), 0.0, 0
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            with nullcontext() if self._sizes else self._preparing():
-                order = self._order_of(self._schedule.epoch_of(stretch.start))
-            for launched, steps in enumerate(self._portions(stretch), 1):
-                self._launch(steps, order)
-                if launched % _AHEAD == 0:
-                    self._stream.synchronize()
-                records = self._schedule.records(steps.stop) - self._schedule.records(steps.start)
-                for role in self._roles:
-                    role.speed.count(steps.stop, records)
-            self._stream.synchronize()
-        for role in self._roles:
-            role.speed.records -= self._untimed
-        if not all(bool(p.isfinite().all()) for p in self._label.party.optimizer.parameters):
-            sentence = f"after step {stretch.stop:,}: the weights of the label party {NOT_FINITE_NUMBERS}"
-            raise BadMessage(sentence, NOT_FINITE)
-        return time.perf_counter() - begun - self._prepared
 
     def _portions(self, stretch: range) -> Iterator[range]:
         """Yield the steps as they are launched: many full batches at once, or a single step."""
