@@ -156,21 +156,16 @@ Sorted = tuple[Tensor, Tensor]
 """Look-ups sorted by row, those of one row in the order of the batch, and where in the batch each was."""
 
 
-def _sorted(categorical: Tensor) -> Sorted:
-    keys, order = torch.sort(categorical.reshape(-1), stable=True)
-    return keys, order
-
-
 def begin(categorical: Tensor) -> Callable[[], Sorted]:
     """Begin to sort the look-ups of a batch, beside whatever comes before its gradient; return what waits for it."""
     beside = stream_beside(categorical.device)
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):
-        found = _sorted(categorical)
+        keys, order = torch.sort(categorical.reshape(-1), stable=True)
 
     def ended() -> Sorted:
         torch.cuda.current_stream().wait_stream(beside)
-        return found
+        return keys, order
 
     return ended
 
@@ -192,7 +187,7 @@ class RowUpdate:
         kind, betas, rate = _KINDS[self._kind], settings.get("betas", (0.5, 0.5)), self._counted()
         if not categorical.numel():
             return
-        keys, order = begun or _sorted(categorical)
+        keys, order = begun or torch.sort(categorical.reshape(-1), stable=True)
         lookups, dim = len(keys), weight.shape[1]
         columns = min(triton.next_power_of_2(dim), _TILE_COLUMNS)
         tile = min(128, max(16, _TILE_NUMBERS // columns))
