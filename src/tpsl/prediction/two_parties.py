@@ -21,7 +21,7 @@ from tpsl.data.config import TableData
 from tpsl.data.dataset import class_names, feature_party_names
 from tpsl.net.agreement import RECORD_IDS, Agreement
 from tpsl.net.asking import NOTHING, Answers, Due, Label, Script
-from tpsl.net.checks import checked_tensor
+from tpsl.net.rounding import checked_tensor
 from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.desk import Desk

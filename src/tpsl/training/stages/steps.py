@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tpsl.net.asking import Answers, Due, Script
-from tpsl.net.checks import checked_tensor
+from tpsl.net.rounding import checked_tensor
 from tpsl.net.codec import CPU
 from tpsl.net.messages import Message
 from tpsl.net.peers import LABEL_PARTY
