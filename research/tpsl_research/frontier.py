@@ -23,10 +23,10 @@ import torch
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import make_private_folder, shortened, write_atomically
 from tpsl.progress import Progress, no_progress
+from tpsl.select.pool import Task, load_once, run_tasks
+from tpsl.select.shared_parts import pretrain_once, pretraining_key
 from tpsl.training.job import Job
 from tpsl.training.stages.prepare import PRETRAINED
-from tpsl.tuning.pool import Task, load_once, run_tasks
-from tpsl.tuning.shared_parts import pretrain_once, pretraining_key
 from tpsl_research.frontier_cells import Cell, Row
 from tpsl_research.frontier_committee import committee_row, read_scores, scores_beside
 from tpsl_research.frontier_runs import Workplace, as_one_result, compute, tested_with_judges

@@ -15,9 +15,9 @@ from tpsl.data.order import Rows
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.files import for_json
-from tpsl.learners.known import COMMITTEE, fit
-from tpsl.learners.learner import LearnerRecords
-from tpsl.learners.noisy_targets import NoisyTargets
+from tpsl.handover.known import COMMITTEE, fit
+from tpsl.handover.learner import LearnerRecords
+from tpsl.handover.noisy_targets import NoisyTargets
 from tpsl.mechanisms import build_mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.net.failures import BadMessage
@@ -25,6 +25,11 @@ from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.half_loading import Probabilities
 from tpsl.prediction.model import TrainedModel
 from tpsl.progress import no_notice
+from tpsl.select.candidates import TuneResult
+from tpsl.select.pool import load_once
+from tpsl.select.search import tune
+from tpsl.select.shared_parts import copy_pretrained
+from tpsl.select.with_judges import train_with_judges
 from tpsl.training.evaluation import TEST_METRICS, evaluate
 from tpsl.training.job import Job, make_job
 from tpsl.training.noisy_metrics import record_log_likelihoods
@@ -34,11 +39,6 @@ from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.setup import RunSetup
-from tpsl.tuning.candidates import TuneResult
-from tpsl.tuning.pool import load_once
-from tpsl.tuning.search import tune
-from tpsl.tuning.shared_parts import copy_pretrained
-from tpsl.tuning.with_judges import train_with_judges
 from tpsl.vault import NO_LIMITS, NoisyLabels
 from tpsl_research.frontier_cells import (
     CEILING,

@@ -14,7 +14,7 @@ import yaml
 from tpsl.attacks.auc_prediction import predicted_auc
 from tpsl.mechanisms import randomized_response
 from tpsl.report.watching import WatchedFolder
-from tpsl.tuning.space import configuration
+from tpsl.select.space import configuration
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_the_page_of_a_learner_is_its_partys(tpsl: Any, office: Path, browser: A
 def test_auto_is_a_committee_of_networks_and_learners_that_predicts(
     tpsl: Any, office: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpsl.tuning.search_alone.default_space", lambda *_: [configuration(1e-2), configuration(3e-3)])
+    monkeypatch.setattr("tpsl.handover.learning.default_space", lambda *_: [configuration(1e-2), configuration(3e-3)])
     learning = ("train", "job.yaml", "--labels", "given", "--epochs", 1, "--learner", "auto", "--out", "run")
     learned = tpsl(*learning, "--json").json()
     assert learned["learner"] == "auto" and 0 < learned["networks"] < 1

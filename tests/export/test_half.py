@@ -26,12 +26,12 @@ from tpsl.export.formats import ExportError
 from tpsl.export.half import export_half
 from tpsl.prediction.model import TrainedModel
 from tpsl.registry import ExtensionError
+from tpsl.select.search import tune
 from tpsl.training.job import Job
 from tpsl.training.one_process import train
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.tuning.search import tune
 
 from .conftest import shop_records
 

@@ -81,7 +81,7 @@ def _required(out: Path | None) -> Path:
 def _in_one_process(
     run: Path, records: Iterable[str], out: Path | None, local: Iterable[Path], head: str, json: bool
 ) -> None:
-    from tpsl.learners.record_scoring import RecordScorer
+    from tpsl.handover.record_scoring import RecordScorer
     from tpsl.prediction.model import TrainedModel
 
     scores, files = _required(out), dict[str, str]()
@@ -149,7 +149,7 @@ def export(
     Example: tpsl export runs/flights --party label --out exported/label
     """
     from tpsl.export.half import export_half
-    from tpsl.learners.learning import require_no_learner
+    from tpsl.handover.learning import require_no_learner
 
     require_no_learner(RunFolder(run), "there is no half to export, and `tpsl predict` scores with it")
     notice(f"exporting the half of {party}")

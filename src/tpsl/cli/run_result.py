@@ -25,8 +25,8 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.vault.cost import is_large_delta
 
 if TYPE_CHECKING:
-    from tpsl.learners.learning import LearnResult
-    from tpsl.tuning.candidates import Candidate, TuneResult
+    from tpsl.handover.learning import LearnResult
+    from tpsl.select.candidates import Candidate, TuneResult
 
 
 def show_result(path: Path, result: TrainResult, json: bool, *, evaluated: bool = True) -> None:

@@ -123,12 +123,11 @@ def train(
 
 def _train_on_labels(side: Side, labels: Path, learner: str, ray: int | None, json: bool) -> None:
     """Train at the feature party alone, on noisy labels that were handed over."""
+    from tpsl.handover.known import LEARNERS
+    from tpsl.handover.learning import AUTO, learn_auto, learn_with, require_no_learner, tune_alone
     from tpsl.handover.learning import learn as learn_network
-    from tpsl.learners.known import LEARNERS
-    from tpsl.learners.learning import AUTO, learn_with, require_no_learner
     from tpsl.training.alone import parts_of_both
     from tpsl.training.setup import RunSetup
-    from tpsl.tuning.search_alone import learn_auto, tune_alone
 
     known = (*LEARNERS, NETWORK, TUNED, AUTO)
     if learner not in known:
@@ -182,9 +181,9 @@ def tune(
     """
     import torch
 
+    from tpsl.select.search import tune as run_tune
+    from tpsl.select.space import load_space, refuse_start
     from tpsl.training.setup import RunSetup
-    from tpsl.tuning.search import tune as run_tune
-    from tpsl.tuning.space import load_space, refuse_start
 
     out = out or Path("runs") / f"{job.stem}-tuned"
     parties = Settings.of(changes).load_parties(job, local)

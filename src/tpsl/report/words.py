@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from tpsl.report.run_view import RunView, VaultFacts
 
 if TYPE_CHECKING:
-    from tpsl.learners.learning import LearnResult
+    from tpsl.handover.learning import LearnResult
     from tpsl.training.evaluation import SharedEvaluation
     from tpsl.training.noisy_metrics import NoisyMetrics
 
