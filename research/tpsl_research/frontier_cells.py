@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from tpsl.mechanisms import randomized_response
-from tpsl.select.pool import load_once
+from tpsl.select.parallel import load_once
 from tpsl.select.space import configuration, default_space
 from tpsl.training.job import Job, make_job
 from tpsl.training.method import best_method

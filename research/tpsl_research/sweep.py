@@ -28,8 +28,7 @@ from tpsl.attacks.auc_prediction import predicted_auc
 from tpsl.files import for_json, make_private_folder, write_atomically
 from tpsl.net.failures import BadMessage
 from tpsl.progress import Progress, no_progress
-from tpsl.select.pool import Task, load_once, run_tasks
-from tpsl.select.shared_records import SharedRecords
+from tpsl.select.parallel import SharedRecords, Task, load_once, run_tasks
 from tpsl.training.build import build_label_party
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import ALL_STEPS, train_together
@@ -96,7 +95,7 @@ def sweep(
             Task(f"{cell.algorithm}, seed {cell.seed}", partial(_run_cell, cell, base, records, cells, skip_batches))
             for cell in missing
         ]
-        for name in run_tasks(tasks, workers):
+        for name in run_tasks([tasks], workers):
             done += 1
             progress(done, len(settings), name)
     rows = [json.loads(_row_path(cells, setting, base).read_text(encoding="utf-8")) for setting in settings]

@@ -6,7 +6,7 @@ import pytest
 
 from tpsl.data.features import Features
 from tpsl.handover.learner import LearnerRecords
-from tpsl.handover.noisy_targets import NoisyTargets
+from tpsl.handover.objective import NoisyTargets
 from tpsl.mechanisms import Mechanism
 from tpsl.net.certificates import create_authority, issue
 from tpsl.training.schedule import held_out

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import xgboost
 
-from tpsl.handover.noisy_targets import NoisyTargets
-from tpsl.handover.objective import NoisyLabelObjective
+from tpsl.handover.objective import NoisyLabelObjective, NoisyTargets
 from tpsl.mechanisms import (
     Mechanism,
     identity,

@@ -1,4 +1,4 @@
-"""A search at the feature party: from the files of a hand-over to a committee that predicts."""
+"""A search at the feature party: from the files of a hand-over to an ensemble that predicts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_noisy_labels_choose_where_no_true_label_is(tmp_path: Path, monkeypatch:
     with pytest.raises(JobError, match="a feature party cannot train this job alone"):
         tune_alone(setup(job(head="local")), "feature", Local(), tmp_path / "given")
     found = tune_alone(setup(job()), "feature", Local(), tmp_path / "given")
-    assert len(found.candidates) == 4 and np.isnan(found.committee.test_auc)
+    assert len(found.candidates) == 4 and np.isnan(found.ensemble.test_auc)
     assert sum(candidate.weight for candidate in found.candidates) == pytest.approx(1)
     assert TrainedModel.open(tmp_path / "out").is_committee
     assert tune_alone(setup(job()), "feature", Local(), tmp_path / "given").as_dict() == found.as_dict()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tpsl.data.features import Features
-from tpsl.select.pool import load_once
+from tpsl.select.parallel import load_once
 from tpsl.select.space import configuration
 from tpsl.training.job import Job, make_job
 from tpsl_research import frontier as module

@@ -94,7 +94,7 @@ def without_places(out: Path) -> Any:
     return {name: value for name, value in content.items() if name not in ("out", "vault")}
 
 
-def test_two_parties_make_the_committee_of_one_process(certificates: Path, tmp_path: Path) -> None:
+def test_two_parties_make_the_ensemble_of_one_process(certificates: Path, tmp_path: Path) -> None:
     """Both are interrupted in the second configuration, and go on."""
     office, job = Office(tmp_path, certificates), make()
 
@@ -117,7 +117,7 @@ def test_two_parties_make_the_committee_of_one_process(certificates: Path, tmp_p
     assert [set(entry) & set(TEST_METRICS) for run in runs for entry in run.metrics()] == [set()] * 4, (
         "the peer sees when the process ends, and could measure how long an evaluation takes"
     )
-    assert math.isnan(trained.committee.test_auc) and math.isnan(trained.best.test.test_auc)
+    assert math.isnan(trained.ensemble.test_auc) and math.isnan(trained.best.test.test_auc)
     result = evaluate_search(tmp_path / "label", office.search("label", job).local, unwatched)
     with Vault.open(Path(result.vault)) as vault:
         assert [entry.kind for entry in vault.ledger().entries].count("released") == 1
@@ -146,7 +146,7 @@ def test_two_parties_make_the_committee_of_one_process(certificates: Path, tmp_p
     assert (tmp_path / "label" / "tune.json").read_text() == evaluated, "what was evaluated stays"
 
 
-def test_a_configuration_that_diverges_is_none_of_the_committee_at_either_side(
+def test_a_configuration_that_diverges_is_none_of_the_ensemble_at_either_side(
     certificates: Path, tmp_path: Path
 ) -> None:
     office, job = Office(tmp_path, certificates), make(mechanism="laplace", epsilon=0.01, estimator="linear")

@@ -124,7 +124,7 @@ def test_each_run_notes_the_vault_that_all_share_and_looks_no_record_up_in_it(
         assert noted.epsilon == result.total_epsilon and noted.records == len(data.train)
 
 
-def test_weights_and_committee_follow_from_noisy_labels_alone(tuned: tuple[Path, TuneResult], data: Dataset) -> None:
+def test_weights_and_ensemble_follow_from_noisy_labels_alone(tuned: tuple[Path, TuneResult], data: Dataset) -> None:
     out, result = tuned
     job, side = base_job(), data.label_side
     judges = held_out(len(data.train), 0.2, 0)
@@ -145,8 +145,8 @@ def test_weights_and_committee_follow_from_noisy_labels_alone(tuned: tuple[Path,
     assert [candidate.weight for candidate in result.candidates] == pytest.approx(weights)
     assert result.best == result.candidates[int(np.argmax([found.sum() for found in likelihoods]))]
     mixture = weights @ np.array(tests)
-    assert result.committee.test_auc == pytest.approx(auc(mixture, reveal(side.labels)[data.test] == 1).value, abs=1e-5)
-    assert result.committee.test_log_loss == pytest.approx(log_loss(mixture, reveal(side.labels)[data.test]), abs=1e-6)
+    assert result.ensemble.test_auc == pytest.approx(auc(mixture, reveal(side.labels)[data.test] == 1).value, abs=1e-5)
+    assert result.ensemble.test_log_loss == pytest.approx(log_loss(mixture, reveal(side.labels)[data.test]), abs=1e-6)
 
 
 def test_test_labels_choose_nothing(tuned: tuple[Path, TuneResult], data: Dataset, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_true_labels_decide_nothing(tuned: tuple[Path, TuneResult], data: Datase
     assert [candidate.weight for candidate in second.candidates] == [candidate.weight for candidate in first.candidates]
     assert (second.best.configuration, second.best.epoch) == (first.best.configuration, first.best.epoch)
     assert second.job == first.job
-    assert second.committee.test_auc != first.committee.test_auc  # it was measured against other labels
+    assert second.ensemble.test_auc != first.ensemble.test_auc  # it was measured against other labels
     files = sorted(path.relative_to(before) for path in before.glob("runs/*/*/**/*.safetensors"))
     assert len(files) > 20
     assert all((before / file).read_bytes() == (after / file).read_bytes() for file in files)
@@ -286,7 +286,7 @@ def test_several_workers_share_a_vault_and_find_the_same(tuned: tuple[Path, Tune
     _, result = tuned
     other = tune(base_job(), SPACE, tmp_path, workers=2)
     assert rows(other) == rows(result)
-    assert other.committee == result.committee
+    assert other.ensemble == result.ensemble
     with Vault.open(tmp_path / "vault") as vault:
         assert [entry.kind for entry in vault.ledger().entries].count("released") == 1
 
@@ -296,7 +296,7 @@ def test_a_job_without_a_hold_out_gets_one(data: Dataset, tmp_path: Path) -> Non
     result = tune(job, [configuration(1e-2)], tmp_path, data=data)
     assert result.job.training.validation == 0.1
     assert result.candidates[0].configuration == "the job as it is"
-    assert math.isfinite(result.committee_validation.validation_loss)
+    assert math.isfinite(result.ensemble_validation.validation_loss)
 
 
 def linear_top(cut: int, classes: int) -> nn.Module:
@@ -391,8 +391,8 @@ def test_a_party_that_was_handed_labels_over_finds_the_same(
         (c.configuration, c.epoch, c.weight) for c in found.candidates
     ]
     assert again.best.epoch == found.best.epoch
-    np.testing.assert_equal(astuple(again.committee_validation), astuple(found.committee_validation))
-    assert math.isnan(again.committee.test_auc) and math.isnan(again.best.test.test_log_loss)
+    np.testing.assert_equal(astuple(again.ensemble_validation), astuple(found.ensemble_validation))
+    assert math.isnan(again.ensemble.test_auc) and math.isnan(again.best.test.test_log_loss)
     assert (again.epsilon, again.total_epsilon, again.vault) == (2.0, 2.0, str(tmp_path / "labels.parquet"))
     for name, run in runs(out).items():
         kept, then = run.predictions(2), runs(tmp_path / "alone")[name].predictions(2)

@@ -60,7 +60,7 @@ def train(
         option(
             "NAME",
             "With --labels, what learns: 'network' (the job's), 'tuned' (several networks and their ensemble), on the "
-            "same noisy labels 'lightgbm', 'xgboost', 'plain_lightgbm', 'logistic', 'committee' (trees and logistic "
+            "same noisy labels 'lightgbm', 'plain_lightgbm', 'logistic', 'ensemble' (trees and logistic "
             "regression), or 'auto' (the ensemble of all: networks, trees, logistic regression).",
         ),
     ] = NETWORK,
@@ -123,8 +123,8 @@ def train(
 
 def _train_on_labels(side: Side, labels: Path, learner: str, ray: int | None, json: bool) -> None:
     """Train at the feature party alone, on noisy labels that were handed over."""
-    from tpsl.handover.known import LEARNERS
-    from tpsl.handover.learning import AUTO, learn_auto, learn_with, require_no_learner, tune_alone
+    from tpsl.handover.learners import LEARNERS
+    from tpsl.handover.learning import AUTO, learn_with, require_no_learner, tune_alone
     from tpsl.handover.learning import learn as learn_network
     from tpsl.training.alone import parts_of_both
     from tpsl.training.setup import RunSetup
@@ -155,8 +155,7 @@ def _train_on_labels(side: Side, labels: Path, learner: str, ray: int | None, js
         elif learner == TUNED:
             show = partial(show_tuned, tune_alone(*given), side.out)
         else:
-            learned = learn_auto(*given) if learner == AUTO else learn_with(learner, *given)
-            show = partial(show_learned, learned, side.party)
+            show = partial(show_learned, learn_with(learner, *given), side.party)
     if workers.is_first:
         show(json)
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
-from tpsl.handover.noisy_targets import Floats, NoisyTargets
-from tpsl.handover.objective import log_probabilities
+from tpsl.handover.objective import Floats, NoisyTargets, as_probabilities
 from tpsl.training.noisy_metrics import record_log_likelihoods
+
+Tensors = Mapping[str, npt.NDArray[Any]]
 
 
 class LearnerError(ValueError):
@@ -31,7 +32,7 @@ class LearnerRecords:
     targets: NoisyTargets
     """Their noisy labels, in the same order."""
     held_out: Rows
-    """Positions among `rows` of the records that judge, ascending; what is chosen is chosen by their noisy labels."""
+    """Positions among `rows` of the hold-out, ascending; what is chosen is chosen by its noisy labels."""
     seed: int = 0
     threads: int = 1
 
@@ -39,11 +40,11 @@ class LearnerRecords:
         if len(self.rows) != len(self.targets):
             raise ValueError(f"{len(self.rows)} rows with the noisy labels of {len(self.targets)}")
         if not 0 < len(self.held_out) < len(self.rows):
-            raise ValueError(f"of {len(self.rows)} records, {len(self.held_out)} judge: both parts need a record")
+            raise ValueError(f"of {len(self.rows)} records, {len(self.held_out)} are held out: both parts need one")
 
     @property
     def trained(self) -> Rows:
-        """Positions among `rows` of the records that do not judge."""
+        """Positions among `rows` of the records that are not held out."""
         return np.delete(np.arange(len(self.rows), dtype=np.int64), self.held_out)
 
 
@@ -67,13 +68,13 @@ class LearnedModel(abc.ABC):
         return as_probabilities(self.log_odds(features))
 
     @abc.abstractmethod
-    def files(self) -> dict[str, bytes]:
-        """Return the model as files; none holds code."""
+    def tensors(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the model as named tensors; none holds code."""
 
     @classmethod
     @abc.abstractmethod
-    def from_files(cls, files: Mapping[str, bytes]) -> LearnedModel:
-        """Return the model that `files` was made of."""
+    def from_tensors(cls, tensors: Tensors) -> LearnedModel:
+        """Return the model that `tensors` was made of."""
 
 
 @dataclass(frozen=True)
@@ -82,30 +83,25 @@ class Fitted:
 
     name: str
     setting: str
-    """What the judges chose, in words."""
+    """What the hold-out chose, in words."""
     model: LearnedModel
-    """Fitted on all records, those that judged included."""
-    judged: npt.NDArray[np.float32]
-    """Probabilities of the held-out records, by the same learner and setting without them."""
+    """Fitted on all records, those of the hold-out included."""
+    predicted: npt.NDArray[np.float32]
+    """Probabilities of the hold-out, by the same learner and setting without it."""
     log_likelihood: float
-    """What their noisy labels say of those: what learners are compared by."""
+    """What the noisy labels of the hold-out say of those: what learners are compared by."""
     evidence: float
     """How much more likely they are than under the shares of the classes alone, in nats."""
 
+    @classmethod
+    def of(cls, records: LearnerRecords, name: str, setting: str, model: LearnedModel, log_odds: Floats) -> Fitted:
+        """Return what a learner has fitted, with what noisy labels say of it.
 
-def judged_by(records: LearnerRecords, name: str, setting: str, model: LearnedModel, judged: Floats) -> Fitted:
-    """Return what a learner has fitted, with what the noisy labels of the held-out records say of it.
-
-    `judged` are log-odds of the held-out records, by a model that was fitted without them.
-    """
-    targets, probabilities = records.targets.take(records.held_out), as_probabilities(judged)
-    said = float(record_log_likelihoods(targets.mechanism, targets.draws, probabilities).sum())
-    shares = np.tile(records.targets.take(records.trained).class_shares(), (len(targets), 1))
-    of_shares = float(record_log_likelihoods(targets.mechanism, targets.draws, shares).sum())
-    return Fitted(name, setting, model, probabilities, said, said - of_shares)
-
-
-def as_probabilities(log_odds: Floats) -> npt.NDArray[np.float32]:
-    """Return the probability of class 1 (`[n]`), or of each class (`[n, k]`), of log-odds of the same shape."""
-    by_class = np.exp(log_probabilities(log_odds)).astype(np.float32)
-    return by_class[:, 1] if log_odds.ndim == 1 else by_class
+        `log_odds` are of the hold-out, by a model that was fitted without it.
+        """
+        targets, predicted = records.targets.take(records.held_out), as_probabilities(log_odds)
+        shares = np.tile(records.targets.take(records.trained).class_shares(), (len(targets), 1))
+        said, of_shares = (
+            float(record_log_likelihoods(targets.mechanism, targets.draws, one).sum()) for one in (predicted, shares)
+        )
+        return cls(name, setting, model, predicted, said, said - of_shares)

@@ -1,17 +1,19 @@
-"""The feature party's side of a hand-over: what it learns alone from handed-over labels, and what it keeps of that.
+"""The feature party's side of a hand-over: what it learns alone from handed-over labels, and scores new records with.
 
-RUN/PARTY/networks/     a search for networks that are in one ensemble with the learner, if there was one
-RUN/PARTY/learner/      the model (`tpsl.handover.known.load`)
-RUN/PARTY/learned.json  what it is, and what noisy labels of held-out records say of it; written at last
-RUN/PARTY/encoder/      how the party's table was encoded
-RUN/test_scores.parquet scores of the test records, for the label party to judge
+A learner besides the network leaves in the folder of its run:
+
+RUN/PARTY/learner.safetensors   the model (`tpsl.handover.learners.load`)
+RUN/PARTY/networks/             a search for networks that are in one ensemble with the learner, if there was one
+RUN/PARTY/learned.json          what it is, and what noisy labels of the hold-out say of it; written at last
+RUN/PARTY/encoder/              how the party's table was encoded
+RUN/test_scores.parquet         scores of the test records, for the label party to judge
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,20 +28,19 @@ from tpsl.data.order import Rows
 from tpsl.data.sides import FeatureSide
 from tpsl.files import for_json, read_plain, write_atomically
 from tpsl.handover.card import CardError
-from tpsl.handover.committee_model import mixed, weights_by_judges
-from tpsl.handover.known import COMMITTEE, LEARNERS, fit, load, save
 from tpsl.handover.labels_file import read_handed_over
-from tpsl.handover.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
-from tpsl.handover.noisy_targets import NoisyTargets
+from tpsl.handover.learner import Fitted, LearnedModel, LearnerError, LearnerRecords
+from tpsl.handover.learners import ENSEMBLE, LEARNERS, fit, load, mixed, save, weights_by_hold_out
+from tpsl.handover.objective import NoisyTargets
 from tpsl.prediction.committee import mixture
 from tpsl.prediction.half_loading import Probabilities, TrainedHalves
 from tpsl.prediction.model import WITH_JUDGES, TrainedModel
-from tpsl.prediction.records import NewRecords
-from tpsl.prediction.scores import Scores
+from tpsl.prediction.records import NewRecords, read_records
+from tpsl.prediction.scores import Scores, place_of_scores
+from tpsl.prediction.together import Network, predict_records
+from tpsl.progress import Progress, no_progress
 from tpsl.select.candidates import TuneResult
-from tpsl.select.search import tune
-from tpsl.select.space import default_space
-from tpsl.select.with_judges import train_with_judges
+from tpsl.select.search import space_for, train_with_hold_out, tune
 from tpsl.training.alone import require_alone, train_alone
 from tpsl.training.job import Job
 from tpsl.training.job_sections import HELD_OUT
@@ -55,25 +56,21 @@ from tpsl.vault import NoisyLabels
 
 TEST_SCORES = "test_scores.parquet"
 AUTO = "auto"
-"""What the committee of networks and a learner is called."""
-_MODEL, _NETWORKS, _RESULT = "learner", "networks", "learned.json"
+"""What the ensemble of networks and a learner is called."""
+_MODEL, _NETWORKS, _RESULT = "learner.safetensors", "networks", "learned.json"
 _CLEAR = 3.0
 """Nats: labels that are e^3 times as likely."""
 _TABLES_ONLY = "a learner other than the network reads tables, and the job's data are the party's own"
 
 
-Search = Callable[[RunSetup, FeatureSide, ReleasedLabels], object]
-"""Searches for networks in the set-up's folder, and trains them with the judges, too (`tpsl.select.with_judges`)."""
-
-
 @dataclass(frozen=True)
 class LearnResult:
-    """What came of it; no true label has a part in any number."""
+    """What came of a learner; no true label has a part in any number."""
 
     out: str
     learner: str
     setting: str
-    """What the judges chose, in words."""
+    """What the hold-out chose, in words."""
     mechanism: str
     epsilon: float
     """The ε of the noisy labels; whatever is fitted on them, it stays the same."""
@@ -84,25 +81,24 @@ class LearnResult:
     records: int
     effective_labels: float
     """About how many clean labels their noisy labels are worth."""
-    judges: int
+    held_out: int
     """Records of these that were kept apart to choose."""
     evidence: float
     """How much more likely their noisy labels are than under the shares of the classes alone, in nats."""
     validation: Validation
     """What their noisy labels say of the same learner and setting, fitted without them."""
     networks: float = 0.0
-    """The weight of networks in their committee with the learner."""
+    """The weight of networks in their ensemble with the learner."""
 
     @property
     def reliable(self) -> bool:
-        """Whether the judges can tell the model from the shares of the classes."""
+        """Whether the hold-out can tell the model from the shares of the classes."""
         return self.evidence > _CLEAR
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data, flat."""
         content = asdict(self)
-        judged = content.pop("validation")
-        found: dict[str, Any] = for_json({**content, **judged})
+        found: dict[str, Any] = for_json(content | content.pop("validation"))
         return found
 
     @classmethod
@@ -110,62 +106,127 @@ class LearnResult:
         """Return what `as_dict` was made of."""
         missing = {name: math.inf if name.endswith("epsilon") else math.nan for name in content}
         given: dict[str, Any] = {name: missing[name] if value is None else value for name, value in content.items()}
-        judged = Validation(**{name: given.pop(name) for name in Validation.__dataclass_fields__})
-        return cls(**given, validation=judged)
+        validation = Validation(**{name: given.pop(name) for name in Validation.__dataclass_fields__})
+        return cls(**given, validation=validation)
+
+
+def learn(setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None) -> TrainResult:
+    """Train a job's network at its only feature party on handed-over `labels`, a file or its folder.
+
+    An interrupted run goes on where it stopped. Guarantee: the weights and predictions are, bit for bit, those of split
+    training with the vault that the labels come from. The likelihood is that of the card's table, which must be the
+    job's. With an `authority` the card must be signed by the label party whose certificate it has made.
+    """
+    require_alone(setup.job, setup.start)
+    setup = replace(setup, job=setup.job.with_labels_handed_over())
+    with setup.opened(
+        list(setup.own),
+        lambda: setup.run.common_result([party]) is not None,
+        lambda setup: setup.load_features(party, local),
+        moved=True,
+    ) as opened:
+        if opened is None:
+            return setup.run.finished_result()
+        setup, side = opened
+        handed = labels_for(setup, side, labels, authority)
+        watched = setup.watched_by(PreparationNotices(party, setup.watching.notice))
+        shown = ProgressBar(setup.watching, setup.job.training.epochs)
+        return train_alone(watched, side, handed, at_top=shown)
+
+
+def tune_alone(setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None) -> TuneResult:
+    """Train our space of configurations on handed-over `labels`, a file or its folder; noisy labels choose.
+
+    Guarantee: candidates, weights and predictions are those of `tune` with the vault that the labels come from, to the
+    last bit. There are no true labels here, and so no test metrics.
+    """
+    require_alone(setup.job, setup.start)
+    side = setup.load_features(party, local)
+    data = Dataset.of_one(side, class_names(setup.job.data))
+    return tune(setup, vault=labels_for(setup, side, labels, authority), data=data)
 
 
 def learn_with(
-    learner: str,
-    setup: RunSetup,
-    party: str,
-    local: Local,
-    labels: Path,
-    authority: Path | None = None,
-    search: Search | None = None,
+    learner: str, setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None
 ) -> LearnResult:
     """Fit a learner at a job's only feature party on handed-over `labels`, a file or its folder.
 
     Guarantee: features and model stay here, and the model is post-processing of the labels. Of the job count its data,
-    its privacy, `training.seed` and `training.validation`. With a `search`, for which all of the job counts, the
-    networks that it finds and the learner are one committee, AUTO. A finished run is only read.
+    its privacy, `training.seed` and `training.validation`. A finished run is only read. `AUTO` makes one ensemble of
+    the networks of our space, for which all of the job counts, boosted trees and logistic regression; noisy labels
+    weigh them, and all are trained once more with the hold-out.
     """
-    LEARNERS.get(learner)
+    if learner != AUTO:
+        LEARNERS.get(learner)
     require_alone(setup.job, setup.start)
     for_networks, setup = setup, replace(setup, job=setup.job.with_labels_handed_over())
     with setup.run.started(setup.job, [party], moved=True):
-        finished = _finished(setup.run, party, learner if search is None else AUTO)
+        finished = _finished(setup.run, party, learner)
         if finished is not None:
             setup.say_finished()
             return finished
         side = setup.load_features(party, local)
-        handed = labels_for(setup.job, side, labels, authority)
-        setup.watching.notice(f"{len(handed.labels):,} noisy labels, released with {handed.labels.mechanism}")
+        handed = labels_for(setup, side, labels, authority)
         records = records_of(setup.job, side, handed.labels, local.threads or 1)
-        if search is None:
-            return _kept(setup, side, records, replace(fit(learner, records), name=learner), handed)
-        networks = RunFolder(setup.run.party(party) / _NETWORKS)
-        search(replace(for_networks, run=networks), side, handed)
-        fitted, weight = _with_networks(records, fit(learner, records), TrainedModel.open(networks.path))
-        return _kept(setup, side, records, fitted, handed, weight)
+        if learner != AUTO:
+            return _kept(setup, side, records, handed, replace(fit(learner, records), name=learner))
+        folder = RunFolder(setup.run.party(party) / _NETWORKS)
+        networks = _searched(replace(for_networks, run=folder), side, handed)
+        return _kept(setup, side, records, handed, *_with_networks(records, fit(ENSEMBLE, records), networks))
+
+
+def labels_for(setup: RunSetup, side: FeatureSide, labels: Path, authority: Path | None = None) -> ReleasedLabels:
+    """Return the handed-over labels of a feature party's training records, in their order, and what they have spent."""
+    job = setup.job
+    handed = read_handed_over(labels, job.classes, authority)
+    card, agreed = handed.card, job.mechanism
+    if (card.mechanism.digest, card.draws) != (agreed.digest, job.privacy.draws):
+        raise CardError(
+            f"{handed.path}: was released with {card.mechanism}, {card.draws} draw(s), and privacy in the job says "
+            f"{agreed}, {job.privacy.draws} draw(s)"
+        )
+    named = job.data.label.label if isinstance(job.data, TableData) else None
+    if None not in (card.label, named) and card.label != named:
+        raise CardError(f"{handed.path}: has labels of {card.label!r}, and data.label.label in the job is {named!r}")
+    try:
+        noisy = handed.of(side.ids.take(pa.array(side.train)))
+    except CardError as error:
+        if not isinstance(job.data, TableData) or job.data.alignment is None:
+            raise
+        raise CardError(
+            f"{error}; of aligned records the file has the label party's own ids: let the parties train the job "
+            "together with training.exchange: labels, then noisy labels cross in the common order"
+        ) from error
+    setup.watching.notice(f"{len(noisy):,} noisy labels, released with {noisy.mechanism}")
+    return ReleasedLabels(noisy, card.spent, handed.path)
 
 
 def records_of(job: Job, side: FeatureSide, noisy: NoisyLabels, threads: int = 1) -> LearnerRecords:
-    """Return a feature party's training records and their noisy labels for a learner; judges are those of training."""
+    """Return a feature party's training records and their noisy labels for a learner; the hold-out is of training."""
     if not isinstance(side.features, Features):
         raise LearnerError(_TABLES_ONLY)
     training = job.training
-    judges = held_out(len(side.train), training.validation or HELD_OUT, training.seed)
+    hold_out = held_out(len(side.train), training.validation or HELD_OUT, training.seed)
     targets = NoisyTargets(noisy.mechanism, noisy.draws)
-    return LearnerRecords(side.features, side.train, targets, judges, training.seed, threads)
+    return LearnerRecords(side.features, side.train, targets, hold_out, training.seed, threads)
+
+
+def _searched(setup: RunSetup, side: FeatureSide, handed: ReleasedLabels) -> TrainedModel:
+    """Search for networks in the set-up's folder, and train them with the hold-out, too; return those of the search."""
+    data = Dataset.of_one(side, class_names(setup.job.data))
+    space = space_for(setup, data)
+    found = tune(setup, space, vault=handed, data=data)
+    train_with_hold_out(setup, space, [candidate.as_dict() for candidate in found.candidates], data, handed)
+    return TrainedModel.open(setup.run.path)
 
 
 def _with_networks(records: LearnerRecords, fitted: Fitted, networks: TrainedModel) -> tuple[Fitted, float]:
-    """Return what the judges say of the committee of networks and a learner, and the weight of the networks in it."""
-    judged = [networks.kept_predictions("validation"), fitted.judged]
-    weight, rest = weights_by_judges(records, judged)
+    """Return what noisy labels say of the ensemble of networks and a learner, and the weight of the networks in it."""
+    predicted = [networks.kept_predictions("validation"), fitted.predicted]
+    weight, rest = weights_by_hold_out(records, predicted)
     setting = f"{weight:.2f} networks, {rest:.2f} {fitted.name} ({fitted.setting})"
-    together = mixed([(weight, judged[0]), (rest, judged[1])])
-    return judged_by(records, AUTO, setting, fitted.model, together), weight
+    together = mixed([(weight, predicted[0]), (rest, predicted[1])])
+    return Fitted.of(records, AUTO, setting, fitted.model, together), weight
 
 
 @dataclass(frozen=True)
@@ -207,7 +268,33 @@ class LearnedNetwork:
         return mixture([(self.weight, self.halves.part(inputs, rows)), (1 - self.weight, learned)])
 
 
-def learned_network(run: RunFolder) -> LearnedNetwork | None:
+def score_records(
+    folder: Path,
+    files: Mapping[str, str],
+    out: Path,
+    *,
+    local_head: bool = False,
+    aligned: Mapping[str, Path] | None = None,
+    progress: Progress = no_progress,
+) -> tuple[Path, NewRecords]:
+    """Score the records of a table of each party with what a run or a search has made: networks, or a learner.
+
+    Return where the scores are and the first party's records. Scores are in the order of the first table. The file is
+    whole or absent; its name says so if they are NOT PRIVATE.
+    """
+    model = TrainedModel.open(folder)
+    network: Network = _learned_network(model.run) or model.halves(local_head=local_head)
+    place = place_of_scores(out, local_head=local_head)
+    found = {
+        party: read_records(model.run, party, file, (aligned or {}).get(party), progress)
+        for party, file in files.items()
+    }
+    first = next(iter(found.values()))
+    predict_records(network, found, class_names(model.run.job().data), progress).write(place, first)
+    return place, first
+
+
+def _learned_network(run: RunFolder) -> LearnedNetwork | None:
     """Return what a learner has made of a run; None where the run trained a network."""
     for party in feature_party_names(run.job().data):
         found = learned_result(run, party)
@@ -246,12 +333,12 @@ def _kept(
     setup: RunSetup,
     side: FeatureSide,
     records: LearnerRecords,
-    fitted: Fitted,
     handed: ReleasedLabels,
+    fitted: Fitted,
     weight: float = 0.0,
 ) -> LearnResult:
     """Write everything that the run keeps, the result at last."""
-    run, judges = setup.run, records.targets.take(records.held_out)
+    run, hold_out = setup.run, records.targets.take(records.held_out)
     save(fitted.model, run.party(side.party) / _MODEL)
     if side.encoder is not None:
         run.save_encoder(side.party, side.encoder)
@@ -265,102 +352,17 @@ def _kept(
         out=str(run.path),
         learner=fitted.name,
         setting=fitted.setting,
-        mechanism=judges.mechanism.name,
+        mechanism=hold_out.mechanism.name,
         epsilon=handed.labels.epsilon,
         delta=handed.labels.delta,
         total_epsilon=handed.spent.epsilon,
         private=handed.spent.private,
         records=len(records.rows),
         effective_labels=records.targets.effective_labels(),
-        judges=len(judges),
+        held_out=len(hold_out),
         evidence=fitted.evidence,
-        validation=noisy_validation(judges.mechanism, judges.draws, fitted.judged),
+        validation=noisy_validation(hold_out.mechanism, hold_out.draws, fitted.predicted),
         networks=weight,
     )
     write_atomically(run.party(side.party) / _RESULT, json.dumps(result.as_dict()).encode())
     return result
-
-
-def learn(setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None) -> TrainResult:
-    """Train a job's network at its only feature party on handed-over `labels`, a file or its folder.
-
-    An interrupted run goes on where it stopped. Guarantee: the weights and predictions are, bit for bit, those of split
-    training with the vault that the labels come from. The likelihood is that of the card's table, which must be the
-    job's. With an `authority` the card must be signed by the label party whose certificate it has made.
-    """
-    require_alone(setup.job, setup.start)
-    setup = replace(setup, job=setup.job.with_labels_handed_over())
-    with setup.opened(
-        list(setup.own),
-        lambda: setup.run.common_result([party]) is not None,
-        lambda setup: setup.load_features(party, local),
-        moved=True,
-    ) as opened:
-        if opened is None:
-            return setup.run.finished_result()
-        setup, side = opened
-        handed = labels_for(setup.job, side, labels, authority)
-        setup.watching.notice(f"{len(handed.labels):,} noisy labels, released with {handed.labels.mechanism}")
-        watched = setup.watched_by(PreparationNotices(party, setup.watching.notice))
-        shown = ProgressBar(setup.watching, setup.job.training.epochs)
-        return train_alone(watched, side, handed, at_top=shown)
-
-
-def labels_for(job: Job, side: FeatureSide, labels: Path, authority: Path | None = None) -> ReleasedLabels:
-    """Return the handed-over labels of a feature party's training records, in their order, and what they have spent."""
-    handed = read_handed_over(labels, job.classes, authority)
-    card, agreed = handed.card, job.mechanism
-    if (card.mechanism.digest, card.draws) != (agreed.digest, job.privacy.draws):
-        raise CardError(
-            f"{handed.path}: was released with {card.mechanism}, {card.draws} draw(s), and privacy in the job says "
-            f"{agreed}, {job.privacy.draws} draw(s)"
-        )
-    named = job.data.label.label if isinstance(job.data, TableData) else None
-    if None not in (card.label, named) and card.label != named:
-        raise CardError(f"{handed.path}: has labels of {card.label!r}, and data.label.label in the job is {named!r}")
-    try:
-        noisy = handed.of(side.ids.take(pa.array(side.train)))
-    except CardError as error:
-        if not isinstance(job.data, TableData) or job.data.alignment is None:
-            raise
-        raise CardError(
-            f"{error}; of aligned records the file has the label party's own ids: let the parties train the job "
-            "together with training.exchange: labels, then noisy labels cross in the common order"
-        ) from error
-    return ReleasedLabels(noisy, card.spent, handed.path)
-
-
-def tune_alone(setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None) -> TuneResult:
-    """Train our space of configurations on handed-over `labels`, a file or its folder; noisy labels choose.
-
-    Guarantee: candidates, weights and predictions are those of `tune` with the vault that the labels come from, to the
-    last bit. There are no true labels here, and so no test metrics.
-    """
-    require_alone(setup.job, setup.start)
-    side = setup.load_features(party, local)
-    return _searched(setup, side, labels_for(setup.job, side, labels, authority))
-
-
-def learn_auto(setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None) -> LearnResult:
-    """Make one committee of the networks of our space, boosted trees and logistic regression; noisy labels weigh them.
-
-    All are trained once more with the records that have judged. Guarantee: that of `learn_with`.
-    """
-    return learn_with(COMMITTEE, setup, party, local, labels, authority, _searched_with_judges)
-
-
-def _searched(setup: RunSetup, side: FeatureSide, labels: ReleasedLabels) -> TuneResult:
-    return tune(setup, vault=labels, data=_data(setup, side))
-
-
-def _searched_with_judges(setup: RunSetup, side: FeatureSide, labels: ReleasedLabels) -> TrainedModel:
-    data = _data(setup, side)
-    own_networks = any(parts.bottom is not None for parts in setup.own.values())
-    space = default_space(data.classes, own_networks)
-    found = tune(setup, space, vault=labels, data=data)
-    candidates = [candidate.as_dict() for candidate in found.candidates]
-    return train_with_judges(setup, space, candidates, data, labels)
-
-
-def _data(setup: RunSetup, side: FeatureSide) -> Dataset:
-    return Dataset.of_one(side, class_names(setup.job.data))

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import load, save
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix, hstack
 
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
-from tpsl.handover.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
-from tpsl.handover.noisy_targets import Floats
-from tpsl.handover.objective import NoisyLabelObjective
+from tpsl.handover.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, Tensors
+from tpsl.handover.objective import Floats, NoisyLabelObjective
 from tpsl.heads.wide_part import FAR
 
-_WEIGHTS = "weights.safetensors"
 _PENALTIES = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
-"""Prior precisions of a weight, from the strongest on: the judges choose."""
+"""Prior precisions of a weight, from the strongest on: the hold-out chooses."""
 _STEPS = 60
 
 
@@ -43,53 +40,48 @@ class LogisticModel(LearnedModel):
             raise LearnerError(f"the model reads {len(self.weights)} categories and numbers, not {width}")
         return _scores(_design(features, np.arange(len(features), dtype=np.int64)), self.base, self.weights)
 
-    def files(self) -> dict[str, bytes]:
-        """Return the weights as tensors."""
-        rows = np.array([self.embedding_rows])
-        return {_WEIGHTS: save({"base": self.base, "weights": self.weights, "embedding_rows": rows})}
+    def tensors(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the weights."""
+        return {"base": self.base, "weights": self.weights, "embedding_rows": np.array([self.embedding_rows])}
 
     @classmethod
-    def from_files(cls, files: Mapping[str, bytes]) -> LogisticModel:
-        """Return the model that `files` was made of."""
-        tensors = load(files[_WEIGHTS])
+    def from_tensors(cls, tensors: Tensors) -> LogisticModel:
+        """Return the model of these weights."""
         return cls(tensors["base"], tensors["weights"], int(tensors["embedding_rows"][0]))
 
 
 def logistic(records: LearnerRecords) -> Fitted:
-    """Fit on all but the judges with one penalty after the other; fit again on all with the one that they like best."""
-    judges = NoisyLabelObjective(records.targets.take(records.held_out))
+    """Fit on all but the hold-out with one penalty after the other, and on all with the one that it likes best."""
+    judge = NoisyLabelObjective(records.targets.take(records.held_out))
     objective = NoisyLabelObjective(records.targets.take(records.trained))
     design, held = (_design(records.features, records.rows[part]) for part in (records.trained, records.held_out))
     base = objective.targets.base_scores()
     weights = np.zeros((design.shape[1], len(base)))
-    best, chosen, judged = -np.inf, _PENALTIES[0], np.empty(0)
+    best, chosen, predicted = -np.inf, _PENALTIES[0], np.empty(0)
     for penalty in _PENALTIES:
         weights = _fitted(objective, design, base, weights, penalty)
         scores = _scores(held, base, weights)
-        found = float(judges.log_likelihoods(scores).sum())
+        found = float(judge.log_likelihoods(scores).sum())
         if found <= best:
             break
-        best, chosen, judged = found, penalty, scores
+        best, chosen, predicted = found, penalty, scores
     whole = NoisyLabelObjective(records.targets)
     base = whole.targets.base_scores()
     weights = _fitted(whole, _design(records.features, records.rows), base, np.zeros_like(weights), chosen)
     model = LogisticModel(base, weights, records.features.embedding_rows)
-    return judged_by(records, "logistic", f"penalty {chosen:g}", model, judged)
+    return Fitted.of(records, "logistic", f"penalty {chosen:g}", model, predicted)
 
 
 def _fitted(objective: NoisyLabelObjective, design: csr_matrix, base: Floats, start: Floats, penalty: float) -> Floats:
     """Return the weights that make the noisy labels most likely, less half the penalty times their squares."""
 
     def loss(flat: Floats) -> tuple[float, Floats]:
-        weights = flat.reshape(start.shape)
-        scores = _scores(design, base, weights)
+        scores = _scores(design, base, flat.reshape(start.shape))
         gradient, _ = objective.gradient_and_hessian(scores)
         value = -float(objective.log_likelihoods(scores).sum()) + penalty / 2 * float(np.square(flat).sum())
         return value, (design.T @ gradient.reshape(len(gradient), -1)).ravel() + penalty * flat
 
-    found: npt.NDArray[np.float64] = minimize(
-        loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}
-    ).x
+    found: Floats = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}).x
     return found.reshape(start.shape)
 
 

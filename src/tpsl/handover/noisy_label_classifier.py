@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.order import VALIDATION_STREAM, permutation
-from tpsl.handover.noisy_targets import Floats, NoisyTargets, mixture_log_likelihoods, posterior
+from tpsl.handover.objective import Floats, NoisyTargets, mixture_log_likelihoods, posterior
 from tpsl.mechanisms import Mechanism
 
 try:

@@ -1,4 +1,4 @@
-"""Boosted trees on noisy labels.
+"""Boosted trees on noisy labels, by LightGBM.
 
 For two classes an additive model of the fields comes first (`tpsl.heads.wide_part`), and trees learn what it
 leaves over, from the numbers and from its score. Categories are its business: trees that group the categories of a
@@ -6,36 +6,70 @@ field by their noisy labels find mostly noise. As in the wide part of a network,
 a model that has not seen its noisy label. With more classes, and in the `plain` form, trees get the categories
 themselves and start from the shares of the classes.
 
-The judges choose the number of trees, none included. Then everything is fitted once more with their records.
+The Hessian of `NoisyLabelObjective` counts in clean labels. So the least Hessian of a leaf and the penalty of its value
+hold at every ε and number of records: where noise leaves little, few leaves are made, or none. The hold-out chooses the
+number of trees, none included. Then everything is fitted once more with its records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors.torch import load, save
 
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
-from tpsl.handover.boosting import CLEAR_GAIN, Booster, BoostingInputs, BoostingTask
-from tpsl.handover.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
-from tpsl.handover.lightgbm_trees import LightGBM
-from tpsl.handover.noisy_targets import Floats
-from tpsl.handover.objective import NoisyLabelObjective
-from tpsl.handover.xgboost_trees import XGBoost
+from tpsl.handover.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, Tensors
+from tpsl.handover.objective import Floats, NoisyLabelObjective
 from tpsl.heads.wide_part import AdditiveModel, cross_fit
 
-BOOSTERS: dict[str, type[Booster]] = {"lightgbm": LightGBM, "xgboost": XGBoost}
-
-_TREES, _START = "trees", "start.safetensors"
+_ROUNDS, _PATIENCE = 500, 30
+_CLEAR_GAIN = 0.1
+"""Nats by which the hold-out must like it better within that patience; less is noise, and costs time."""
+_RECORDS_OF_A_LEAF = 100
+"""How many clean labels a leaf's records are worth, at least."""
+_BINS = 63
+_SETTINGS = {
+    "metric": "none",
+    "num_leaves": 31,
+    "learning_rate": 0.05,
+    "lambda_l2": 30.0,  # a leaf's prior is normal with a variance of 1/30 in log-odds, before the learning rate
+    "feature_fraction": 0.5,
+    # The categories of a column are grouped by their noisy labels, which finds noise unless it is held back.
+    "cat_l2": 100.0,
+    "cat_smooth": 50.0,
+    "deterministic": True,
+    "force_row_wise": True,
+    "verbose": -1,
+}
 _CALIBRATION_ROUNDS = 20
 _SLOPE_VARIANCE = 0.1
 """Of the prior of the slope that straightens scores of the additive model; its mean is 1."""
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """Records as boosting sees them."""
+
+    columns: npt.NDArray[np.float32]
+    categorical: list[int]
+    """The columns that hold codes of categories."""
+    start: Floats
+    """Log-odds before the first tree, `[n]` or `[n, k]`."""
+
+    def data(self, like: Any = None) -> Any:
+        """Return them for LightGBM."""
+        return _lightgbm().Dataset(
+            self.columns,
+            label=np.zeros(len(self.columns)),
+            init_score=self.start,
+            categorical_feature=self.categorical,
+            reference=like,
+            params={"max_bin": _BINS, "verbose": -1},
+        )
 
 
 @dataclass(frozen=True)
@@ -50,7 +84,7 @@ class Start:
     """How many numeric fields there are."""
     additive: AdditiveModel | None
 
-    def inputs(self, features: Features, rows: Rows, scores: npt.NDArray[np.float32] | None = None) -> BoostingInputs:
+    def inputs(self, features: Features, rows: Rows, scores: npt.NDArray[np.float32] | None = None) -> _Inputs:
         """Return these rows as boosting sees them; `scores` are theirs by the additive model where they are known."""
         found = (len(features.categorical_fields), len(features.numeric_fields))
         if found != (len(self.lows), self.numbers):
@@ -62,12 +96,12 @@ class Start:
         if self.additive is not None:
             own = self.additive.scores(features, rows) if scores is None else scores
             start = self.constants[0] + self.constants[1] * own.astype(np.float64)
-            return BoostingInputs(np.concatenate([numeric, own[:, None]], axis=1), (), start)
+            return _Inputs(np.concatenate([numeric, own[:, None]], axis=1), [], start)
         codes = (features.categorical[rows] - self.lows).astype(np.float32)
         codes[codes < 0] = np.nan  # a category that training did not see
-        categorical = tuple(range(self.numbers, self.numbers + len(self.lows)))
+        categorical = list(range(self.numbers, self.numbers + len(self.lows)))
         start = np.tile(self.constants, (len(rows), 1)) if len(self.constants) > 1 else self.constants.repeat(len(rows))
-        return BoostingInputs(np.concatenate([numeric, codes], axis=1), categorical, start)
+        return _Inputs(np.concatenate([numeric, codes], axis=1), categorical, start)
 
 
 @dataclass(frozen=True)
@@ -75,60 +109,60 @@ class TreeModel(LearnedModel):
     """An additive model, or the shares of the classes, and the trees that correct it."""
 
     start: Start
-    engine: str
-    booster: Booster | None
-    """None where the judges liked no tree."""
+    booster: Any
+    """The `lightgbm.Booster`; None where the hold-out liked no tree."""
 
     kind = "trees"
 
     def log_odds(self, features: Features) -> Floats:
         """Return the log-odds of class 1 of each record (`[n]`), or a score of each class (`[n, k]`)."""
         inputs = self.start.inputs(features, np.arange(len(features), dtype=np.int64))
-        return inputs.start if self.booster is None else inputs.start + self.booster.raise_by(inputs)
+        return inputs.start if self.booster is None else inputs.start + _raised(self.booster, inputs)
 
-    def files(self) -> dict[str, bytes]:
-        """Return the start as tensors, and the trees in the format of their library."""
-        tensors = {
-            "constants": torch.from_numpy(self.start.constants),
-            "lows": torch.from_numpy(self.start.lows),
-            "numbers": torch.tensor([self.start.numbers]),
-        }
-        if self.start.additive is not None:
-            tensors |= {f"additive.{name}": tensor for name, tensor in self.start.additive.tensors().items()}
-        grown = {} if self.booster is None else {f"{_TREES}.{self.engine}": self.booster.content()}
-        return {_START: save(tensors), **grown}
+    def tensors(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the start, and LightGBM's text of the trees."""
+        start = self.start
+        found = {"constants": start.constants, "lows": start.lows, "numbers": np.array([start.numbers])}
+        additive = {} if start.additive is None else start.additive.tensors()
+        found |= {f"additive.{name}": tensor.numpy() for name, tensor in additive.items()}
+        grown = "" if self.booster is None else self.booster.model_to_string()
+        return found | {"trees": np.frombuffer(grown.encode(), np.uint8)}
 
     @classmethod
-    def from_files(cls, files: Mapping[str, bytes]) -> TreeModel:
-        """Return the model that `files` was made of."""
-        tensors = load(files[_START])
-        own = {name.removeprefix("additive."): t for name, t in tensors.items() if name.startswith("additive.")}
+    def from_tensors(cls, tensors: Tensors) -> TreeModel:
+        """Return the model of these tensors."""
+        own = {
+            name.removeprefix("additive."): torch.from_numpy(tensor)
+            for name, tensor in tensors.items()
+            if name.startswith("additive.")
+        }
         additive = AdditiveModel.from_tensors(own) if own else None
-        start = Start(tensors["constants"].numpy(), tensors["lows"].numpy(), int(tensors["numbers"][0]), additive)
-        for engine, library in BOOSTERS.items():
-            if (name := f"{_TREES}.{engine}") in files:
-                return cls(start, engine, library.from_content(files[name]))
-        return cls(start, next(iter(BOOSTERS)), None)
+        start = Start(tensors["constants"], tensors["lows"], int(tensors["numbers"][0]), additive)
+        grown = tensors["trees"].tobytes().decode()
+        if not grown:
+            return cls(start, None)
+        library = _lightgbm()
+        try:
+            return cls(start, library.Booster(model_str=grown))
+        except library.basic.LightGBMError as error:
+            raise LearnerError(f"LightGBM cannot read its trees ({error})") from error
 
 
-def train_trees(records: LearnerRecords, engine: str, *, plain: bool = False) -> Fitted:
-    """Grow trees, as many as the judges like, and grow them again with the judges' records."""
-    library, additive = BOOSTERS[engine], not plain and records.targets.classes == 2
-    said = NoisyLabelObjective(records.targets.take(records.held_out))
+def lightgbm(records: LearnerRecords, *, plain: bool = False) -> Fitted:
+    """Grow trees, as many as the hold-out likes, and grow them again with its records."""
+    additive = not plain and records.targets.classes == 2
+    judge = NoisyLabelObjective(records.targets.take(records.held_out))
     fitting = _Fitting(records, records.trained, additive)
-    judges = fitting.inputs(records.rows[records.held_out])
-    grown, rounds = library.grow_judged(fitting.task(), judges, said)
-    judged = judges.start + grown.raise_by(judges)
-    if said.log_likelihoods(judged).sum() <= said.log_likelihoods(judges.start).sum() + CLEAR_GAIN:
-        judged, rounds = judges.start, 0
+    held = fitting.inputs(records.rows[records.held_out])
+    rounds, predicted = fitting.judged(held, judge)
     whole = _Fitting(records, np.arange(len(records.rows), dtype=np.int64), additive)
-    model = TreeModel(whole.start, engine, library.grow(whole.task(), rounds) if rounds else None)
-    name = f"plain_{engine}" if plain else engine
-    return judged_by(records, name, f"{rounds} rounds of trees", model, judged)
+    model = TreeModel(whole.start, whole.grown(rounds) if rounds else None)
+    name = "plain_lightgbm" if plain else "lightgbm"
+    return Fitted.of(records, name, f"{rounds} rounds of trees", model, predicted)
 
 
 class _Fitting:
-    """The start for some records, and what trees are grown on."""
+    """The start for some records, and trees grown on them."""
 
     def __init__(self, records: LearnerRecords, positions: Rows, additive: bool) -> None:
         self._records, self._rows = records, records.rows[positions]
@@ -143,12 +177,38 @@ class _Fitting:
             constants = self._objective.targets.base_scores()
         lows = features.categorical[self._rows].min(axis=0, initial=features.embedding_rows).astype(np.int64)
         self.start = Start(constants, lows, len(features.numeric_fields), model)
+        self._data = self.inputs(self._rows).data()
 
-    def inputs(self, rows: Rows) -> BoostingInputs:
+    def inputs(self, rows: Rows) -> _Inputs:
         return self.start.inputs(self._records.features, rows, None if self._scores is None else self._scores[rows])
 
-    def task(self) -> BoostingTask:
-        return BoostingTask(self.inputs(self._rows), self._objective, self._records.seed, self._records.threads)
+    def judged(self, held: _Inputs, judge: NoisyLabelObjective) -> tuple[int, Floats]:
+        """Grow until the hold-out likes it less; return the number of trees that it likes best, and its log-odds."""
+        classes = self._records.targets.classes
+        most = _ROUNDS if classes == 2 else max(20, 10 * _ROUNDS // classes)  # with many a round is many trees
+        grown = self.grown(
+            most,
+            valid_sets=[held.data(like=self._data)],
+            valid_names=["hold-out"],
+            feval=lambda scores, _: ("likelihood", float(judge.log_likelihoods(scores).sum()), True),
+            callbacks=[_lightgbm().early_stopping(_PATIENCE, verbose=False, min_delta=_CLEAR_GAIN)],
+        )
+        found = held.start + _raised(grown, held)  # by the best number of trees
+        if judge.log_likelihoods(found).sum() <= judge.log_likelihoods(held.start).sum() + _CLEAR_GAIN:
+            return 0, held.start
+        return int(grown.best_iteration), found
+
+    def grown(self, rounds: int, **watched: Any) -> Any:
+        """Grow this number of trees for each score."""
+        classes, shares = self._records.targets.classes, self._objective.targets.class_shares()
+        settings = _SETTINGS | {
+            "objective": self._objective,
+            "min_sum_hessian_in_leaf": _RECORDS_OF_A_LEAF * float((shares * (1 - shares)).mean()),
+            "seed": self._records.seed % (1 << 31),
+            "num_threads": self._records.threads,
+            **({} if classes == 2 else {"num_class": classes}),
+        }
+        return _lightgbm().train(settings, self._data, num_boost_round=rounds, **watched)
 
 
 def _straightened(objective: NoisyLabelObjective, scores: Floats) -> Floats:
@@ -168,6 +228,14 @@ def _straightened(objective: NoisyLabelObjective, scores: Floats) -> Floats:
     return found
 
 
-lightgbm = partial(train_trees, engine="lightgbm")
-xgboost = partial(train_trees, engine="xgboost")
-plain_lightgbm = partial(train_trees, engine="lightgbm", plain=True)
+def _raised(booster: Any, inputs: _Inputs) -> Floats:
+    """Return what trees add to the log-odds of each record."""
+    return np.asarray(booster.predict(inputs.columns, raw_score=True), dtype=np.float64)
+
+
+def _lightgbm() -> Any:
+    try:
+        import lightgbm as library
+    except ImportError:
+        raise LearnerError("LightGBM is not installed: `pip install 'tpsl[trees]'` gets it") from None
+    return library

@@ -16,8 +16,7 @@ from tpsl.data.true_labels import reveal
 from tpsl.prediction.committee import mixture
 from tpsl.prediction.model import TrainedModel
 from tpsl.progress import no_progress
-from tpsl.select.candidates import Candidate, TuneResult
-from tpsl.select.search_folder import read_result, write_result
+from tpsl.select.candidates import Candidate, TuneResult, read_result, write_result
 from tpsl.training.after_training import evaluate_run, load_true_labels
 from tpsl.training.evaluation import TestMetrics, evaluate
 from tpsl.training.local import Local
@@ -43,7 +42,7 @@ def evaluate_search(
 
 
 def with_test_metrics(result: TuneResult, out: Path, side: LabelSide) -> TuneResult:
-    """Return the result with the test metrics of its candidates, whose runs are evaluated, and of their committee."""
+    """Return the result with the test metrics of its candidates, whose runs are evaluated, and of their ensemble."""
     runs = {candidate.run: RunFolder(out / "runs" / candidate.run) for candidate in result.candidates}
     epochs = {name: {entry["epoch"]: entry for entry in run.metrics()} for name, run in runs.items()}
 
@@ -59,5 +58,5 @@ def with_test_metrics(result: TuneResult, out: Path, side: LabelSide) -> TuneRes
         result,
         candidates=tuple(map(tested, result.candidates)),
         best=tested(result.best),
-        committee=evaluate(predicted, reveal(side.labels)[side.records.test]),
+        ensemble=evaluate(predicted, reveal(side.labels)[side.records.test]),
     )

@@ -1,26 +1,43 @@
-"""What was tried, and what noisy labels make of it: the best candidate, and the committee of all."""
+"""What was tried, what noisy labels make of it, and the folder of a search: the best candidate, the ensemble of all.
+
+OUT/runs/          a run for each configuration
+OUT/tune.json      the candidates; at the label party with their weights, their hold-out metrics and the ensemble's
+OUT/best.yaml      the job of the best candidate; label party
+OUT/release.json   a digest of the noisy labels that all runs share; label party
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from tpsl.data.sides import LabelRecords
-from tpsl.files import for_json, write_atomically
+from tpsl.files import for_json, read_plain, write_atomically
 from tpsl.prediction.committee import mixture
+from tpsl.prediction.model import TUNE
 from tpsl.select.space import changed, describe
 from tpsl.training.evaluation import TEST_METRICS, TestMetrics
 from tpsl.training.job import Job, make_job
 from tpsl.training.noisy_metrics import Validation, committee_weights, noisy_validation, record_log_likelihoods
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
+from tpsl.training.stages import wide
+from tpsl.training.stages.prepare import PRETRAINED
 from tpsl.training.vaults import ReleasedLabels
+from tpsl.vault import NoisyLabels
 
 Metrics = TypeVar("Metrics", Validation, TestMetrics)
-_NOT_EVALUATED = TestMetrics(**dict.fromkeys(TEST_METRICS, math.nan))
+NOT_EVALUATED = TestMetrics(**dict.fromkeys(TEST_METRICS, math.nan))
+_DESCRIBED = ("number", "configuration", "epoch", "run", "weight")
+_PLAIN = ("out", "vault", "mechanism", "total_epsilon", "total_delta", "epsilon", "delta", "private", "diverged")
+_HEAD = "# Chosen by noisy labels alone. On those of {vault} this job gives the weights of the best candidate again.\n"
 
 
 @dataclass(frozen=True)
@@ -44,6 +61,35 @@ class Trial:
         """Note that it has diverged: none of its epochs is a candidate."""
         write_atomically(self._mark, reason.encode())
 
+    @property
+    def shared(self) -> dict[str, str]:
+        """What each party computes before the first step: the file, and what decides its content within a search.
+
+        Pre-trained weights depend on features, model, seed and method, and on no label; wide parts on features, the
+        release, the seed and the hold-out.
+        """
+        key = pretraining_key(self.job)
+        found = {} if key is None else {PRETRAINED: key}
+        return found | ({wide.FILE: self.job.training.wire} if self.job.model.wide else {})
+
+    def copy_shared(self, earlier: Sequence[Trial], parties: Sequence[str]) -> None:
+        """Put into the folder of the run what earlier ones have computed and this one would compute again."""
+        for other in earlier:
+            for file, _ in self.shared.items() & other.shared.items():
+                for party in parties:
+                    source, target = other.run.party(party) / file, self.run.party(party) / file
+                    if source.exists() and not target.exists():  # a label party without features has no wide part
+                        write_atomically(target, source.read_bytes())
+
+
+def pretraining_key(job: Job) -> str | None:
+    """Return a name that jobs share exactly if their pre-trained weights are the same; None without pre-training."""
+    if job.training.pretrain is None:
+        return None
+    agreed = job.without_wide_part().agreed()
+    content = [agreed["data"], agreed["model"], agreed["training"]["seed"], agreed["training"]["pretrain"]]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
+
 
 def trials_of(jobs: Sequence[Job], out: Path) -> list[Trial]:
     """Return the trials of a space, whose runs are in the folder of the search."""
@@ -62,21 +108,21 @@ class Candidate:
     run: str
     """Name of the folder of its run, which keeps the halves after each epoch."""
     validation: Validation
-    """What noisy labels say: all that selection looks at."""
+    """What noisy labels of the hold-out say: all that selection looks at."""
     test: TestMetrics
     """Depends on true labels: it is reported at the label party, and chooses nothing. NaN until they are evaluated."""
     weight: float
-    """How much it counts in the committee."""
+    """How much it counts in the ensemble."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return one flat row."""
-        described = {name: getattr(self, name) for name in ("number", "configuration", "epoch", "run", "weight")}
+        described = {name: getattr(self, name) for name in _DESCRIBED}
         return {**described, **asdict(self.validation), **asdict(self.test)}
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Candidate:
         """Rebuild what `as_dict` returned, after it was JSON."""
-        described = {name: row[name] for name in ("number", "configuration", "epoch", "run", "weight")}
+        described = {name: row[name] for name in _DESCRIBED}
         return cls(**described, validation=_metrics(Validation, row), test=_metrics(TestMetrics, row))
 
 
@@ -100,20 +146,19 @@ class TuneResult:
     candidates: tuple[Candidate, ...]
     best: Candidate
     """The candidate under which the noisy labels are most likely."""
-    committee: TestMetrics
-    committee_validation: Validation
-    """The committee judged by the noisy labels that weighted it: a little too friendly."""
+    ensemble: TestMetrics
+    ensemble_validation: Validation
+    """By the noisy labels that weighted the ensemble: a little too friendly."""
     diverged: tuple[str, ...]
     """Configurations that ended before their last epoch, because their numbers were not finite any more; no candidates.
     """
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data: null for an infinite ε, and for an AUC that noisy labels cannot tell."""
-        plain = ("out", "vault", "mechanism", "total_epsilon", "total_delta", "epsilon", "delta", "private", "diverged")
         content = {
-            **{name: getattr(self, name) for name in plain},
+            **{name: getattr(self, name) for name in _PLAIN},
             "best": self.best.as_dict(),
-            "committee": {**asdict(self.committee_validation), **asdict(self.committee)},
+            "ensemble": {**asdict(self.ensemble_validation), **asdict(self.ensemble)},
             "candidates": [candidate.as_dict() for candidate in self.candidates],
             "job": self.job.model_dump(mode="json"),
         }
@@ -121,51 +166,53 @@ class TuneResult:
 
     def untested(self) -> TuneResult:
         """Return it without what depends on true labels."""
-        best, *candidates = (replace(each, test=_NOT_EVALUATED) for each in (self.best, *self.candidates))
-        return replace(self, best=best, candidates=tuple(candidates), committee=_NOT_EVALUATED)
+        best, *candidates = (replace(each, test=NOT_EVALUATED) for each in (self.best, *self.candidates))
+        return replace(self, best=best, candidates=tuple(candidates), ensemble=NOT_EVALUATED)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> TuneResult:
         """Rebuild what `as_dict` returned, after it was JSON."""
-        plain = ("out", "vault", "mechanism", "total_delta", "delta", "private")
+        plain = {name: math.inf if content[name] is None else content[name] for name in _PLAIN}
         return cls(
-            **{name: content[name] for name in plain},
-            epsilon=_number(content["epsilon"], math.inf),
-            total_epsilon=_number(content["total_epsilon"], math.inf),
+            **{**plain, "diverged": tuple(content["diverged"])},
             job=make_job(content["job"], {}, "the best job"),
             candidates=tuple(map(Candidate.from_dict, content["candidates"])),
             best=Candidate.from_dict(content["best"]),
-            committee=_metrics(TestMetrics, content["committee"]),
-            committee_validation=_metrics(Validation, content["committee"]),
-            diverged=tuple(content["diverged"]),
+            ensemble=_metrics(TestMetrics, content["ensemble"]),
+            ensemble_validation=_metrics(Validation, content["ensemble"]),
         )
 
 
-def _number(value: float | None, null: float = math.nan) -> float:
-    return null if value is None else value
-
-
 def _metrics(kind: type[Metrics], row: Mapping[str, Any]) -> Metrics:
-    return kind(**{field.name: _number(row[field.name]) for field in fields(kind)})
+    return kind(**{field.name: math.nan if row[field.name] is None else row[field.name] for field in fields(kind)})
 
 
 def compare(
     base: Job, trials: Sequence[Trial], records: LabelRecords, released: ReleasedLabels, out: Path
 ) -> TuneResult:
-    """Judge every epoch of every trial by the noisy labels of the held-out records; no true label is read."""
-    candidates = _candidates(trials)
-    if not candidates:
+    """Compare every epoch of every trial by the noisy labels of held-out records; no true label is read."""
+    found = [
+        Candidate(
+            number=number,
+            configuration=trial.name,
+            epoch=entry["epoch"],
+            run=trial.run.path.name,
+            validation=Validation(**{field.name: entry[field.name] for field in fields(Validation)}),
+            test=NOT_EVALUATED,
+            weight=0.0,
+        )
+        for number, trial in enumerate(trials)
+        for entry in ([] if trial.has_diverged else trial.run.metrics())
+    ]
+    if not found:
         raise ValueError("every configuration of the space diverged: try smaller learning rates")
     noisy, training = released.labels, trials[0].job.training
-    judges = noisy.take(held_out(len(records.train), training.validation, training.seed))
-    predicted = [trials[candidate.number].run.predictions(candidate.epoch) for candidate in candidates]
-    weights = committee_weights(
-        [record_log_likelihoods(judges.mechanism, judges.draws, found["validation"]) for found in predicted]
-    )
-    candidates = [replace(c, weight=float(weight)) for c, weight in zip(candidates, weights, strict=True)]
+    hold_out = noisy.take(held_out(len(records.train), training.validation, training.seed))
+    predicted = [trials[one.number].run.predictions(one.epoch)["validation"] for one in found]
+    weights = committee_weights([record_log_likelihoods(hold_out.mechanism, hold_out.draws, p) for p in predicted])
+    candidates = tuple(replace(one, weight=float(weight)) for one, weight in zip(found, weights, strict=True))
     best = max(candidates, key=lambda candidate: candidate.validation.validation_log_likelihood)
-    weighted = [(candidate.weight, found) for candidate, found in zip(candidates, predicted, strict=True)]
-    of_judges = mixture((weight, found["validation"]) for weight, found in weighted)
+    mixed = mixture((candidate.weight, p) for candidate, p in zip(candidates, predicted, strict=True))
     final = {"training": {"epochs": best.epoch, "head": base.training.head}}
     return TuneResult(
         out=str(out),
@@ -177,21 +224,36 @@ def compare(
         private=released.spent.private,
         vault=str(released.origin),
         job=changed(trials[best.number].job, final, "the best job"),
-        candidates=tuple(candidates),
+        candidates=candidates,
         best=best,
-        committee=_NOT_EVALUATED,
-        committee_validation=noisy_validation(judges.mechanism, judges.draws, of_judges),
+        ensemble=NOT_EVALUATED,
+        ensemble_validation=noisy_validation(hold_out.mechanism, hold_out.draws, mixed),
         diverged=tuple(trial.name for trial in trials if trial.has_diverged),
     )
 
 
-def _candidates(trials: Sequence[Trial]) -> list[Candidate]:
-    """Return every epoch of every trial that has not diverged, not weighted yet."""
-    found = []
-    for number, trial in enumerate(trials):
-        for entry in [] if trial.has_diverged else trial.run.metrics():
-            judged = Validation(**{field.name: entry[field.name] for field in fields(Validation)})
-            found.append(
-                Candidate(number, trial.name, entry["epoch"], trial.run.path.name, judged, _NOT_EVALUATED, 0.0)
-            )
-    return found
+def check_release(out: Path, noisy: NoisyLabels) -> None:
+    """Refuse a folder with runs on other noisy labels: their hold-out would be labels that they saw."""
+    digest = hashlib.sha256(noisy.mechanism.digest.encode())
+    for draw in noisy.draws:
+        digest.update(np.ascontiguousarray(draw).tobytes())
+    path, found = out / "release.json", {"sha256": digest.hexdigest()}
+    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != found:
+        raise ValueError(f"{out}: holds runs on another release; choose another --out")
+    write_atomically(path, json.dumps(found).encode())
+
+
+def write_result(out: Path, result: TuneResult) -> None:
+    """Write what the label party has found: the ensemble can predict, and the best job be trained again."""
+    write_atomically(out / "best.yaml", (_HEAD.format(vault=result.vault) + result.job.to_yaml()).encode())
+    write_atomically(out / TUNE, json.dumps(result.as_dict(), indent=1).encode())
+
+
+def read_result(out: Path) -> TuneResult:
+    """Return what the label party has found."""
+    try:
+        return TuneResult.from_dict(json.loads(read_plain(out / TUNE)))
+    except KeyError as error:
+        raise ValueError(f"{out / TUNE}: is no label party's result of a search, it has no {error}") from None
+    except (OSError, TypeError) as error:
+        raise ValueError(f"{out / TUNE}: cannot be read ({error})") from error

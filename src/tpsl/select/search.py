@@ -2,11 +2,12 @@
 
 Every epoch of every configuration is a candidate. Candidates are compared by the noisy labels of held-out records
 alone, which are released already: however many are tried, the vault's ledger does not change, and what is chosen may
-cross the border. There are two answers: the `best` candidate, and the `committee` of all of them.
+cross the border. There are two answers: the `best` candidate, and the `ensemble` of all of them.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,31 +17,24 @@ from typing import Any
 import torch
 
 from tpsl.data.dataset import Dataset
-from tpsl.files import make_private_folder
+from tpsl.files import make_private_folder, write_atomically
 from tpsl.net.failures import BadMessage
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.progress import Notice, no_notice, said_once
+from tpsl.prediction.model import TUNE, WITH_JUDGES, TrainedModel
+from tpsl.progress import Notice, Progress, no_notice, said_once
 from tpsl.select.after_search import with_test_metrics
-from tpsl.select.candidates import Trial, TuneResult, compare, trials_of
-from tpsl.select.pool import Task, load_once, run_tasks
-from tpsl.select.search_folder import check_release, write_result
-from tpsl.select.shared_parts import (
-    copy_pretrained,
-    copy_wide_parts,
-    fit_wide_once,
-    pretrain_once,
-    pretraining_key,
-)
-from tpsl.select.shared_records import SharedRecords
-from tpsl.select.space import default_space, jobs_of
+from tpsl.select.candidates import Trial, TuneResult, check_release, compare, trials_of, write_result
+from tpsl.select.parallel import SharedRecords, Task, load_once, run_tasks
+from tpsl.select.space import changed, default_space, jobs_of
 from tpsl.training.alone import train_alone
-from tpsl.training.job import Job, SearchStep
+from tpsl.training.job import SearchStep
 from tpsl.training.observer import Observer, Watching
 from tpsl.training.one_process import train_together
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import ReleasedLabels, VaultChoice, choose_vault
+from tpsl.vault import NO_LIMITS
 
 
 def tune(
@@ -65,32 +59,64 @@ def tune(
     base, out, watching = setup.job, setup.run.path, setup.watching
     jobs = None if space is None else jobs_of(base, space)  # a fault in the space is found before data are loaded
     data = load_once(base, setup.own) if data is None else data
-    own_networks = any(parts.bottom is not None for parts in setup.own.values())
-    jobs = jobs or jobs_of(base, default_space(data.classes, own_networks))
+    jobs = jobs or jobs_of(base, space_for(setup, data))
     make_private_folder(out)
-    if isinstance(vault, ReleasedLabels):
-        released = vault
-    else:
-        released = _released(replace(setup, job=jobs[0]), data, vault or VaultChoice(scratch=True))
+    choice = vault or VaultChoice(scratch=True)
+    handed = isinstance(choice, ReleasedLabels)
+    released = choice if isinstance(choice, ReleasedLabels) else _released(replace(setup, job=jobs[0]), data, choice)
     check_release(out, released.labels)
-    trials = trials_of(jobs, out)
-    handed = vault if isinstance(vault, ReleasedLabels) else None
-    records = SharedRecords(base, setup.own, data)
+    trials, records = tuple(trials_of(jobs, out)), SharedRecords(base, setup.own, data)
     notice = said_once(watching.notice) if workers == 1 else no_notice
-    tasks = SearchTasks(out, records, released, setup.own, setup.device, handed, notice).of(trials)
-    watching.progress(0, len(tasks), "")
-    for done, name in enumerate(run_tasks(tasks, workers), 1):
-        watching.progress(done, len(tasks), name)
+    _Runs(trials, records, released, setup.own, setup.device, handed, notice).train_all(workers, watching.progress)
     result = with_test_metrics(compare(base, trials, data.label_side.records, released, out), out, data.label_side)
     write_result(out, result)
     return result
 
 
+def space_for(setup: RunSetup, data: Dataset) -> tuple[dict[str, Any], ...]:
+    """Return what to try if nothing is said of it."""
+    return default_space(data.classes, any(parts.bottom is not None for parts in setup.own.values()))
+
+
+def train_with_hold_out(
+    setup: RunSetup,
+    space: Sequence[Mapping[str, Any]],
+    candidates: Sequence[Mapping[str, Any]],
+    data: Dataset,
+    vault: Path | ReleasedLabels,
+) -> TrainedModel:
+    """Train a space again with all records, those of the hold-out included; return the ensemble of its epochs.
+
+    Once the noisy labels of the hold-out have weighted the candidates, they can be learned from like all others: it is
+    the same release. `candidates` are those of the search of this space in the set-up's folder, with their number,
+    epoch and weight; no metric is left for the result. Guarantee: post-processing of the release in `vault`. Runs that
+    are done are not repeated; one that diverges has no weight. The runs and the members are in a folder of the search's
+    own folder, which is a model as that one is.
+    """
+    out, all_train = setup.run.path / WITH_JUDGES, {"training": {"validation": 0.0}}
+    make_private_folder(out)
+    jobs = [changed(job, all_train, "a job without a hold-out") for job in jobs_of(setup.job, space)]
+    trials, records, alone = tuple(trials_of(jobs, out)), SharedRecords(setup.job, setup.own, data), True
+    if not isinstance(vault, ReleasedLabels):
+        noisy, total = noisy_labels_for(setup.job, data.label_side, vault, no_notice, NO_LIMITS)
+        vault, alone = ReleasedLabels(noisy, total, vault), False
+    _Runs(trials, records, vault, setup.own, setup.device, alone, no_notice).train_all(1, setup.watching.progress)
+    kept = [one for one in candidates if not trials[one["number"]].has_diverged]
+    total = sum(one["weight"] for one in kept)
+    if not total:
+        raise ValueError("with the hold-out, every configuration of the space diverged")
+    members = [
+        {"run": trials[one["number"]].run.path.name, "epoch": one["epoch"], "weight": one["weight"] / total}
+        for one in kept
+    ]
+    write_atomically(out / TUNE, json.dumps({"candidates": members}, indent=1).encode())
+    return TrainedModel.open(out)
+
+
 def _released(setup: RunSetup, data: Dataset, choice: VaultChoice) -> ReleasedLabels:
     """Return the one release of a search, from the vault that is found for it."""
-    own = setup.run.path / "vault"
     if choice.scratch and choice.named is None:
-        choice = replace(choice, named=own)
+        choice = replace(choice, named=setup.run.path / "vault")
     chosen = choose_vault(setup, data.label_side, choice)
     chosen.store()
     noisy, total = noisy_labels_for(setup.job, data.label_side, chosen.path, setup.watching.notice, chosen.policy)
@@ -98,67 +124,51 @@ def _released(setup: RunSetup, data: Dataset, choice: VaultChoice) -> ReleasedLa
 
 
 @dataclass(frozen=True)
-class SearchTasks:
-    """What all tasks of a search share; it goes to the processes that do them."""
+class _Runs:
+    """The runs of a search, which share records and a release; it goes to the processes that train them."""
 
-    out: Path
+    trials: tuple[Trial, ...]
     records: SharedRecords
     released: ReleasedLabels
     own: Mapping[str, OwnParts]
     device: torch.device | None
-    handed: ReleasedLabels | None = None
-    """What a feature party that is alone was handed over; it then has no vault."""
-    notice: Notice = no_notice
-    """Told what runs have to say, where they are in this process."""
+    alone: bool
+    """Whether this is a feature party that was handed the labels over; it then has no vault."""
+    notice: Notice
 
-    def of(self, trials: Sequence[Trial]) -> list[Task]:
-        """Return the trials, after what several of them share."""
-        jobs = [trial.job for trial in trials]
-        tasks = []
-        for key, job in {pretraining_key(job): job for job in jobs}.items():
-            if key is not None:
-                tasks.append(Task(_pretraining(job), partial(self.pretrain, job)))
-        for job in {job.training.wire: job for job in jobs if job.model.wide}.values():
-            tasks.append(Task(_wide_part(job), partial(self.fit_wide, job)))
-        for trial, step in zip(trials, SearchStep.all(jobs), strict=True):
-            needs = {_pretraining(trial.job)} | ({_wide_part(trial.job)} if trial.job.model.wide else set())
-            tasks.append(Task(trial.name, partial(self.train, trial, step), frozenset(needs)))
-        return tasks
+    def train_all(self, workers: int, progress: Progress) -> None:
+        """Train all, in this process in their order; of several workers each has one at a time."""
+        steps = SearchStep.all([trial.job for trial in self.trials])
+        tasks = [
+            Task(trial.name, partial(self.train, trial, step)) for trial, step in zip(self.trials, steps, strict=True)
+        ]
+        progress(0, len(tasks), "")
+        for done, name in enumerate(run_tasks([tasks] if workers == 1 else self._waves(tasks), workers), 1):
+            progress(done, len(tasks), name)
 
-    def pretrain(self, job: Job) -> None:
-        """Pre-train the feature parties' halves of a job."""
-        pretrain_once(job, self.records.dataset, self.out / "pretrained", self.device)
-
-    def fit_wide(self, job: Job) -> None:
-        """Fit the wide parts of a job."""
-        fit_wide_once(job, self.records.dataset, self.released.labels, self.out / "wide")
+    def _waves(self, tasks: Sequence[Task]) -> list[list[Task]]:
+        """Return first the trials that compute what others then take over, and those that share nothing."""
+        first, then, known = list[Task](), list[Task](), set[tuple[str, str]]()
+        for trial, task in zip(self.trials, tasks, strict=True):
+            shared = trial.shared.items()
+            (then if shared and shared <= known else first).append(task)
+            known |= shared
+        return [first, then]
 
     def train(self, trial: Trial, step: SearchStep) -> None:
         """Train one configuration, unless it is finished; numbers that are not finite end it."""
         if trial.has_diverged:
             return
-        job, run, data = trial.job, trial.run, self.records.dataset
-        setup = RunSetup(job, run, self.own, self.device, watching=Watching(notice=self.notice), search=step)
-        with run.started(job, [*data.feature_parties, LABEL_PARTY], own=self.own):
-            copy_pretrained(job, self.out / "pretrained", run)
-            copy_wide_parts(job, self.out / "wide", run)
+        data, watching = self.records.dataset, Watching(notice=self.notice)
+        setup = RunSetup(trial.job, trial.run, self.own, self.device, watching=watching, search=step)
+        parties = [*data.feature_parties, LABEL_PARTY]
         try:
-            if self.handed is not None:
-                self._train_alone(setup, data, self.handed)
-            else:
+            with trial.run.started(trial.job, parties, own=self.own):
+                trial.copy_shared(self.trials, parties)
+                if self.alone:
+                    (side,) = data.feature_sides.values()
+                    train_alone(setup, side, self.released, at_top=Observer())
+            if not self.alone:
                 train_together(setup, self.released, data)
         except BadMessage as error:  # The learning rate is too large for this much noise.
             trial.mark_diverged(str(error))
-
-    def _train_alone(self, setup: RunSetup, data: Dataset, handed: ReleasedLabels) -> None:
-        (side,) = data.feature_sides.values()
-        with setup.run.started(setup.job, [side.party, LABEL_PARTY], own=self.own):
-            train_alone(setup, side, handed, at_top=Observer())
-
-
-def _pretraining(job: Job) -> str:
-    return f"pre-training {pretraining_key(job)}"
-
-
-def _wide_part(job: Job) -> str:
-    return f"wide part, estimates in {job.training.wire}"

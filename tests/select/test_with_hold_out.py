@@ -1,4 +1,4 @@
-"""The committee of a search, trained once more with its judges: all records train, the weights are the same."""
+"""The ensemble of a search, trained once more with its hold-out: all records train, the weights are the same."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from tpsl.prediction.model import WITH_JUDGES, TrainedModel
-from tpsl.select.pool import load_once
-from tpsl.select.search import tune
+from tpsl.select.parallel import load_once
+from tpsl.select.search import train_with_hold_out, tune
 from tpsl.select.space import configuration
-from tpsl.select.with_judges import train_with_judges
 from tpsl.training.job import make_job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
@@ -29,7 +28,7 @@ def test_all_records_train_and_the_weights_are_those_of_the_search(tmp_path: Pat
     job = make_job(content, {}, "test")
     setup, data, vault = RunSetup(job, RunFolder(tmp_path)), load_once(job), tmp_path / "vault"
     candidates = [candidate.as_dict() for candidate in tune(setup, SPACE, data=data).candidates]
-    model = train_with_judges(setup, SPACE, candidates, data, vault)
+    model = train_with_hold_out(setup, SPACE, candidates, data, vault)
     assert [(m.epoch, m.weight) for m in model.members] == [
         (c["epoch"], pytest.approx(c["weight"])) for c in candidates
     ]
@@ -43,9 +42,9 @@ def test_all_records_train_and_the_weights_are_those_of_the_search(tmp_path: Pat
 
     first, second = model.runs()
     (first.path / "diverged.txt").touch()
-    left = train_with_judges(setup, SPACE, candidates, data, vault).members
+    left = train_with_hold_out(setup, SPACE, candidates, data, vault).members
     assert {member.run.path for member in left} == {second.path}
     assert sum(member.weight or 0 for member in left) == pytest.approx(1)
     (second.path / "diverged.txt").touch()
-    with pytest.raises(ValueError, match="with the records that judge, every configuration"):
-        train_with_judges(setup, SPACE, candidates, data, vault)
+    with pytest.raises(ValueError, match="with the hold-out, every configuration"):
+        train_with_hold_out(setup, SPACE, candidates, data, vault)

@@ -1,16 +1,17 @@
-"""Learners by name: they learn from noisy labels, are judged by them, and their models are saved and loaded."""
+"""Learners by name: they learn from noisy labels, are compared by them, and their models are saved and loaded."""
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load as tensors_of
+from safetensors.numpy import save as tensors_as_bytes
 
-from tpsl.handover.known import COMMITTEE, LEARNERS, fit, load, save
 from tpsl.handover.learner import LearnerError
-from tpsl.handover.noisy_targets import NoisyTargets
+from tpsl.handover.learners import ENSEMBLE, LEARNERS, fit, load, save
+from tpsl.handover.objective import NoisyTargets
 from tpsl.mechanisms import identity, laplace, randomized_response
 from tpsl.metrics import accuracy, auc
 from tpsl.registry import UnknownName
@@ -20,11 +21,11 @@ from .conftest import MakeRecords
 RR = randomized_response(1.0)
 
 
-@pytest.mark.parametrize("name", ["lightgbm", "xgboost", "logistic", "plain_lightgbm", COMMITTEE])
-def test_a_learner_is_judged_saved_and_loaded(name: str, make_records: MakeRecords, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["lightgbm", "logistic", "plain_lightgbm", ENSEMBLE])
+def test_a_learner_is_fitted_saved_and_loaded(name: str, make_records: MakeRecords, tmp_path: Path) -> None:
     records, y = make_records(randomized_response(2.0), 5000)
     fitted = fit(name, records)
-    assert fitted.judged.shape == (500,) and fitted.evidence > 3
+    assert fitted.predicted.shape == (500,) and fitted.evidence > 3
     found = fitted.model.probabilities(records.features)
     assert found.dtype == np.float32
     assert auc(found[5000:], y[5000:]).value > 0.7
@@ -76,7 +77,7 @@ def test_trees_correct_what_the_additive_model_cannot_say(make_records: MakeReco
 
 
 @pytest.mark.parametrize(("name", "epsilon"), [("lightgbm", 0.1), ("logistic", 1.0)])
-def test_judges_have_no_part_in_what_they_judge_and_a_part_in_the_model(
+def test_the_hold_out_has_no_part_in_its_predictions_and_a_part_in_the_model(
     name: str, epsilon: float, make_records: MakeRecords
 ) -> None:
     mechanism = randomized_response(epsilon)
@@ -86,7 +87,7 @@ def test_judges_have_no_part_in_what_they_judge_and_a_part_in_the_model(
     others = replace(records, targets=NoisyTargets(mechanism, (drawn,)))
     one, other = fit(name, records), fit(name, others)
     assert one.setting == other.setting
-    np.testing.assert_array_equal(one.judged, other.judged)
+    np.testing.assert_array_equal(one.predicted, other.predicted)
     assert one.log_likelihood != other.log_likelihood
     assert (one.model.probabilities(records.features) != other.model.probabilities(records.features)).any()
 
@@ -100,25 +101,29 @@ def test_a_missing_library_is_named(make_records: MakeRecords, monkeypatch: pyte
 
 def test_an_unknown_learner_is_refused_with_the_known_ones(make_records: MakeRecords) -> None:
     records, _ = make_records(RR, 1000, tested=100)
-    with pytest.raises(UnknownName, match="unknown learner 'forest'; known are lightgbm, xgboost"):
+    with pytest.raises(UnknownName, match="unknown learner 'forest'; known are lightgbm, logistic"):
         fit("forest", records)
-    assert set(LEARNERS) >= {"lightgbm", "xgboost", "logistic", COMMITTEE}
+    assert set(LEARNERS) >= {"lightgbm", "plain_lightgbm", "logistic", ENSEMBLE}
 
 
-def test_a_folder_without_a_model_is_a_sentence(make_records: MakeRecords, tmp_path: Path) -> None:
-    with pytest.raises(LearnerError, match="holds no whole model"):
-        load(tmp_path)
-    records, _ = make_records(RR, 1000, tested=100)
-    save(fit("logistic", records).model, tmp_path / "model")
-    description = tmp_path / "model" / "learner.json"
-    described = json.loads(description.read_text())
-    description.write_text(json.dumps({**described, "model": "forest"}))
-    with pytest.raises(LearnerError, match="holds a model 'forest', version 1; known are"):
-        load(tmp_path / "model")
-    description.write_text(json.dumps(described))
-    (tmp_path / "model" / "weights.safetensors").write_bytes(b"no tensors")
+def test_a_file_without_a_model_is_a_sentence(make_records: MakeRecords, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
     with pytest.raises(LearnerError, match="cannot be read"):
-        load(tmp_path / "model")
+        load(path)
+    records, _ = make_records(RR, 1000, tested=100)
+    save(fit("logistic", records).model, path)
+    whole = path.read_bytes()
+    for kind, version, said in (("forest", "1", "a model 'forest', version '1'"), ("logistic", "2", "version '2'")):
+        path.write_bytes(tensors_as_bytes(tensors_of(whole), {"model": kind, "version": version}))
+        with pytest.raises(LearnerError, match=f"holds .*{said}; known are"):
+            load(path)
+    path.write_bytes(tensors_as_bytes({"base": np.zeros(1)}, {"model": "logistic", "version": "1"}))
+    with pytest.raises(LearnerError, match="cannot be read"):
+        load(path)
+    for content in (b"no tensors", whole[:-10]):
+        path.write_bytes(content)
+        with pytest.raises(LearnerError, match="cannot be read"):
+            load(path)
 
 
 def test_features_of_another_table_are_refused(make_records: MakeRecords) -> None:
