@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -56,7 +57,7 @@ def frontier(
     progress(done, total, "")
     yield _read(paths)
     names = {cell.name for cell in missing}
-    for name in run_tasks(waves, workers):
+    for name in chain.from_iterable(run_tasks(wave, workers) for wave in waves):
         done += name in names
         progress(done, total, name)
         if name in names:

@@ -95,7 +95,7 @@ def sweep(
             Task(f"{cell.algorithm}, seed {cell.seed}", partial(_run_cell, cell, base, records, cells, skip_batches))
             for cell in missing
         ]
-        for name in run_tasks([tasks], workers):
+        for name in run_tasks(tasks, workers):
             done += 1
             progress(done, len(settings), name)
     rows = [json.loads(_row_path(cells, setting, base).read_text(encoding="utf-8")) for setting in settings]

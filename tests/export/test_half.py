@@ -160,7 +160,7 @@ def test_the_cards_of_a_committee_name_its_members(committee: Path) -> None:
     model, tuned = TrainedModel.open(committee), json.loads((committee / "tune.json").read_text())
     shop, label = feature_facts(model, "shop"), label_facts(model)
     assert shop["versions"] == label["versions"] == model.versions()
-    assert label["metrics"]["test_auc"] == tuned["committee"]["test_auc"]
+    assert label["metrics"]["test_auc"] == tuned["ensemble"]["test_auc"]
     assert [member["weight"] for member in label["members"]] == [row["weight"] for row in tuned["candidates"]]
     assert [member["epoch"] for member in label["members"]] == [1, 1]
     assert [set(member) for member in shop["members"]] == [{"run", "epoch"}] * 2, "weights are the label party's"

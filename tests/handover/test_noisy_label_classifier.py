@@ -58,7 +58,7 @@ def test_em_raises_the_likelihood_round_by_round() -> None:
 @pytest.mark.parametrize("form", ["unbiased", "posterior", "em"])
 def test_without_noise_it_is_the_classifier_itself(form: str) -> None:
     plain = LogisticRegression().fit(X, Y).predict_proba(X_TEST)
-    validation = 1 / len(X)  # EM keeps one judge back
+    validation = 1 / len(X)  # EM holds one record out
     wrapped = NoisyLabelClassifier(LogisticRegression(), identity(), form=form, validation=validation).fit(X, Y)
     np.testing.assert_allclose(wrapped.predict_proba(X_TEST), plain, atol=1e-3)
 

@@ -1,4 +1,4 @@
-"""A search of two parties over mutual TLS: the committee of one process, to the last bit, whoever is interrupted."""
+"""A search of two parties over mutual TLS: the ensemble of one process, to the last bit, whoever is interrupted."""
 
 from __future__ import annotations
 

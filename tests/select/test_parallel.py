@@ -24,21 +24,10 @@ from tpsl.training.one_process import load_records
 ROOT = Path(__file__).parents[2]
 
 
-def test_tasks_run_in_order_and_a_wave_after_the_one_before() -> None:
+def test_tasks_run_in_order() -> None:
     done: list[str] = []
-    waves = [[Task(name, partial(done.append, name)) for name in names] for names in ("ab", "", "c")]
-    assert list(run_tasks(waves, 1)) == done == ["a", "b", "c"]
-
-
-def _wait_for_all_of_the_first_wave(folder: Path) -> None:
-    assert {path.name for path in folder.iterdir()} == {"a", "b", "c"}
-
-
-def test_a_wave_of_workers_begins_when_the_one_before_is_done(tmp_path: Path) -> None:
-    first = [Task(name, partial(Path.touch, tmp_path / name)) for name in "abc"]
-    then = [Task(name, partial(_wait_for_all_of_the_first_wave, tmp_path)) for name in "de"]
-    done = list(run_tasks([first, then], 2))
-    assert (set(done[:3]), set(done[3:])) == ({"a", "b", "c"}, {"d", "e"})
+    assert list(run_tasks([Task(name, partial(done.append, name)) for name in "abc"], 1)) == done == ["a", "b", "c"]
+    assert list(run_tasks([], 2)) == []
 
 
 def _look_up(name: str) -> None:
@@ -51,14 +40,14 @@ def test_workers_have_the_parts_that_were_registered(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     use(["parts_of_my_own"])
-    assert sorted(run_tasks([[Task(name, partial(_look_up, "of my own")) for name in "ab"]], 2)) == ["a", "b"]
+    assert sorted(run_tasks([Task(name, partial(_look_up, "of my own")) for name in "ab"], 2)) == ["a", "b"]
 
 
 def test_an_error_ends_the_rest() -> None:
     done: list[str] = []
     tasks = [Task("one", partial(done.append, "one")), Task("bad", partial(int, "x")), Task("three", partial(print))]
     with pytest.raises(ValueError, match="invalid literal"):
-        for _ in run_tasks([tasks], 1):
+        for _ in run_tasks(tasks, 1):
             pass
     assert done == ["one"]
 
@@ -67,7 +56,7 @@ def test_workers_compute_as_the_process_that_starts_them(tmp_path: Path) -> None
     compute_in("bf16")
     try:
         tasks = [Task(name, partial(_write_how, tmp_path / name)) for name in ("one", "other")]
-        assert set(run_tasks([tasks], 2)) == {"one", "other"}
+        assert set(run_tasks(tasks, 2)) == {"one", "other"}
     finally:
         compute_in("float32")
     assert {(tmp_path / task.name).read_text() for task in tasks} == {"bf16"}
@@ -83,7 +72,7 @@ def _fail(folder: Path) -> None:
 
 def test_an_error_of_a_worker_is_that_of_the_search(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is wrong"):
-        list(run_tasks([[Task("bad", partial(_fail, tmp_path)), Task("good", print)], [Task("never", print)]], 2))
+        list(run_tasks([Task("bad", partial(_fail, tmp_path)), Task("good", print)], 2))
 
 
 def _sleep(place: Path) -> None:
@@ -95,7 +84,7 @@ STARTED = """
 import sys; from functools import partial; from pathlib import Path
 from tests.select.test_parallel import _sleep
 from tpsl.select.parallel import Task, run_tasks
-list(run_tasks([[Task(name, partial(_sleep, Path(sys.argv[1], name))) for name in "ab"]], 2))
+list(run_tasks([Task(name, partial(_sleep, Path(sys.argv[1], name))) for name in "ab"], 2))
 """
 
 
@@ -133,7 +122,7 @@ def test_workers_map_what_they_share_and_a_change_stays_with_one() -> None:
     data, array = load_records(job), np.arange(1 << 18, dtype=np.float64)
     records, features = SharedRecords(job, {}, data), data.feature_sides["feature"].features
     check = partial(_use, array, np.arange(3), records, float(features.numeric.sum()))  # type: ignore[union-attr]
-    assert sorted(run_tasks([[Task(name, check) for name in "abcd"]], 2)) == list("abcd")
+    assert sorted(run_tasks([Task(name, check) for name in "abcd"], 2)) == list("abcd")
     assert (array == np.arange(1 << 18)).all() and records.dataset is data
 
 

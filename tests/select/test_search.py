@@ -127,10 +127,10 @@ def test_each_run_notes_the_vault_that_all_share_and_looks_no_record_up_in_it(
 def test_weights_and_ensemble_follow_from_noisy_labels_alone(tuned: tuple[Path, TuneResult], data: Dataset) -> None:
     out, result = tuned
     job, side = base_job(), data.label_side
-    judges = held_out(len(data.train), 0.2, 0)
+    hold_out = held_out(len(data.train), 0.2, 0)
     mechanism = job.privacy.build(2)
     with Vault.open(out / "vault") as vault:
-        ids = data.ids.take(pa.array(data.train[judges]))
+        ids = data.ids.take(pa.array(data.train[hold_out]))
         noisy = vault.noisy_labels(mechanism, ids, seed=1)
     likelihoods, tests = [], []
     for candidate in result.candidates:
@@ -334,7 +334,7 @@ def test_runs_on_another_release_are_not_mixed_in(
         ("fast", "is no mapping"),
     ],
 )
-def test_a_configuration_changes_neither_release_nor_judges(
+def test_a_configuration_changes_neither_release_nor_hold_out(
     changes: Any, culprit: str, data: Dataset, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=f"^configuration 2 of the space: {culprit}"):

@@ -174,7 +174,7 @@ def tune(
 ) -> None:
     """Train a small space of configurations on one release, and let noisy labels choose; the same command resumes.
 
-    Every epoch of every configuration is a candidate. Held-out records judge by their noisy labels, which are released
+    Every epoch of every configuration is a candidate. Noisy labels of held-out records choose; they are released
     already: the budget is spent once. Writes OUT/best.yaml, the best job, and OUT/tune.json. With it OUT is a model as
     a run is: the ensemble of all candidates predicts, is served and exported.
     """

@@ -6,13 +6,11 @@ RUN/PARTY/learner.safetensors   the model (`tpsl.handover.learners.load`)
 RUN/PARTY/networks/             a search for networks that are in one ensemble with the learner, if there was one
 RUN/PARTY/learned.json          what it is, and what noisy labels of the hold-out say of it; written at last
 RUN/PARTY/encoder/              how the party's table was encoded
-RUN/test_scores.parquet         scores of the test records, for the label party to judge
+RUN/test_scores.parquet         scores of the test records, for the label party to evaluate
 """
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,7 +24,7 @@ from tpsl.data.dataset import Dataset, class_names, feature_party_names
 from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
 from tpsl.data.sides import FeatureSide
-from tpsl.files import for_json, read_plain, write_atomically
+from tpsl.files import for_json
 from tpsl.handover.card import CardError
 from tpsl.handover.labels_file import read_handed_over
 from tpsl.handover.learner import Fitted, LearnedModel, LearnerError, LearnerRecords
@@ -47,8 +45,8 @@ from tpsl.training.job_sections import HELD_OUT
 from tpsl.training.local import Local
 from tpsl.training.noisy_metrics import Validation, noisy_validation
 from tpsl.training.observer import PreparationNotices, ProgressBar
-from tpsl.training.result import TrainResult
-from tpsl.training.run_folder import RunFolder
+from tpsl.training.result import Epsilon, TrainResult
+from tpsl.training.run_folder import RunFolder, read_note, write_note
 from tpsl.training.schedule import held_out, in_parts
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import ReleasedLabels
@@ -72,10 +70,10 @@ class LearnResult:
     setting: str
     """What the hold-out chose, in words."""
     mechanism: str
-    epsilon: float
+    epsilon: Epsilon
     """The ε of the noisy labels; whatever is fitted on them, it stays the same."""
     delta: float
-    total_epsilon: float
+    total_epsilon: Epsilon
     """The largest ε that any of the records has spent, as far as the card says."""
     private: bool
     records: int
@@ -100,14 +98,6 @@ class LearnResult:
         content = asdict(self)
         found: dict[str, Any] = for_json(content | content.pop("validation"))
         return found
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> LearnResult:
-        """Return what `as_dict` was made of."""
-        missing = {name: math.inf if name.endswith("epsilon") else math.nan for name in content}
-        given: dict[str, Any] = {name: missing[name] if value is None else value for name, value in content.items()}
-        validation = Validation(**{name: given.pop(name) for name in Validation.__dataclass_fields__})
-        return cls(**given, validation=validation)
 
 
 def learn(setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None) -> TrainResult:
@@ -320,13 +310,7 @@ def _finished(run: RunFolder, party: str, learner: str) -> LearnResult | None:
 
 def learned_result(run: RunFolder, party: str) -> LearnResult | None:
     """Return what a learner has made of a run at this party; None where none has, or is not done yet."""
-    path = run.party(party) / _RESULT
-    if not path.exists():
-        return None
-    try:
-        return LearnResult.from_dict(json.loads(read_plain(path)))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LearnerError(f"{path}: is damaged ({error})") from error
+    return read_note(run.party(party) / _RESULT, LearnResult)
 
 
 def _kept(
@@ -364,5 +348,5 @@ def _kept(
         validation=noisy_validation(hold_out.mechanism, hold_out.draws, fitted.predicted),
         networks=weight,
     )
-    write_atomically(run.party(side.party) / _RESULT, json.dumps(result.as_dict()).encode())
+    write_note(run.party(side.party) / _RESULT, result)
     return result

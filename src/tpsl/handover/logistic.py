@@ -52,7 +52,7 @@ class LogisticModel(LearnedModel):
 
 def logistic(records: LearnerRecords) -> Fitted:
     """Fit on all but the hold-out with one penalty after the other, and on all with the one that it likes best."""
-    judge = NoisyLabelObjective(records.targets.take(records.held_out))
+    hold_out = NoisyLabelObjective(records.targets.take(records.held_out))
     objective = NoisyLabelObjective(records.targets.take(records.trained))
     design, held = (_design(records.features, records.rows[part]) for part in (records.trained, records.held_out))
     base = objective.targets.base_scores()
@@ -61,7 +61,7 @@ def logistic(records: LearnerRecords) -> Fitted:
     for penalty in _PENALTIES:
         weights = _fitted(objective, design, base, weights, penalty)
         scores = _scores(held, base, weights)
-        found = float(judge.log_likelihoods(scores).sum())
+        found = float(hold_out.log_likelihoods(scores).sum())
         if found <= best:
             break
         best, chosen, predicted = found, penalty, scores

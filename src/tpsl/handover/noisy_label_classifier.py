@@ -52,11 +52,11 @@ class NoisyLabelClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     rounds : int
         The most rounds of EM. At small ε each moves little: the share of a label that noise leaves.
     validation : float
-        The share of the records that judge the rounds of EM by their noisy labels and are not fitted; the best is kept.
+        The share of the records that are held out: their noisy labels choose the round of EM that is kept.
     classes : sequence, optional
         The classes in the order of the mechanism; None: 0 to k-1.
     random_state : int
-        Chooses the records that judge.
+        Chooses the hold-out.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class NoisyLabelClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     classes_ : array
         The classes, in the order of `predict_proba`.
     log_likelihoods_ : list of float
-        Of EM: what the judges' noisy labels said of each round.
+        Of EM: what the noisy labels of the hold-out said of each round.
     """
 
     estimator_: Any
@@ -138,17 +138,17 @@ class NoisyLabelClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return fitted
 
     def _fit_rounds(self, X: Any, targets: NoisyTargets) -> None:
-        """Expectation and maximisation in turn, until the judges like a round less than the one before."""
-        judging = max(1, round(len(targets) * self.validation))
+        """Expectation and maximisation in turn, until the hold-out likes a round less than the one before."""
+        count = max(1, round(len(targets) * self.validation))
         order = permutation(len(targets), VALIDATION_STREAM, self.random_state)
-        judges, trained = np.sort(order[:judging]), np.sort(order[judging:])
-        of_trained, of_judges = targets.take(trained), targets.take(judges).log_likelihood()
-        own, theirs = _safe_indexing(X, trained), _safe_indexing(X, judges)
+        held, trained = np.sort(order[:count]), np.sort(order[count:])
+        of_trained, of_held = targets.take(trained), targets.take(held).log_likelihood()
+        own, theirs = _safe_indexing(X, trained), _safe_indexing(X, held)
         likelihood, weights = of_trained.log_likelihood(), _prior_weights(of_trained)
         self.log_likelihoods_ = []
         for _ in range(max(1, self.rounds)):
             fitted = self._fitted(own, weights)
-            found = float(mixture_log_likelihoods(of_judges, self._log_probabilities(fitted, theirs)).sum())
+            found = float(mixture_log_likelihoods(of_held, self._log_probabilities(fitted, theirs)).sum())
             if self.log_likelihoods_ and found <= self.log_likelihoods_[-1]:
                 break
             self.estimator_ = fitted

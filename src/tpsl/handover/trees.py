@@ -13,7 +13,7 @@ number of trees, none included. Then everything is fitted once more with its rec
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ _SETTINGS = {
     "force_row_wise": True,
     "verbose": -1,
 }
+_ADDITIVE = "additive."
 _CALIBRATION_ROUNDS = 20
 _SLOPE_VARIANCE = 0.1
 """Of the prior of the slope that straightens scores of the additive model; its mean is 1."""
@@ -73,8 +74,8 @@ class _Inputs:
 
 
 @dataclass(frozen=True)
-class Start:
-    """What trees start from: the additive model, straightened, or the shares of the classes."""
+class TreeModel(LearnedModel):
+    """An additive model, straightened, or the shares of the classes, and the trees that correct it."""
 
     constants: Floats
     """With an additive model, (a, b) of `a + b·score`; without, the log-odds of class 1 or a score of each class."""
@@ -83,15 +84,17 @@ class Start:
     numbers: int
     """How many numeric fields there are."""
     additive: AdditiveModel | None
+    booster: Any = None
+    """The `lightgbm.Booster`; None where the hold-out liked no tree."""
+
+    kind = "trees"
 
     def inputs(self, features: Features, rows: Rows, scores: npt.NDArray[np.float32] | None = None) -> _Inputs:
         """Return these rows as boosting sees them; `scores` are theirs by the additive model where they are known."""
         found = (len(features.categorical_fields), len(features.numeric_fields))
         if found != (len(self.lows), self.numbers):
-            raise LearnerError(
-                f"the trees read {len(self.lows)} categorical and {self.numbers} numeric fields, not {found[0]} and "
-                f"{found[1]}"
-            )
+            known = f"{len(self.lows)} categorical and {self.numbers} numeric fields"
+            raise LearnerError(f"the trees read {known}, not {found[0]} and {found[1]}")
         numeric = features.numeric[rows]
         if self.additive is not None:
             own = self.additive.scores(features, rows) if scores is None else scores
@@ -103,47 +106,33 @@ class Start:
         start = np.tile(self.constants, (len(rows), 1)) if len(self.constants) > 1 else self.constants.repeat(len(rows))
         return _Inputs(np.concatenate([numeric, codes], axis=1), categorical, start)
 
-
-@dataclass(frozen=True)
-class TreeModel(LearnedModel):
-    """An additive model, or the shares of the classes, and the trees that correct it."""
-
-    start: Start
-    booster: Any
-    """The `lightgbm.Booster`; None where the hold-out liked no tree."""
-
-    kind = "trees"
-
     def log_odds(self, features: Features) -> Floats:
         """Return the log-odds of class 1 of each record (`[n]`), or a score of each class (`[n, k]`)."""
-        inputs = self.start.inputs(features, np.arange(len(features), dtype=np.int64))
+        inputs = self.inputs(features, np.arange(len(features), dtype=np.int64))
         return inputs.start if self.booster is None else inputs.start + _raised(self.booster, inputs)
 
     def tensors(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the start, and LightGBM's text of the trees."""
-        start = self.start
-        found = {"constants": start.constants, "lows": start.lows, "numbers": np.array([start.numbers])}
-        additive = {} if start.additive is None else start.additive.tensors()
-        found |= {f"additive.{name}": tensor.numpy() for name, tensor in additive.items()}
+        """Return what trees start from, and LightGBM's text of the trees."""
+        additive = {} if self.additive is None else self.additive.tensors()
         grown = "" if self.booster is None else self.booster.model_to_string()
-        return found | {"trees": np.frombuffer(grown.encode(), np.uint8)}
+        return {
+            "constants": self.constants,
+            "lows": self.lows,
+            "numbers": np.array([self.numbers]),
+            "trees": np.frombuffer(grown.encode(), np.uint8),
+            **{f"{_ADDITIVE}{name}": tensor.numpy() for name, tensor in additive.items()},
+        }
 
     @classmethod
     def from_tensors(cls, tensors: Tensors) -> TreeModel:
         """Return the model of these tensors."""
-        own = {
-            name.removeprefix("additive."): torch.from_numpy(tensor)
-            for name, tensor in tensors.items()
-            if name.startswith("additive.")
-        }
-        additive = AdditiveModel.from_tensors(own) if own else None
-        start = Start(tensors["constants"], tensors["lows"], int(tensors["numbers"][0]), additive)
-        grown = tensors["trees"].tobytes().decode()
-        if not grown:
-            return cls(start, None)
+        own = {name: torch.from_numpy(tensor) for name, tensor in tensors.items() if name.startswith(_ADDITIVE)}
+        unnamed = {name.removeprefix(_ADDITIVE): tensor for name, tensor in own.items()}
+        additive, grown = AdditiveModel.from_tensors(unnamed) if own else None, tensors["trees"].tobytes().decode()
+        start = cls(tensors["constants"], tensors["lows"], int(tensors["numbers"][0]), additive)
         library = _lightgbm()
         try:
-            return cls(start, library.Booster(model_str=grown))
+            return replace(start, booster=library.Booster(model_str=grown)) if grown else start
         except library.basic.LightGBMError as error:
             raise LearnerError(f"LightGBM cannot read its trees ({error})") from error
 
@@ -151,12 +140,12 @@ class TreeModel(LearnedModel):
 def lightgbm(records: LearnerRecords, *, plain: bool = False) -> Fitted:
     """Grow trees, as many as the hold-out likes, and grow them again with its records."""
     additive = not plain and records.targets.classes == 2
-    judge = NoisyLabelObjective(records.targets.take(records.held_out))
+    hold_out = NoisyLabelObjective(records.targets.take(records.held_out))
     fitting = _Fitting(records, records.trained, additive)
     held = fitting.inputs(records.rows[records.held_out])
-    rounds, predicted = fitting.judged(held, judge)
+    rounds, predicted = fitting.chosen(held, hold_out)
     whole = _Fitting(records, np.arange(len(records.rows), dtype=np.int64), additive)
-    model = TreeModel(whole.start, whole.grown(rounds) if rounds else None)
+    model = replace(whole.start, booster=whole.grown(rounds)) if rounds else whole.start
     name = "plain_lightgbm" if plain else "lightgbm"
     return Fitted.of(records, name, f"{rounds} rounds of trees", model, predicted)
 
@@ -176,13 +165,13 @@ class _Fitting:
         else:
             constants = self._objective.targets.base_scores()
         lows = features.categorical[self._rows].min(axis=0, initial=features.embedding_rows).astype(np.int64)
-        self.start = Start(constants, lows, len(features.numeric_fields), model)
+        self.start = TreeModel(constants, lows, len(features.numeric_fields), model)
         self._data = self.inputs(self._rows).data()
 
     def inputs(self, rows: Rows) -> _Inputs:
         return self.start.inputs(self._records.features, rows, None if self._scores is None else self._scores[rows])
 
-    def judged(self, held: _Inputs, judge: NoisyLabelObjective) -> tuple[int, Floats]:
+    def chosen(self, held: _Inputs, hold_out: NoisyLabelObjective) -> tuple[int, Floats]:
         """Grow until the hold-out likes it less; return the number of trees that it likes best, and its log-odds."""
         classes = self._records.targets.classes
         most = _ROUNDS if classes == 2 else max(20, 10 * _ROUNDS // classes)  # with many a round is many trees
@@ -190,11 +179,11 @@ class _Fitting:
             most,
             valid_sets=[held.data(like=self._data)],
             valid_names=["hold-out"],
-            feval=lambda scores, _: ("likelihood", float(judge.log_likelihoods(scores).sum()), True),
+            feval=lambda scores, _: ("likelihood", float(hold_out.log_likelihoods(scores).sum()), True),
             callbacks=[_lightgbm().early_stopping(_PATIENCE, verbose=False, min_delta=_CLEAR_GAIN)],
         )
         found = held.start + _raised(grown, held)  # by the best number of trees
-        if judge.log_likelihoods(found).sum() <= judge.log_likelihoods(held.start).sum() + _CLEAR_GAIN:
+        if hold_out.log_likelihoods(found).sum() <= hold_out.log_likelihoods(held.start).sum() + _CLEAR_GAIN:
             return 0, held.start
         return int(grown.best_iteration), found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from tpsl.data.sides import LabelSide
@@ -16,9 +16,9 @@ from tpsl.data.true_labels import reveal
 from tpsl.prediction.committee import mixture
 from tpsl.prediction.model import TrainedModel
 from tpsl.progress import no_progress
-from tpsl.select.candidates import Candidate, TuneResult, read_result, write_result
+from tpsl.select.candidates import NOT_EVALUATED, Candidate, TuneResult, read_result, write_result
 from tpsl.training.after_training import evaluate_run, load_true_labels
-from tpsl.training.evaluation import TestMetrics, evaluate
+from tpsl.training.evaluation import TEST_METRICS, TestMetrics, evaluate
 from tpsl.training.local import Local
 from tpsl.training.observer import Watching
 from tpsl.training.run_folder import RunFolder
@@ -47,9 +47,8 @@ def with_test_metrics(result: TuneResult, out: Path, side: LabelSide) -> TuneRes
     epochs = {name: {entry["epoch"]: entry for entry in run.metrics()} for name, run in runs.items()}
 
     def tested(candidate: Candidate) -> Candidate:
-        entry = epochs[candidate.run][candidate.epoch]
-        found = {field.name: entry[field.name] for field in fields(TestMetrics) if field.name in entry}
-        return replace(candidate, test=replace(candidate.test, **found))
+        entry = asdict(NOT_EVALUATED) | epochs[candidate.run][candidate.epoch]
+        return replace(candidate, test=TestMetrics(**{name: entry[name] for name in TEST_METRICS}))
 
     predicted = mixture(
         (candidate.weight, runs[candidate.run].predictions(candidate.epoch)["test"]) for candidate in result.candidates

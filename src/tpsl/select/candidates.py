@@ -61,25 +61,23 @@ class Trial:
         """Note that it has diverged: none of its epochs is a candidate."""
         write_atomically(self._mark, reason.encode())
 
-    @property
-    def shared(self) -> dict[str, str]:
-        """What each party computes before the first step: the file, and what decides its content within a search.
+    def copy_shared(self, others: Sequence[Trial], parties: Sequence[str]) -> None:
+        """Put into the folder of the run what other runs of the search have computed and it would compute again.
 
         Pre-trained weights depend on features, model, seed and method, and on no label; wide parts on features, the
         release, the seed and the hold-out.
         """
-        key = pretraining_key(self.job)
-        found = {} if key is None else {PRETRAINED: key}
-        return found | ({wide.FILE: self.job.training.wire} if self.job.model.wide else {})
-
-    def copy_shared(self, earlier: Sequence[Trial], parties: Sequence[str]) -> None:
-        """Put into the folder of the run what earlier ones have computed and this one would compute again."""
-        for other in earlier:
-            for file, _ in self.shared.items() & other.shared.items():
+        for other in others:
+            for file, _ in self._shared().items() & other._shared().items():
                 for party in parties:
                     source, target = other.run.party(party) / file, self.run.party(party) / file
                     if source.exists() and not target.exists():  # a label party without features has no wide part
                         write_atomically(target, source.read_bytes())
+
+    def _shared(self) -> dict[str, str | None]:
+        """Return the files that a party computes before the first step, and what decides their content in a search."""
+        key, job = pretraining_key(self.job), self.job
+        return ({PRETRAINED: key} if key else {}) | ({wide.FILE: job.training.wire} if job.model.wide else {})
 
 
 def pretraining_key(job: Job) -> str | None:

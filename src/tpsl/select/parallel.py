@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -37,23 +37,22 @@ class Task:
     """A function that another process can import: a `functools.partial` of one at the top of a module."""
 
 
-def run_tasks(waves: Iterable[Sequence[Task]], workers: int) -> Iterator[str]:
-    """Run all tasks, a wave when the one before is done; yield the name of each task when it is done.
+def run_tasks(tasks: Sequence[Task], workers: int) -> Iterator[str]:
+    """Run all tasks; yield the name of each when it is done.
 
     One worker is this process; several are processes of this machine with one thread each, which end with this one. An
     error ends the rest.
     """
-    for wave in waves:
-        if workers == 1 or not wave:
-            for task in wave:
-                task.run()
-                yield task.name
-            continue
-        try:
-            parallel = Parallel(workers, return_as="generator_unordered", batch_size=1, mmap_mode="c")
-            yield from parallel(delayed(_run_in_worker)(task, used(), precision(), os.getpid()) for task in wave)
-        finally:
-            get_reusable_executor().shutdown(wait=True, kill_workers=True)
+    if workers == 1 or not tasks:
+        for task in tasks:
+            task.run()
+            yield task.name
+        return
+    try:
+        parallel = Parallel(workers, return_as="generator_unordered", batch_size=1, mmap_mode="c")
+        yield from parallel(delayed(_run_in_worker)(task, used(), precision(), os.getpid()) for task in tasks)
+    finally:
+        get_reusable_executor().shutdown(wait=True, kill_workers=True)
 
 
 def _run_in_worker(task: Task, modules: tuple[str, ...], chosen: Precision, parent: int) -> str:

@@ -98,8 +98,8 @@ def train_with_hold_out(
     jobs = [changed(job, all_train, "a job without a hold-out") for job in jobs_of(setup.job, space)]
     trials, records, alone = tuple(trials_of(jobs, out)), SharedRecords(setup.job, setup.own, data), True
     if not isinstance(vault, ReleasedLabels):
-        noisy, total = noisy_labels_for(setup.job, data.label_side, vault, no_notice, NO_LIMITS)
-        vault, alone = ReleasedLabels(noisy, total, vault), False
+        noisy, spent = noisy_labels_for(setup.job, data.label_side, vault, no_notice, NO_LIMITS)
+        vault, alone = ReleasedLabels(noisy, spent, vault), False
     _Runs(trials, records, vault, setup.own, setup.device, alone, no_notice).train_all(1, setup.watching.progress)
     kept = [one for one in candidates if not trials[one["number"]].has_diverged]
     total = sum(one["weight"] for one in kept)
@@ -143,17 +143,8 @@ class _Runs:
             Task(trial.name, partial(self.train, trial, step)) for trial, step in zip(self.trials, steps, strict=True)
         ]
         progress(0, len(tasks), "")
-        for done, name in enumerate(run_tasks([tasks] if workers == 1 else self._waves(tasks), workers), 1):
+        for done, name in enumerate(run_tasks(tasks, workers), 1):
             progress(done, len(tasks), name)
-
-    def _waves(self, tasks: Sequence[Task]) -> list[list[Task]]:
-        """Return first the trials that compute what others then take over, and those that share nothing."""
-        first, then, known = list[Task](), list[Task](), set[tuple[str, str]]()
-        for trial, task in zip(self.trials, tasks, strict=True):
-            shared = trial.shared.items()
-            (then if shared and shared <= known else first).append(task)
-            known |= shared
-        return [first, then]
 
     def train(self, trial: Trial, step: SearchStep) -> None:
         """Train one configuration, unless it is finished; numbers that are not finite end it."""

@@ -78,7 +78,7 @@ def refuse_start(local: Local) -> None:
 
 
 def jobs_of(base: Job, space: Sequence[Mapping[str, Any]]) -> list[Job]:
-    """Return the job of each configuration; one that needs another release or other judges is an error.
+    """Return the job of each configuration; one that needs another release or hold-out is an error.
 
     Of a job with `method: auto` networks are tried, as of one with `method: network`: what `auto` would add to it is
     for the space to say.
@@ -102,18 +102,18 @@ def jobs_of(base: Job, space: Sequence[Mapping[str, Any]]) -> list[Job]:
         if not isinstance(changes, Mapping) or not all(isinstance(part, Mapping) for part in changes.values()):
             raise ValueError(f"{origin}: is no mapping of parts of a job to the fields that change")
         job = changed(reference, changes, origin)
-        own, shared = _release_and_judges(job), _release_and_judges(reference)
+        own, shared = _shared(job), _shared(reference)
         for name, value in own.items():
             if value != shared[name]:
-                raise ValueError(f"{origin}: {name} must stay as in the job: all share one release and its judges")
+                raise ValueError(f"{origin}: {name} must stay as in the job: all share one release and one hold-out")
         if job in jobs:
             raise ValueError(f"{origin}: is the same as configuration {jobs.index(job) + 1}")
         jobs.append(job)
     return jobs
 
 
-def _release_and_judges(job: Job) -> dict[str, Any]:
-    """Return what a configuration cannot change: what decides the release, and which records judge how."""
+def _shared(job: Job) -> dict[str, Any]:
+    """Return what a configuration cannot change: what decides the release and the hold-out."""
     return {
         "data": job.data,
         **{f"privacy.{name}": value for name, value in job.privacy if name != "estimator"},
