@@ -37,7 +37,7 @@ def test_new_records_get_the_committee_s_probabilities(tmp_path: Path, monkeypat
     assert data.label_features is not None
     inputs = {**data.feature_parties, "label": data.label_features}
     predicted = committee.part(inputs, dict.fromkeys(inputs, data.test))
-    assert evaluate(predicted, reveal(data.labels)[data.test]) == found.committee
+    assert evaluate(predicted, reveal(data.labels)[data.test]) == found.ensemble
     one = TrainedModel(tmp_path, model.members[:1]).halves()
     assert not np.array_equal(predicted, one.part(inputs, dict.fromkeys(inputs, data.test)))
     monkeypatch.setattr(schedule, "TEST_ROWS_AT_ONCE", 64)

@@ -96,10 +96,10 @@ class NoisyLabelClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         targets = self._checked(X, outcomes)
         if self.form == "em":
             self._fit_rounds(X, targets)
-        elif self.form == "unbiased":
-            self.estimator_ = self._fitted(X, targets.unbiased())
         else:
-            self.estimator_ = self._fitted(X, _prior_weights(targets))
+            self.estimator_ = self._fitted(
+                X, targets.unbiased() if self.form == "unbiased" else _prior_weights(targets)
+            )
         return self
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
@@ -109,8 +109,7 @@ class NoisyLabelClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the most probable class."""
-        most_probable = self.predict_proba(X).argmax(axis=1)
-        return np.asarray(self.classes_[most_probable])
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def _checked(self, X: Any, outcomes: Any) -> NoisyTargets:
         if self.form not in get_args(Form):
@@ -133,9 +132,8 @@ class NoisyLabelClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def _fitted(self, X: Any, weights: Floats) -> Any:
         """Fit a clone to each record once for every class, with these weights `[n, k]`."""
         records, classes = np.nonzero(weights)
-        chosen = weights[records, classes]
-        fitted = clone(self.estimator).fit(_safe_indexing(X, records), classes, sample_weight=chosen)
-        return fitted
+        given = _safe_indexing(X, records)
+        return clone(self.estimator).fit(given, classes, sample_weight=weights[records, classes])
 
     def _fit_rounds(self, X: Any, targets: NoisyTargets) -> None:
         """Expectation and maximisation in turn, until the hold-out likes a round less than the one before."""

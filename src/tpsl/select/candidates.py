@@ -74,7 +74,7 @@ class Trial:
                     if source.exists() and not target.exists():  # a label party without features has no wide part
                         write_atomically(target, source.read_bytes())
 
-    def _shared(self) -> dict[str, str | None]:
+    def _shared(self) -> dict[str, str]:
         """Return the files that a party computes before the first step, and what decides their content in a search."""
         key, job = pretraining_key(self.job), self.job
         return ({PRETRAINED: key} if key else {}) | ({wide.FILE: job.training.wire} if job.model.wide else {})
@@ -170,9 +170,9 @@ class TuneResult:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> TuneResult:
         """Rebuild what `as_dict` returned, after it was JSON."""
-        plain = {name: math.inf if content[name] is None else content[name] for name in _PLAIN}
+        plain: dict[str, Any] = {name: math.inf if content[name] is None else content[name] for name in _PLAIN}
         return cls(
-            **{**plain, "diverged": tuple(content["diverged"])},
+            **plain | {"diverged": tuple(content["diverged"])},
             job=make_job(content["job"], {}, "the best job"),
             candidates=tuple(map(Candidate.from_dict, content["candidates"])),
             best=Candidate.from_dict(content["best"]),

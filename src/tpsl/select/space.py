@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from tpsl.training.job_sections import HELD_OUT
 from tpsl.training.local import Local
 
 _OPTIMIZERS = "feature_optimizer", "label_optimizer"
-_BOTH_OPTIMIZERS = tuple(f"training.{name}." for name in _OPTIMIZERS)
-_METHOD = "pretrain.method"
 _MASKED = {"method": "masked"}
 
 
@@ -123,28 +120,23 @@ def _shared(job: Job) -> dict[str, Any]:
 
 def describe(jobs: Sequence[Job]) -> list[str]:
     """Return a name for each of several different jobs: the fields in which they differ."""
-    flat = [dotted(job.model_dump(mode="json")) for job in jobs]
-    varying = [key for key in dict.fromkeys(key for fields in flat for key in fields) if _varies(key, flat)]
-    names = [", ".join(dict.fromkeys(_field(key, fields) for key in varying)) for fields in flat]
-    return [name or "the job as it is" for name in names]
+    every = [_in_words(job) for job in jobs]
+    names = dict.fromkeys(name for fields in every for name in fields)
+    varying = [name for name in names if len({fields[name] for fields in every if name in fields}) > 1]
+    found = (", ".join(f"{name} {fields.get(name, 'none')}" for name in varying) for fields in every)
+    return [name or "the job as it is" for name in found]
 
 
-def _field(key: str, fields: dict[str, Any]) -> str:
-    """Return a field and its value; one that both optimisers have is named with both values, or once if they agree."""
-    feature, label = _BOTH_OPTIMIZERS
-    name = key.removeprefix(feature).removeprefix(label)
-    if name != key:
-        values = dict.fromkeys(_text(fields.get(optimizer + name)) for optimizer in _BOTH_OPTIMIZERS)
-        return f"{name.replace('_', ' ')} {' and '.join(values)}"
-    name = key.partition(".")[2].replace(_METHOD, "pretrain")
-    return f"{name.replace('_', ' ')} {_text(fields.get(key))}"
-
-
-def _varies(key: str, flat: Sequence[dict[str, Any]]) -> bool:
-    """Of a part that some jobs do not have (`pretrain`) the method says so, and its other fields need not."""
-    given = {json.dumps(fields[key]) for fields in flat if key in fields}
-    missing = key.endswith(_METHOD) and any(key not in fields for fields in flat)
-    return len(given) > 1 or missing
+def _in_words(job: Job) -> dict[str, str]:
+    """Return all fields of a job; one that both optimisers have with both values, or once if they agree."""
+    found: dict[str, str] = {}
+    for key, value in dotted(job.model_dump(mode="json")).items():
+        name = key.partition(".")[2].replace("pretrain.method", "pretrain")
+        for optimizer in _OPTIMIZERS:
+            name = name.removeprefix(f"{optimizer}.")
+        name, text = name.replace("_", " "), _text(value)
+        found[name] = text if found.get(name, text) == text else f"{found[name]} and {text}"
+    return found if "pretrain" in found else found | {"pretrain": "none"}
 
 
 def _text(value: Any) -> str:
