@@ -223,7 +223,8 @@ def _with_networks(records: LearnerRecords, fitted: Fitted, networks: TrainedMod
 class LearnedNetwork:
     """The model of a run, as what predicts new records: a learner's, or its mixture with networks."""
 
-    party: str
+    parties: tuple[str, ...]
+    """The one party whose records are needed."""
     model: LearnedModel
     weight: float = 0.0
     """That of the networks; the rest is the model's."""
@@ -235,24 +236,20 @@ class LearnedNetwork:
         """Return what is kept in a run's folder of a party."""
         folder = run.party(party)
         halves = TrainedModel.open(folder / _NETWORKS / WITH_JUDGES).halves() if weight else None
-        return cls(party, load(folder / _MODEL), weight, halves)
+        return cls((party,), load(folder / _MODEL), weight, halves)
 
     @property
     def networks(self) -> int:
         """How many networks predict together."""
         return 1 if self.halves is None else self.halves.networks
 
-    @property
-    def parties(self) -> tuple[str, ...]:
-        """The party whose records are needed."""
-        return (self.party,)
-
     def part(self, inputs: Mapping[str, Features | Inputs], rows: Mapping[str, Rows]) -> Probabilities:
         """Return the probabilities of some records; `rows` are theirs in the party's inputs."""
-        held = inputs[self.party]
+        (party,) = self.parties
+        held = inputs[party]
         if not isinstance(held, Features):
             raise LearnerError(_TABLES_ONLY)
-        learned = self.model.probabilities(held.take(rows[self.party]))
+        learned = self.model.probabilities(held.take(rows[party]))
         if self.halves is None:
             return learned
         return mixture([(self.weight, self.halves.part(inputs, rows)), (1 - self.weight, learned)])

@@ -49,7 +49,7 @@ def run_tasks(tasks: Sequence[Task], workers: int) -> Iterator[str]:
             yield task.name
         return
     try:
-        parallel = Parallel(workers, return_as="generator_unordered", batch_size=1, mmap_mode="c")
+        parallel = Parallel(workers, backend="loky", return_as="generator_unordered", batch_size=1, mmap_mode="c")
         yield from parallel(delayed(_run_in_worker)(task, used(), precision(), os.getpid()) for task in tasks)
     finally:
         get_reusable_executor().shutdown(wait=True, kill_workers=True)
