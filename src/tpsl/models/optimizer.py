@@ -18,6 +18,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -274,8 +275,9 @@ class HalfOptimizer:
                     gradient /= records
             for by_row in self._by_rows:
                 by_row.divide(records)
-        for part in self._parts:
-            part.step()
+        with torch.no_grad():
+            for part in self._parts:
+                part.step()
         if self._average is not None:
             self._average.update()
         for schedule in self._schedules:
@@ -367,7 +369,7 @@ def try_out(config: OptimizerConfig, *, sparse: bool) -> None:
     optimizer = _optimizer(config, parameters, 0.0 if sparse else config.weight_decay, sparse=sparse)
     schedule = _schedule(config.schedule, optimizer) if config.schedule else None
     on = " with the sparse gradients of lazy embedding tables" if sparse else ""
-    _made(f"a step of the optimizer {config.name}{on}", optimizer.step)
+    _made(f"a step of the optimizer {config.name}{on}", torch.no_grad()(optimizer.step))
     if schedule is not None and config.schedule is not None:
         _made(f"the schedule {config.schedule.name}", schedule.step)
         packed(schedule.state_dict(), f"schedule {config.schedule.name}", {})
@@ -378,7 +380,7 @@ def table_optimizer(config: OptimizerConfig, table: nn.Embedding | nn.EmbeddingB
     """Return the optimiser of an embedding table: by its rows where its device has loops for that, else PyTorch's."""
     if isinstance(table, Table) and table.sparse and config.is_tested and has_loops(weight.device.type):
         by_rows: type[RowOptimizer] = {"sgd": RowSGD, "adagrad": RowAdagrad, "adam": RowAdam}[config.name]
-        return by_rows(table, lr=config.learning_rate)
+        return _undecorated(by_rows)(table, lr=config.learning_rate)
     return _optimizer(config, [weight], 0.0, sparse=table.sparse)
 
 
@@ -398,8 +400,20 @@ def _optimizer(
     # In one pass over the weights and their moments, where PyTorch has eight.
     fused = {"fused": True} if make is torch.optim.Adam and not config.arguments else {}
     arguments = {"lr": config.learning_rate, **decay, **fused, **config.arguments}
-    made: Optimizer = _made(f"the optimizer {config.name}", make, parameters, **arguments)
+    kind = _undecorated(make) if make is PlainSGD or make in vars(torch.optim).values() else make
+    made: Optimizer = _made(f"the optimizer {config.name}", kind, parameters, **arguments)
     return made
+
+
+@cache
+def _undecorated(kind: Any) -> Any:
+    """Return the same class without what PyTorch wraps around its methods, for `torch.compile` alone.
+
+    The first call of a wrapped method imports the compiler, which takes 1.3 s, and nothing is compiled here. Steps are
+    taken under `torch.no_grad`, which such a wrapper would see to.
+    """
+    methods = {name: getattr(kind, name) for name in dir(kind)}
+    return type(kind.__name__, (kind,), {n: m.__wrapped__ for n, m in methods.items() if hasattr(m, "__wrapped__")})
 
 
 def _schedule(config: ScheduleConfig, optimizer: Optimizer) -> lr_scheduler.LRScheduler:
