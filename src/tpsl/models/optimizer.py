@@ -379,8 +379,9 @@ def try_out(config: OptimizerConfig, *, sparse: bool) -> None:
 def table_optimizer(config: OptimizerConfig, table: nn.Embedding | nn.EmbeddingBag, weight: nn.Parameter) -> Optimizer:
     """Return the optimiser of an embedding table: by its rows where its device has loops for that, else PyTorch's."""
     if isinstance(table, Table) and table.sparse and config.is_tested and has_loops(weight.device.type):
-        by_rows: type[RowOptimizer] = {"sgd": RowSGD, "adagrad": RowAdagrad, "adam": RowAdam}[config.name]
-        return _undecorated(by_rows)(table, lr=config.learning_rate)
+        by_rows: dict[str, Any] = {"sgd": RowSGD, "adagrad": RowAdagrad, "adam": RowAdam}
+        made: Optimizer = _undecorated(by_rows[config.name])(table, lr=config.learning_rate)
+        return made
     return _optimizer(config, [weight], 0.0, sparse=table.sparse)
 
 
