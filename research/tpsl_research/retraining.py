@@ -1,4 +1,4 @@
-"""What a warm start is worth: `python benchmarks/retraining.py [--rows N] [--seeds N] [--epsilon X] [--json]`.
+"""What a warm start is worth: `python -m tpsl_research.retraining [--rows N] [--seeds N] [--epsilon X] [--json]`.
 
 A network learns from the flights of January to November. Test AUC on December's flights of that network as it is, of
 one that starts from it and goes on with December's training records, and of one that learns from these alone.
