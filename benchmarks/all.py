@@ -24,8 +24,7 @@ QUICK = {
     "large_data.py": "--rows 2000 --turns 1 --json",
     "race.py": "--batch 64 --fields 3 --numbers 2 --largest-vocabulary 50 --way one-process bf16 handed-over"
     " bfloat16 int8:1:2 --rounds 2 --steps 2 --warm-up 1 --json",
-    "release.py": "--records 20000 --repetitions 1 --json",
-    "release_statistic.py": "--records 2000 --json",
+    "release.py": "--records 2000 --repetitions 1 --json",
     "row_encoder.py": "--records 4 --columns 4 --requests 3 --json",
     "scoring.py": "--seconds 1 --rate 20 --records 4 --rows 600 --calm --json",
     "statistic_noise.py": "--draws 20000 --json",
@@ -46,8 +45,10 @@ def main() -> None:
         print(f"== {name}", flush=True)
         begun = time.perf_counter()
         command = [sys.executable, HERE / name, *(quick.split() if options.quick else [])]
-        if subprocess.run(command, stderr=subprocess.PIPE if options.quick else None, check=False).returncode:
+        done = subprocess.run(command, stderr=subprocess.PIPE if options.quick else None, text=True, check=False)
+        if done.returncode:
             failed.append(name)
+            print(done.stderr or "", end="")
         print(f"   {time.perf_counter() - begun:.1f} s", flush=True)
     if failed:
         sys.exit(f"failed: {' '.join(failed)}")

@@ -1,4 +1,4 @@
-"""How fast data is loaded and put in order, against libraries alone: `python benchmarks/data.py [--file FILE] [--json]`.
+"""How fast data is loaded and put in order, against libraries alone: `python benchmarks/data.py [--json]`.
 
 Loading is from a source to the feature party's checked and encoded features and ids; its baseline is PyArrow's reader
 of the same file alone. The baseline of an epoch's order is NumPy's permutation, which is not guaranteed to stay the

@@ -136,7 +136,8 @@ class Contender(Child):
             if not answer:
                 sys.exit(f"a process ended early: {self._command}")
             seconds, done, waited = map(float, answer.split())
-        return Turn(seconds / done, (self.cpu_seconds() - before) / sum(counts), waited / seconds)
+        cpu = max(self.cpu_seconds() - before, 1 / os.sysconf("SC_CLK_TCK"))  # the least that Linux counts
+        return Turn(seconds / done, cpu / sum(counts), waited / seconds)
 
     def _counts(self, steps: int) -> list[int]:
         """Return how many steps a turn has: those that do not count, if any, and those that do."""

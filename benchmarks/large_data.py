@@ -1,10 +1,10 @@
 """Data that do not fit into memory: `python benchmarks/large_data.py --rows 5e6 5e7 [--cap 3e9] [--json]`.
 
-Writes Parquet or CSV files, 16 for each party (13 numbers and 26 categories, or as many as you like; whole numbers for
-ids, whose order as text is not that of the files), and trains on them for an epoch in two processes, over mutual TLS on loopback: with all data in
-memory, if they are few enough (`--most-in-memory`), and from disk in the order `blockwise`, where each process may have
-`--cap` bytes of memory of its own (RLIMIT_DATA: what is allocated, not what is mapped from files). Prints, for each
-process, the peak of its own memory and that of all its pages, and samples per second.
+Writes Parquet or CSV files, 16 for each party (13 numbers and 26 categories, or as many as asked for; whole numbers for
+ids, whose order as text is not that of the files), and trains on them for an epoch in two processes, over mutual TLS on
+loopback: with all data in memory, if they are few enough (`--most-in-memory`), and from disk in the order `blockwise`,
+where each process may have `--cap` bytes of memory of its own (RLIMIT_DATA: what is allocated, not what is mapped from
+files). Prints, for each process, the peak of its own memory and that of all its pages, and samples per second.
 
 Then a feature party alone takes its steps on the same records, from memory in the order `shuffled` and from disk in the
 order `blockwise`, in turns of a window each: the median ratio says what reading from disk costs, also on a machine that

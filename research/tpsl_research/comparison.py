@@ -1,4 +1,4 @@
-"""What changes of a job are worth: each is trained with the same seeds, so that its differences to the first are paired.
+"""What changes of a job are worth: each is trained with the same seeds, so its differences to the first are paired.
 
 A seed fixes initial weights, batches and noise; the noise repeats, so no run is private.
 """

@@ -25,6 +25,7 @@ SKIPPED = 20
 
 
 def main() -> None:
+    """Train and print the areas."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path, nargs="?", help="Criteo's train.txt or a part of it, plain or compressed")
     parser.add_argument("--rows", type=int, help="use only so many records")

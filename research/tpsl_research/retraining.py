@@ -60,6 +60,7 @@ def measure(folder: Path, config: TableData, epsilon: float, seed: int) -> dict[
 
 
 def main() -> None:
+    """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=80_000)
     parser.add_argument("--seeds", type=int, default=3)
