@@ -44,7 +44,7 @@ def main() -> None:
     for name, quick in QUICK.items():
         print(f"== {name}", flush=True)
         begun = time.perf_counter()
-        command = [sys.executable, HERE / name, *(quick.split() if options.quick else [])]
+        command = [sys.executable, str(HERE / name), *(quick.split() if options.quick else [])]
         done = subprocess.run(command, stderr=subprocess.PIPE if options.quick else None, text=True, check=False)
         if done.returncode:
             failed.append(name)

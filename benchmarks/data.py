@@ -54,8 +54,8 @@ def work(folder: Path, clicks: Path, rows: int | None) -> dict[str, tuple[Callab
     clicks_data, converted = CriteoData(path=clicks), convert(hashed, folder / "converted")
     order_rows = 10 * synthetic.rows
 
-    def read(path: Path) -> Callable[[], object]:
-        return lambda: pyarrow.parquet.read_table(path)
+    def read(path: object) -> Callable[[], object]:
+        return lambda: pyarrow.parquet.read_table(str(path))
 
     def load(config: object) -> Callable[[], object]:
         return lambda: load_feature_party(config)  # type: ignore[arg-type]

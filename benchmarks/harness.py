@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from statistics import median, quantiles
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self, TextIO
 
 from contenders.turns import PORT
@@ -34,7 +34,11 @@ class Child:
     """A process of a program; it ends with its stdin, at the latest with the block that it is used in."""
 
     def __init__(
-        self, *command: str | Path, python: Path | None = None, folder: Path | None = None, **variables: str
+        self,
+        *command: str | Path,
+        python: Path | None = None,
+        folder: Path | None = None,
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         # How many threads a contender computes with is for its command alone to say.
         environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
@@ -109,7 +113,7 @@ class Contender(Child):
         self._door.settimeout(1)
         port = str(self._door.getsockname()[1])
         self._mark = f"{PORT}={port}"
-        super().__init__(*command, python=python, folder=folder, **{PORT: port})
+        super().__init__(*command, python=python, folder=folder, variables={PORT: port})
 
     @cached_property
     def _talk(self) -> TextIO:
@@ -191,7 +195,7 @@ class TwoParties(Contender):
         issue(folder / "authority", folder / f"certs-{party}", party, label=False)
         feature, label = ((job_file, "--threads", str(count), "--device", device) for count in threads)
         # HOME: not the vault of whoever measures.
-        self.label = Child(THIS_PACKAGE, "label", *label, **{HOME: str(folder / "home")})
+        self.label = Child(THIS_PACKAGE, "label", *label, variables={HOME: str(folder / "home")})
         address = self.label.line()
         self.proxy = Child(PROXY, "--to", address) if proxy else None
         if self.proxy:

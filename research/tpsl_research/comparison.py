@@ -31,7 +31,7 @@ class Compared:
 
 def compare(
     base: Job,
-    settings: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, dict[str, Any]],
     seeds: Sequence[int],
     metric: str,
     progress: Progress = no_progress,
