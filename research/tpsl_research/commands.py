@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
-import yaml
 
 from tpsl.cli.console import answer, notice, progress_bar
 from tpsl.cli.flags import JsonFlag, RunsArgument, SetOption, argument, flag, option
 from tpsl.cli.settings import Settings
-from tpsl.files import for_json, make_private_folder, write_atomically
+from tpsl.files import make_private_folder, write_atomically
 from tpsl_research import data_sets
+from tpsl_research.data_sets import PUBLIC
 
 if TYPE_CHECKING:
     from tpsl.training.job import Job
@@ -37,8 +37,6 @@ SeedsOption = Annotated[int, option("NUMBER", "Number of seeds, from 0; each rep
 ResultsOption = Annotated[Path, option("FOLDER", "Folder for the results; what is in it is continued.")]
 
 _PARTS = ("data", "model", "training", "local")
-_PUBLIC = ("flights", "synthetic")
-"""Data that comes with the package."""
 _HEADS: tuple[Part, ...] = ("private", "local")
 _FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
 Name = TypeVar("Name", bound=str)
@@ -155,37 +153,6 @@ def frontier(
 
 
 @app.command()
-def compare(
-    job: Annotated[Path, argument("JOB", "Job file (YAML).")],
-    settings: Annotated[
-        Path, argument("SETTINGS", "YAML: for each name what it changes in the job; the first is compared with.")
-    ],
-    changes: SetOption = None,
-    seeds: SeedsOption = 3,
-    metric: Annotated[
-        Literal["test_auc", "test_log_loss", "test_accuracy"], option("NAME", "What is compared.")
-    ] = "test_auc",
-    json: JsonFlag = False,
-) -> None:
-    """Measure what changes of a job are worth: means over seeds, and paired differences to the first setting.
-
-    Noise is seeded: data that does not come with the package needs `--set local.not_private=true`.
-    """
-    from tpsl_research.comparison import compare as run_comparison
-    from tpsl_research.comparison import comparison_table
-
-    named = yaml.safe_load(settings.read_text(encoding="utf-8"))
-    if not isinstance(named, dict) or not named or not all(isinstance(part, dict) for part in named.values()):
-        example = "`averaging: {training: {averaging: 0.995}}`"
-        raise ValueError(f"{settings}: does not map names to changes of the job, as {example}")
-    base, _ = _base(Settings.of(changes, parts=_PARTS), {}, start=job)
-    with progress_bar("comparing") as progress:
-        found = run_comparison(base, named, range(seeds), metric, progress)
-    content = {"settings": [for_json(asdict(each)) for each in found]}
-    _answer(json, content, comparison_table(found, metric).markdown(), [])
-
-
-@app.command()
 def figures(
     runs: RunsArgument,
     out: Annotated[Path, option("FOLDER", "Folder for the files; made if it is missing.")] = Path("figures"),
@@ -240,7 +207,7 @@ def _base(
     changed = replace(settings, job={**settings.job, **({"data": chosen} if chosen else {})})
     job = changed.load_job(start or {"training": training})
     local = settings.load_local(None)
-    if job.data.source not in _PUBLIC and not local.not_private:
+    if job.data.source not in PUBLIC and not local.not_private:
         raise ValueError(
             f"this experiment trains without noise, or with noise from a seed, on {job.data.source}: that is NOT "
             "PRIVATE, and for data that does not come with the package it needs --set local.not_private=true"

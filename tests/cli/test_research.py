@@ -191,16 +191,3 @@ def test_wrong_input_of_figures_is_one_sentence(tpsl: Any, run: Path, tmp_path: 
     (tmp_path / "broken" / "result.json").write_text("[]")
     assert "result.json: is damaged" in tpsl("research", "figures", run, tmp_path / "broken", *out).error()
     assert not (tmp_path / "figures").exists()
-
-
-def test_changes_of_a_job_are_compared(tpsl: Any, tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text("data: {source: synthetic, rows: 600}\ntraining: {epochs: 1, patience: 0}\n")
-    (tmp_path / "settings.yaml").write_text("plain: {}\nslow: {training: {averaging: 0.9}}\n")
-    command = ("research", "compare", tmp_path / "job.yaml")
-    found = tpsl(*command, tmp_path / "settings.yaml", "--seeds", 1, "--metric", "test_log_loss", "--json").json()
-    plain, slow = found["settings"]
-    assert (plain["setting"], plain["change"]) == ("plain", None)
-    assert slow["change"]["value"] == slow["values"][0] - plain["values"][0]
-    assert slow["change"]["low"] is None, "one seed has no interval"
-    (tmp_path / "settings.yaml").write_text("- averaging\n")
-    assert "does not map names to changes" in tpsl(*command, tmp_path / "settings.yaml").error()

@@ -1,9 +1,13 @@
 """What changes of a job are worth, over seeds."""
 
+import json
+import sys
+from pathlib import Path
+
 import pytest
 
 from tpsl.training.job import make_job
-from tpsl_research.comparison import compare, comparison_table
+from tpsl_research.comparison import compare, comparison_table, main, read_settings
 
 
 def test_settings_share_their_seeds_and_are_compared_with_the_first() -> None:
@@ -25,3 +29,29 @@ def test_settings_share_their_seeds_and_are_compared_with_the_first() -> None:
     table = comparison_table(found, "test_auc").rows
     assert [row[0] for row in table] == ["", "plain", "again", "noisy"]
     assert table[2][3] == "+0.00000"
+
+
+def test_the_program_reads_a_job_and_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "job.yaml").write_text("data: {source: synthetic, rows: 600}\ntraining: {epochs: 1, patience: 0}\n")
+    (tmp_path / "settings.yaml").write_text("plain: {}\nslow: {training: {averaging: 0.9}}\n")
+    files = [str(tmp_path / "job.yaml"), str(tmp_path / "settings.yaml")]
+    command = ["comparison", *files, "--seeds", "1", "--metric", "test_log_loss"]
+    monkeypatch.setattr(sys, "argv", [*command, "--json"])
+    main()
+    plain, slow = json.loads(capsys.readouterr().out)["settings"]
+    assert (plain["setting"], plain["change"]) == ("plain", None)
+    assert slow["change"]["value"] == slow["values"][0] - plain["values"][0]
+    assert slow["change"]["low"] is None, "one seed has no interval"
+    (tmp_path / "job.yaml").write_text("data: {source: criteo, path: train.txt}\n")
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit):
+        main()
+    assert "NOT PRIVATE" in capsys.readouterr().err
+
+
+def test_settings_are_a_map(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text("- averaging\n")
+    with pytest.raises(ValueError, match=r"settings\.yaml"):
+        read_settings(tmp_path / "settings.yaml")
