@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import filesize
@@ -125,30 +124,8 @@ def plan(
     asked = resolve_method(asked, lambda: Counts.of(asked, records).train, notice)
     found = plan(asked, records, last[1] if last else None, network)
     speed = None if last is None else {"run": str(last[0]), "samples_per_second": last[1]}
-    content = {"speed": speed, "predictions": [_as_dict(prediction) for prediction in found]}
+    content = {"speed": speed, "predictions": [prediction.as_dict() for prediction in found]}
     answer(json, content, _report(job, run, found, last))
-
-
-def _as_dict(prediction: Prediction) -> dict[str, Any]:
-    return {
-        "exchange": prediction.job.training.exchange,
-        **asdict(prediction.counts),
-        "steps": prediction.counts.steps,
-        "seconds": prediction.seconds,
-        "step_seconds": prediction.step,
-        "bytes_to_label": prediction.to_label,
-        "bytes_from_label": prediction.from_label,
-        "crossing": [
-            {
-                "party": each.party,
-                "method": each.method,
-                "calls": each.calls,
-                "bytes_to_label": each.bytes(to_label=True),
-                "bytes_from_label": each.bytes(to_label=False),
-            }
-            for each in prediction.crossing
-        ],
-    }
 
 
 _NAMES = {"gradients": "split", "labels": "handed over"}
