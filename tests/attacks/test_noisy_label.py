@@ -11,7 +11,7 @@ import torch
 
 from tpsl.attacks.attacked_run import AttackedRun
 from tpsl.attacks.auc_prediction import predicted_auc
-from tpsl.attacks.noisy_label import NoisyLabelReader
+from tpsl.attacks.evidence import NoisyLabelReader
 from tpsl.attacks.scoring import Evaluation
 from tpsl.attacks.suite import ATTACKS
 from tpsl.attacks.white_box import WhiteBox

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import filesize
@@ -18,13 +17,12 @@ from tpsl.cli.settings import ALL_PARTS, LOCAL, Settings, locals_by_party
 from tpsl.data.check import DataReport, check_data
 from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.planning.counts import Counts
 from tpsl.report.words import counted
 from tpsl.training.job import Job
 from tpsl.training.method import rare_label_warning_of, resolve_method
 
 if TYPE_CHECKING:
-    from tpsl.planning.plan import Prediction
+    from tpsl.planning import Prediction
 
 
 def check(job: JobArgument, changes: SetOption = None, local: LocalsOption = None, json: JsonFlag = False) -> None:
@@ -114,8 +112,7 @@ def plan(
     Traffic follows from the job, time from the speed of an earlier run. Nothing is trained, and no label of a table is
     read. Example: tpsl plan job.yaml --rows 100000000 --bandwidth 1Gb/s --latency 20ms
     """
-    from tpsl.planning.line import Network, bandwidth_of, seconds_of
-    from tpsl.planning.plan import Assumptions, last_run, plan, planned_job, records_of
+    from tpsl.planning import Counts, Network, bandwidth_of, last_run, plan, planned_job, records_of, seconds_of
 
     settings = Settings.of(changes, parts=[part for part in ALL_PARTS if part != LOCAL])
     asked = settings.load_job(job)
@@ -123,34 +120,12 @@ def plan(
     asked, last = planned_job(asked, parties), last_run(run)
     network = Network(bandwidth_of(bandwidth) if bandwidth else math.inf, seconds_of(latency) if latency else 0.0)
     with progress_bar("planning") as progress:
-        assumed = Assumptions(rows or records_of(asked, parties, progress), last[1] if last else None, network)
-    asked = resolve_method(asked, lambda: Counts.of(asked, assumed.rows).train, notice)
-    found = plan(asked, assumed)
+        records = rows or records_of(asked, parties, progress)
+    asked = resolve_method(asked, lambda: Counts.of(asked, records).train, notice)
+    found = plan(asked, records, last[1] if last else None, network)
     speed = None if last is None else {"run": str(last[0]), "samples_per_second": last[1]}
-    content = {"speed": speed, "predictions": [_as_dict(prediction) for prediction in found]}
+    content = {"speed": speed, "predictions": [prediction.as_dict() for prediction in found]}
     answer(json, content, _report(job, run, found, last))
-
-
-def _as_dict(prediction: Prediction) -> dict[str, Any]:
-    return {
-        "exchange": prediction.job.training.exchange,
-        **asdict(prediction.counts),
-        "steps": prediction.counts.steps,
-        "seconds": prediction.seconds,
-        "step_seconds": prediction.step,
-        "bytes_to_label": prediction.to_label,
-        "bytes_from_label": prediction.from_label,
-        "crossing": [
-            {
-                "party": each.party,
-                "method": each.method,
-                "calls": each.calls,
-                "bytes_to_label": each.bytes(to_label=True),
-                "bytes_from_label": each.bytes(to_label=False),
-            }
-            for each in prediction.crossing
-        ],
-    }
 
 
 _NAMES = {"gradients": "split", "labels": "handed over"}
