@@ -19,9 +19,11 @@ from tpsl.cli.demo import RUNS
 from tpsl.cli.train import OPTIONS_ALONE
 from tpsl.data.dataset import load
 from tpsl.report.findings import keep_finding
+from tpsl.report.hero import hero
 from tpsl.report.label_view import read_run
-from tpsl.report.page import page_data, write_page
-from tpsl.report.run_table import summary, summary_table
+from tpsl.report.page import write_page
+from tpsl.report.run_table import shown, summary, summary_table
+from tpsl.report.verdicts import first_shown
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 
@@ -62,7 +64,9 @@ def runs(made: dict[str, list[Path]], request: pytest.FixtureRequest) -> list[Pa
 
 
 def data_of(runs: list[Path]) -> dict[str, Any]:
-    return page_data([read_run(run) for run in runs], title="A page")
+    views = [read_run(run) for run in runs]
+    heroes = {view["name"]: hero(view, views) for view in views}
+    return {"runs": [{**view, "shown": shown(view)} for view in views], "heroes": heroes, "first": first_shown(views)}
 
 
 def margin(*ends: tuple[float, float]) -> float:
@@ -176,6 +180,8 @@ def test_one_word_for_what_epsilon_allows(made: dict[str, list[Path]], browser: 
         assert all(f"{summary(view)['attack_auc']:.4f}" in table for view in views)
         write_page(tmp_path / f"{page}.html", views, title=page)
         browser.open(tmp_path / f"{page}.html")
-        text = browser.run("document.querySelector('details').open = true; return document.body.innerText")
+        text = browser.run(
+            "document.querySelectorAll('details').forEach(e => { e.open = true }); return document.body.innerText"
+        )
         assert not re.findall(FORBIDDEN, text, re.IGNORECASE)
         assert browser.console() == []

@@ -16,10 +16,10 @@ from tpsl.report.hero import hero
 from tpsl.report.known_vaults import Memory
 from tpsl.report.label_view import read_run
 from tpsl.report.ledgers import result_now
-from tpsl.report.page import page_data
+from tpsl.report.run_list import spent_on
 from tpsl.report.run_table import summary, vault_sentences
-from tpsl.report.spent import spent_on
 from tpsl.report.watching import WatchedFolder
+from tpsl.report.words import of_vault
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.result import TrainResult
@@ -200,10 +200,7 @@ def test_a_second_label_and_a_vault_apart_are_named(tmp_path: Path) -> None:
     second = read_run(trained(tmp_path / "second", tmp_path / "apart"))
     assert (second["apart"], second["gone_vaults"]) == ("patients of another country", 0)
     assert read_handed_view(tmp_path / "second", "feature")["apart"] == "patients of another country"
-    data = page_data([view, second], title="Both")
-    assert data["runs"][1]["of_vault"] == [
-        "This vault is apart from the label party’s other one: patients of another country"
-    ]
+    assert of_vault(second) == ["This vault is apart from the label party’s other one: patients of another country"]
 
 
 def test_the_live_page_follows_vaults_that_go_and_come_back(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from tpsl.data.config import TableData
 from tpsl.data.dataset import feature_party_names
@@ -22,7 +23,8 @@ from tpsl.report.version_view import origin_of, versions_of
 from tpsl.report.words import FEATURES_STAY_TEXT, FEATURES_TEXT, counted, shared_text
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.evaluation import SHARED_METRICS, read_shared
-from tpsl.training.job import Job
+from tpsl.training.job import Job, dotted
+from tpsl.training.job_sections import TrainingConfig
 from tpsl.training.run_folder import RunError, RunFolder
 
 
@@ -120,6 +122,7 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         sightings=sightings(job, promise),
         job=agreed,
         job_digest=job.digest(),
+        changed=_changed(job),
         ledger=None,
         ledger_note="",
         spent_by="run",
@@ -139,6 +142,14 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         replay=None,
         examination=None,
     )
+
+
+def _changed(job: Job) -> dict[str, Any]:
+    """Return what a job sets besides the defaults, by dotted keys; defaults of training follow from the rest of it."""
+    implied = set(TrainingConfig.model_fields) - job.training.model_fields_set
+    content = job.model_dump(mode="json", exclude_defaults=True, exclude={"training": implied})
+    agreed = dotted(job.agreed())
+    return {key: value for key, value in dotted(content).items() if key in agreed}
 
 
 def _sent_width(job: Job, party: str) -> int:

@@ -7,7 +7,7 @@ from html import escape
 from string import Template
 from typing import Any
 
-from tpsl.report.page import asset
+from tpsl.report.html_parts import asset
 from tpsl.report.words import records_text, spent_text
 
 MEANING = (
