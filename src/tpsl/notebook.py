@@ -31,9 +31,9 @@ from tpsl.models.model_config import ModelConfig
 from tpsl.prediction.together import predict
 from tpsl.progress import Progress
 from tpsl.report import charts
-from tpsl.report.label_view import read_run
 from tpsl.report.ledgers import result_now
 from tpsl.report.plot import draw
+from tpsl.report.run_reading import read_run
 from tpsl.report.words import auc_text, bound_text, guarantee_text, measured_text
 from tpsl.training.job import Job, make_job
 from tpsl.training.job_sections import PrivacyConfig, TrainingConfig

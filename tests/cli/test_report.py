@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tpsl.report.findings import read_finding
-from tpsl.report.label_view import read_run
+from tpsl.report.run_reading import read_run
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import pytest
 
 from tpsl.report import charts
 from tpsl.report.chart import Axis, Chart, Scale, Series
-from tpsl.report.run_table import summary
 from tpsl.report.run_view import RunView
 from tpsl.report.svg import svg
 
@@ -20,8 +19,6 @@ def series_of(chart: Chart | None) -> dict[str, Series]:
 
 
 def test_points_stand_where_the_numbers_are(views: list[RunView]) -> None:
-    (areas,) = series_of(charts.utility(views)).values()
-    assert list(areas.x) == [summary(view)["test_auc"] for view in views[:4]]
     attacks = (views[1]["attacks"] or {})["attacks"]
     curve = series_of(charts.roc(views[1]))[f"likelihood ({attacks['likelihood']['auc']:.3f})"]
     found = attacks["likelihood"]["roc"]
@@ -73,7 +70,7 @@ def test_curves_that_differ_by_rounding_alone_are_drawn(views: list[RunView]) ->
 
 
 def test_a_drawing_has_every_point_inside_and_no_text_that_is_markup(views: list[RunView]) -> None:
-    for chart in (charts.utility(views), charts.roc(views[1]), charts.attack_areas(views[1]), charts.audits(views),
+    for chart in (charts.roc(views[1]), charts.attack_areas(views[1]),
                   charts.trade_off(views, "epsilon"), charts.trade_off(views, "attack"),
                   charts.curves(views, "test_auc")):  # fmt: skip
         assert chart is not None

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from tpsl.mechanisms import identity, laplace, randomized_response
-from tpsl.report.handed_view import read_handed_view
 from tpsl.report.hero import hero
 from tpsl.report.known_vaults import Memory
-from tpsl.report.label_view import read_run
 from tpsl.report.ledgers import result_now
 from tpsl.report.run_list import spent_on
+from tpsl.report.run_reading import read_handed_view, read_run
 from tpsl.report.run_table import summary, vault_sentences
 from tpsl.report.watching import WatchedFolder
 from tpsl.report.words import of_vault
@@ -111,8 +110,8 @@ def test_vaults_that_were_deleted_count_in_every_total(tmp_path: Path) -> None:
     assert [total(run) for run in runs] == [(3.0, 2)] * 3
     view = read_run(runs[2])
     card = hero(view, [view])
-    assert card["cards"][0]["number"]["value"] == 3.0
-    assert "20.1 times surer of a label (odds; at least ε = 3: two vaults that runs name are gone" in card["headline"]
+    assert card.cards[0].number.value == 3.0
+    assert "20.1 times surer of a label (odds; at least ε = 3: two vaults that runs name are gone" in card.headline
     (row,) = spent_on(WatchedFolder(tmp_path / "runs").snapshot())
     assert (row["runs"], row["epsilon_text"]) == (3, "3")
     assert row["notes"][0] == "at least ε = 3: two vaults that runs name are gone"

@@ -18,10 +18,9 @@ import pytest
 from tpsl.mechanisms import build_mechanism
 from tpsl.report import watching
 from tpsl.report.known_vaults import _read_ledger, runs_in
-from tpsl.report.label_view import read_run
 from tpsl.report.live_page import LivePage
 from tpsl.report.run_list import spent_on
-from tpsl.report.run_reading import read_view
+from tpsl.report.run_reading import read_run, read_view
 from tpsl.report.watching import WatchedFolder
 from tpsl.training.observer import PROGRESS
 from tpsl.training.run_folder import RunError

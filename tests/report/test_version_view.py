@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from tpsl.report.feature_view import read_feature_run
-from tpsl.report.label_view import read_run
 from tpsl.report.page import write_page
+from tpsl.report.run_reading import read_feature_run, read_run
 from tpsl.report.run_view import RunView
 from tpsl.report.version_view import version_rows, version_text
 from tpsl.training.job import Job, make_job

@@ -9,7 +9,7 @@ from typing import Any
 
 from tpsl.report.chart import Axis, Cell, Chart, Rule, Series
 from tpsl.report.run_view import Promise, RunView
-from tpsl.report.verdicts import GUESSING, Interval, baseline, strongest_attack, tested, tested_auc
+from tpsl.report.verdicts import GUESSING, Interval, strongest_attack, tested
 from tpsl.report.words import (
     KINDS,
     MISSING,
@@ -19,7 +19,6 @@ from tpsl.report.words import (
     budget_text,
     count_text,
     measured_text,
-    signed_text,
     significant,
     spoken,
 )
@@ -34,53 +33,6 @@ METRICS = {
 _RUN_ROLES = 6
 _MANY = 8
 _FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5)
-
-
-def utility(views: Sequence[RunView]) -> Chart | None:
-    """Return the test AUC of each run, with its interval."""
-    shown = [(view, area) for view in views if (area := tested(view))]
-    if len(shown) < 2:
-        return None
-    values = [area.value for _, area in shown]
-    best = max(shown, key=lambda one: one[1].value)[0]
-    reference = baseline(views, shown[0][0]) if len({view["data_group"] for view, _ in shown}) == 1 else None
-    texts = [f"{view['name']}: ε = {budget_text(view)}, test AUC {measured_text(*area)}" for view, area in shown]
-    lows, highs = [area.low for _, area in shown], [area.high for _, area in shown]
-    rows = list(range(len(shown)))
-    series = Series("test AUC, 95 % interval", values, rows, ("points",), "utility", low=lows, high=highs, texts=texts)
-    return Chart(
-        "utility",
-        "Test AUC",
-        f"Test AUCs from {auc_text(min(values))} to {auc_text(max(values))}; the highest is {best['name']}.",
-        [series],
-        Axis("test AUC"),
-        Axis(rows=[view["name"] for view, _ in shown]),
-        [
-            Rule(
-                f"without noise ({auc_text(tested_auc(reference))})",
-                tested_auc(reference) or 0.0,
-                "limit",
-                upright=True,
-            )
-        ]
-        if reference
-        else [],
-        ["Run", "Test AUC", "Against no noise", "Log loss", "Accuracy", "Calibration error"],
-        [[Cell(view["name"]), _area(*area), _against(view, views), *_test_cells(view)] for view, area in shown],
-    )
-
-
-def _against(view: RunView, views: Sequence[RunView]) -> Cell:
-    area, reference = tested_auc(view), baseline(views, view)
-    without = None if reference is None or reference is view else tested_auc(reference)
-    if area is None or without is None:
-        return Cell(MISSING)
-    return Cell(signed_text(area - without, 4), area - without)
-
-
-def _test_cells(view: RunView) -> list[Cell]:
-    test = view["test"] or {}
-    return [_number(test.get(f"test_{key}")) for key in ("log_loss", "accuracy", "calibration_error")]
 
 
 # ---- attacks
@@ -215,43 +167,6 @@ _BOUND = ("ceiling", "ceiling_low", "ceiling_high")
 
 def _needs(attack: dict[str, Any]) -> str:
     return str(attack.get("needs", "")).replace("+", " + ")
-
-
-def audits(views: Sequence[RunView]) -> Chart | None:
-    """Return the ε that was claimed and the lower bound that an audit found, of each run that was audited."""
-    shown = [(view, view["audit"]) for view in views if view["audit"] and view["audit"].get("claimed") is not None]
-    if not shown:
-        return None
-    failed = [view["name"] for view, audit in shown if not audit["passed"]]
-    held = "Records with fair-coin labels were planted, and an attacker guessed the coins: no bound exceeds its claim."
-    rows = list(range(len(shown)))
-    bounds, claims = ([audit[key] for _, audit in shown] for key in ("lower_bound", "claimed"))
-    texts = [f"{view['name']}: {audit_text(view)}" for view, _ in shown]
-    return Chart(
-        "audit",
-        "Claimed and audited ε",
-        f"The claim of {', '.join(failed)} does not hold." if failed else held,
-        [
-            Series("audited: ε is at least this", bounds, rows, ("points",), "attack", texts=texts),
-            Series("claimed ε", claims, rows, ("ticks",), "limit", texts=texts),
-        ],
-        Axis("ε", low=0.0),
-        Axis(rows=[view["name"] for view, _ in shown]),
-        (),
-        ["Run", "Claimed ε", "Audited ε ≥", "Confidence", "Coins guessed right", "Guesses", "Passed"],
-        [
-            [
-                Cell(view["name"]),
-                Cell(view["promise"]["epsilon_text"], audit["claimed"]),
-                Cell(at_least_text(audit["lower_bound"]), audit["lower_bound"]),
-                Cell(f"{significant(100 * audit['confidence'])} %", audit["confidence"]),
-                _number(audit.get("right")),
-                _number(audit.get("guessed")),
-                Cell("yes" if audit["passed"] else "no"),
-            ]
-            for view, audit in shown
-        ],
-    )
 
 
 def audit_text(view: RunView) -> str:
@@ -413,7 +328,3 @@ def _by_epoch(
 
 def _area(value: float | None, low: float | None = None, high: float | None = None) -> Cell:
     return Cell(measured_text(value, low, high), value)
-
-
-def _number(value: float | None) -> Cell:
-    return Cell(significant(value), value)

@@ -22,10 +22,11 @@ def asset(name: str) -> str:
     return resources.files("tpsl.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def document(title: str, body: Markup, *, script: str, style: str, policy: str = "") -> str:
+def document(title: str, body: Markup, *, style: str, script: str = "", policy: str = "") -> str:
     """Return a whole page, which may run this script and load nothing; `policy` adds what else it may do."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    rules = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; {policy}"
+    allowed = f"script-src 'sha256-{digest}'; " if script else ""
+    rules = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; {allowed}{policy}"
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -35,8 +36,8 @@ def document(title: str, body: Markup, *, script: str, style: str, policy: str =
         tag("link", rel="icon", href=ICON),
         tag("style", Markup(style)),
     )
-    whole = tag("html", head, tag("body", body, tag("script", Markup(script))), lang="en")
-    return f"<!doctype html>\n{whole}\n"
+    program = tag("script", Markup(script)) if script else None
+    return f"<!doctype html>\n{tag('html', head, tag('body', body, program), lang='en')}\n"
 
 
 def facts(pairs: Iterable[tuple[str, str | None]]) -> Markup:

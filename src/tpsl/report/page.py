@@ -14,7 +14,7 @@ from tpsl.report import charts
 from tpsl.report.chart import Cell
 from tpsl.report.html_parts import asset, document, figure, intro, section, table
 from tpsl.report.markup import Markup, joined, tag
-from tpsl.report.run_sections import badges, curves_of, details, first_screen
+from tpsl.report.run_sections import badges, curves_of, details, first_screen, group
 from tpsl.report.run_table import shown
 from tpsl.report.run_view import RunView
 from tpsl.report.verdicts import baseline, first_shown, lead, tested_auc
@@ -214,47 +214,19 @@ def _together(runs: Sequence[RunView], party: str) -> Markup | None:
     groups: dict[str, list[RunView]] = {}
     for run in runs:
         groups.setdefault(run["data_group"], []).append(run)
-    drawn, told = list[Markup | None](), list[str]()
-    for number, group in enumerate(groups.values()):
-        levels = {
-            run["promise"]["epsilon"] for run in group if run["promise"]["epsilon"] and tested_auc(run) is not None
-        }
+    drawn = list[Markup | None]()
+    for number, same in enumerate(groups.values()):
+        levels = {run["promise"]["epsilon"] for run in same if tested_auc(run) is not None} - {None}
         if len(levels) > 1:
             prefix = f"data-{number}-"
-            drawn += [figure(charts.trade_off(group, against), prefix) for against in ("epsilon", "attack")]
-        elif levels and len(group) > 1:
-            told.append(_one_level(group))
+            drawn += [figure(charts.trade_off(same, against), prefix) for against in ("epsilon", "attack")]
     about = (
         "Utility against privacy, for each data set. Higher is more useful; further left is more private. Runs of "
         "one ε promise the same, so they stand above one another, however sharp their attacks are."
     )
+    pair = tag("div", *drawn, class_="pair")
     parts = [
-        section("cost", "What it costs", figure(charts.utility(runs))),
-        section(
-            "trade-off",
-            "The trade-off",
-            intro(about) if any(drawn) else None,
-            tag("div", *drawn, class_="pair") if any(drawn) else None,
-            *map(intro, told),
-        ),
-        section("audits", "What audits found", figure(charts.audits(runs))),
+        section("trade-off", "The trade-off", intro(about), pair) if any(drawn) else None,
         section("curves", "Training", curves_of(runs)),
     ]
-    return tag(
-        "div",
-        tag("p", "All runs ", tag("span", "measured with true labels"), class_="group-name"),
-        *parts,
-        class_="group",
-    )
-
-
-def _one_level(runs: Sequence[RunView]) -> str:
-    """Return what is said where there are not two promises to compare."""
-    private = [(run, area) for run in runs if run["promise"]["epsilon"] and (area := tested_auc(run)) is not None]
-    areas, reference = sorted({auc_text(area) for _, area in private}), baseline(runs, runs[0])
-    reached = areas[0] if len(areas) == 1 else f"{areas[0]} to {areas[-1]}"
-    without = f"; without noise it is {auc_text(tested_auc(reference))}" if reference else ""
-    return (
-        f"On {runs[0]['data']} all private runs have ε = {private[0][0]['promise']['epsilon_text']}, with a test AUC "
-        f"of {reached}{without}. Runs of another ε would show the trade-off."
-    )
+    return group("All runs", "measured with true labels", *parts)

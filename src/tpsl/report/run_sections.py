@@ -38,28 +38,28 @@ def first_screen(view: RunView, views: Sequence[RunView]) -> Markup:
     """Return the promise as odds, the verdict, the scales, the big numbers, and who and when."""
     shown = hero(view, views)
     scales = (
-        _scale("features", "What your features give away", ("nothing", "everything"), shown["features"]),
-        _scale("attack", shown["attack_title"], ("0.5 guessing", "1 certain"), shown["attack"]),
-        _scale("utility", shown["utility_title"], ("0.5 guessing", "1 perfect"), shown["utility"]),
+        _scale("features", "What your features give away", ("nothing", "everything"), shown.features),
+        _scale("attack", shown.attack_title, ("0.5 guessing", "1 certain"), shown.attack),
+        _scale("utility", shown.utility_title, ("0.5 guessing", "1 perfect"), shown.utility),
     )
     return joined(
         tag("p", view["name"], class_="of-run") if len(views) > 1 else None,
-        tag("p", shown["headline"], class_="headline"),
-        tag("p", shown["verdict"]["text"], class_="verdict", data_verdict=shown["verdict"]["code"]),
+        tag("p", shown.headline, class_="headline"),
+        tag("p", shown.verdict["text"], class_="verdict", data_verdict=shown.verdict["code"]),
         tag("div", *scales, class_="scales"),
-        tag("dl", *map(_card, shown["cards"]), class_="cards"),
+        tag("dl", *map(_card, shown.cards), class_="cards"),
         tag("div", _strip(view), class_="strip"),
     )
 
 
 def _fact(name: str, style: str, fact: Fact) -> Markup:
-    style = f"{style} command" if fact["command"] else style
-    return tag(name, fact["text"], class_=style, data_claim=fact["claim"], data_value=fact["value"])
+    style = f"{style} command" if fact.command else style
+    return tag(name, fact.text, class_=style, data_claim=fact.claim, data_value=fact.value)
 
 
 def _card(card: Card) -> Markup:
-    notes = (_fact("dd", "note", note) for note in card["notes"])
-    return tag("div", tag("dt", card["title"]), _fact("dd", "big", card["number"]), *notes, class_=f"stat {card['of']}")
+    notes = (_fact("dd", "note", note) for note in card.notes)
+    return tag("div", tag("dt", card.title), _fact("dd", "big", card.number), *notes, class_=f"stat {card.of}")
 
 
 def _scale(kind: str, title: str, ends: tuple[str, str], bars: Sequence[Bar]) -> Markup | None:
@@ -72,27 +72,27 @@ def _scale(kind: str, title: str, ends: tuple[str, str], bars: Sequence[Bar]) ->
 
 def _bar(bar: Bar, *, bounded: bool) -> Markup:
     """Return a bar; what was not measured and has no bound has none, but what nothing can bound."""
-    reached = bar["reached"]
-    value = None if reached["claim"] == "bound" else reached["value"]
-    drawn = value is not None or bar["bound"] is not None
+    reached = bar.reached
+    value = None if reached.claim == "bound" else reached.value
+    drawn = value is not None or bar.bound is not None
     track = None
     if drawn or not bounded:
         style = "track" if drawn and bounded else "track unbounded"
         track = tag("span", *(_spans(bar, value) if bounded else ()), class_=style, aria_hidden="true")
-    notes = tag("span", *(_fact("span", "note", note) for note in bar["notes"]), class_="notes")
+    notes = tag("span", *(_fact("span", "note", note) for note in bar.notes), class_="notes")
     return tag(
         "li",
-        tag("span", bar["name"], class_="who"),
+        tag("span", bar.name, class_="who"),
         track,
         _fact("span", "reached", reached),
-        notes if bar["notes"] else None,
-        class_=None if bar["start"] is None else "own-doing",
+        notes if bar.notes else None,
+        class_=None if bar.start is None else "own-doing",
     )
 
 
 def _spans(bar: Bar, value: float | None) -> list[Markup]:
     """Return the parts of a bar: what is allowed, what was there without the run, the run's own, interval, bound."""
-    start, bound, low, high = bar["start"], bar["bound"], bar["low"], bar["high"]
+    start, bound, low, high = bar.start, bar.bound, bar.low, bar.high
     parts = [_span("allowed", 0.5, bound)] if bound is not None else []
     if value is not None and start != 0.5:
         parts.append(_span("fill", 0.5, value if start is None else min(start, value)))
@@ -101,8 +101,8 @@ def _spans(bar: Bar, value: float | None) -> list[Markup]:
     if low is not None and high is not None and high - low >= 0.004:
         parts.append(_span("whisker", low, high))
     if bound is not None:
-        if bar["bound_low"] != bar["bound_high"]:
-            parts.append(_span("about-bound", bar["bound_low"] or bound, bar["bound_high"] or bound))
+        if bar.bound_low != bar.bound_high:
+            parts.append(_span("about-bound", bar.bound_low or bound, bar.bound_high or bound))
         parts.append(tag("span", class_="bound", style=f"left:{_place(bound):.2f}%"))
     return parts
 
@@ -167,20 +167,18 @@ def details(view: RunView, number: int, *, alone: bool) -> Markup:
     about = "can be handed over: tpsl report RUN --for feature" if label else "of the label party"
     measured = [
         section(f"{prefix}cost", "How good the model is", *_utility(view)),
-        section(
-            f"{prefix}attacks", f"What an attacker {'got' if label else 'can get'}", *_attacks(view, prefix, alone)
-        ),
+        section(f"{prefix}attacks", f"What an attacker {'got' if label else 'can get'}", *_attacks(view, prefix)),
         section(f"{prefix}training", "Training" if label else "Speed", *_training(view, prefix, alone)),
     ]
     kept = "stays with the label party"
     return joined(
-        _group("The promise", about, promised),
-        _group("Measured with true labels", kept, *measured) if label else joined(*measured),
+        group("The promise", about, promised),
+        group("Measured with true labels", kept, *measured) if label else joined(*measured),
         section(f"{prefix}agreement", "The agreement", *_agreement(view)),
     )
 
 
-def _group(title: str, note: str, *sections: Markup | None) -> Markup | None:
+def group(title: str, note: str, *sections: Markup | None) -> Markup | None:
     """Return sections that are handed over together, or stay together."""
     if not any(sections):
         return None
@@ -297,7 +295,7 @@ def _utility(view: RunView) -> list[Markup | None]:
     return [intro(told), intro(alone), intro(view["shared_words"])]
 
 
-def _attacks(view: RunView, prefix: str, alone: bool) -> list[Markup | None]:
+def _attacks(view: RunView, prefix: str) -> list[Markup | None]:
     found, label = view["attacks"], view["party"] == LABEL_PARTY
     pair = tag("div", figure(charts.roc(view), prefix), figure(charts.attack_areas(view), prefix), class_="pair")
     reasons: dict[str, list[str]] = {}
@@ -307,13 +305,11 @@ def _attacks(view: RunView, prefix: str, alone: bool) -> list[Markup | None]:
         f"Not run: {', '.join(names)} ({'each' if len(names) > 1 else 'it'} {reason})."
         for reason, names in reasons.items()
     )
-    audit = figure(charts.audits([view]), prefix) if alone else None
     return [
         intro(_about_attacks(view) if label else _ABOUT_BOUND),
         pair,
         tag("p", " ".join(left_out), class_="small") if reasons else None,
         intro(charts.audit_text(view)) if view["audit"] else None,
-        audit if view["audit"] and not alone else None,
         *map(intro, _examined(view)),
     ]
 
