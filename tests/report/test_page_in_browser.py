@@ -195,6 +195,10 @@ def test_one_point_is_a_sentence_and_no_chart(browser: Any, views: list[RunView]
     ):
         assert words in text
     assert browser.run("return document.querySelector('[data-chart=curves-test_auc] svg')") is None
+    # Plain split learning was not attacked here: a number from theory, and no bar.
+    plain = browser.run("return [...document.querySelectorAll('.attack li')].at(-1).innerText")
+    assert "in theory" in plain and "1.000" in plain
+    assert browser.run("return [...document.querySelectorAll('.attack li')].at(-1).querySelector('.track')") is None
     assert browser.run("return document.querySelector('#trade-off, #glance')") is None
     # Two runs of one ε are no trade-off either, whatever their attacks reach.
     write_page(tmp_path / "page.html", [short, {**short, "name": "twin"}], title="One ε")

@@ -228,8 +228,9 @@ def _bound_note(attack: ShownAttack) -> str:
 
 
 def _plain_bar(name: str, attack: ShownAttack | None) -> Bar:
-    measured = "in theory" if attack is None else "measured"
-    return Bar(f"{name}: {measured}", _area(attack["auc"] if attack else 1.0, "plain_auc"), start=GUESSING)
+    if attack is None:  # an attack that was not made is a number and no bar
+        return Bar(f"{name}: in theory", _area(1.0, "plain_auc"))
+    return Bar(f"{name}: measured", _area(attack["auc"], "plain_auc"), start=GUESSING)
 
 
 def _bars_of_bounds(view: RunView) -> list[Bar]:

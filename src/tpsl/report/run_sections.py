@@ -73,7 +73,7 @@ def _scale(kind: str, title: str, ends: tuple[str, str], bars: Sequence[Bar]) ->
 def _bar(bar: Bar, *, bounded: bool) -> Markup:
     """Return a bar; what was not measured and has no bound has none, but what nothing can bound."""
     reached = bar.reached
-    value = None if reached.claim == "bound" else reached.value
+    value = None if bar.start is None and reached.claim in ("bound", "plain_auc") else reached.value
     drawn = value is not None or bar.bound is not None
     track = None
     if drawn or not bounded:
