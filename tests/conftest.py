@@ -615,7 +615,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def views(runs: Path) -> list[Any]:
     """The views of all runs; the name of the last one tries to break out of the page."""
-    from tpsl.report.label_view import read_run
+    from tpsl.report.run_reading import read_run
 
     return [
         *(read_run(runs / name) for name in ("non-private", "laplace", "discrete", "seeded")),

@@ -297,7 +297,7 @@ def test_the_readmes_commands_for_own_data_work_as_they_stand(tmp_path: Path, mo
     )
     assert (first["epsilon"], plain["epsilon"]) == (1.0, None)
     assert "ε = 1" in printed["vault"] and "1 label in the vault" in printed["vault"]
-    assert '"shortest_distance":{' in Path("report.html").read_text(encoding="utf-8")
+    assert ">shortest distance</text>" in Path("report.html").read_text(encoding="utf-8")
 
 
 def test_titles_do_not_speak_of_tests() -> None:

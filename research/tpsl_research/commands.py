@@ -169,7 +169,7 @@ def figures(
     """
     chosen = _chosen("format", formats, _FORMATS)
 
-    from tpsl.report.label_view import read_run
+    from tpsl.report.run_reading import read_run
     from tpsl_research.run_figures import write_figures
     from tpsl_research.run_tables import write_tables
 

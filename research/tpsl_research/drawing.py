@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tpsl.files import write_atomically
+from tpsl.report.plot import as_it_is
 
 Format = Literal["png", "svg", "pdf"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -150,11 +151,6 @@ def style_of(number: int) -> dict[str, Any]:
     """Return colour, marker and pattern of a line; no two of the first 32 look the same."""
     turn, place = divmod(number, len(_COLOURS))
     return {"color": _COLOURS[place], "marker": _MARKERS[place], "linestyle": _LINES[turn % len(_LINES)]}
-
-
-def as_it_is(text: str) -> str:
-    """Return a text that matplotlib shows as it is: no mathematics, and no label that it hides."""
-    return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
 
 
 @styled

@@ -30,7 +30,10 @@ from tpsl.data.dataset import Dataset
 from tpsl.models.model_config import ModelConfig
 from tpsl.prediction.together import predict
 from tpsl.progress import Progress
+from tpsl.report import charts
 from tpsl.report.ledgers import result_now
+from tpsl.report.plot import draw
+from tpsl.report.run_reading import read_run
 from tpsl.report.words import auc_text, bound_text, guarantee_text, measured_text
 from tpsl.training.job import Job, make_job
 from tpsl.training.job_sections import PrivacyConfig, TrainingConfig
@@ -184,10 +187,15 @@ class Run:
 
     def plot(self) -> Figure:
         """Return a figure: test AUC by epoch and, after `attack`, what each attack reached."""
-        figure: Figure = _figure(2 if self.attacks else 1)
-        _draw_training(figure.axes[0], self)
-        if self.attacks:
-            _draw_attacks(figure.axes[1], self.attacks.report)
+        view = read_run(self.path)
+        view["attacks"] = self.attacks.report.as_dict() if self.attacks else None
+        shown = list(filter(None, [charts.curves([view], "test_auc"), charts.attack_areas(view)]))
+        figure: Figure = _figure(max(1, len(shown)))
+        for panel, chart in zip(figure.axes, shown, strict=False):
+            draw(panel, chart)
+            panel.set_title(chart.title, loc="left", fontsize=10)
+            panel.grid(alpha=0.25)
+        figure.suptitle(f"{self.result.data}, {self.guarantee}", fontsize=10)
         return figure
 
     @property
@@ -306,50 +314,3 @@ def _figure(panels: int) -> Any:
     figure = Picture(figsize=(4.8 * panels, 3.6), layout="constrained")
     figure.subplots(1, panels)
     return figure
-
-
-def _draw_training(panel: Any, run: Run) -> None:
-    epochs = [entry["epoch"] for entry in run.metrics]
-    areas, lows, highs = ([entry[f"test_auc{end}"] for entry in run.metrics] for end in ("", "_low", "_high"))
-    panel.fill_between(epochs, lows, highs, alpha=0.2, linewidth=0)
-    panel.plot(epochs, areas, marker="o", markersize=4)
-    panel.set_xticks(epochs if len(epochs) <= 10 else epochs[:: -(-len(epochs) // 10)])
-    panel.set_xlabel("epoch")
-    panel.set_ylabel("test AUC")
-    panel.set_title(f"{run.result.data}, {run.guarantee}", loc="left", fontsize=10)
-    _plain_frame(panel)
-
-
-def _draw_attacks(panel: Any, report: AttackReport) -> None:
-    found = list(reversed(report.attacks))
-    names, areas = [result.name for result in found], [result.auc for result in found]
-    panel.barh(names, [area - 0.5 for area in areas], left=0.5, height=0.6, alpha=0.8)
-    panel.errorbar(
-        areas,
-        names,
-        xerr=[[r.auc - r.auc_low for r in found], [r.auc_high - r.auc for r in found]],
-        fmt="none",
-        color="black",
-        linewidth=1,
-    )
-    limited = [result for result in found if not math.isnan(result.ceiling)]
-    panel.errorbar(
-        [result.ceiling for result in limited],
-        [result.name for result in limited],
-        xerr=[[r.ceiling - r.ceiling_low for r in limited], [r.ceiling_high - r.ceiling for r in limited]],
-        fmt="|",
-        markersize=12,
-        color="black",
-        linewidth=1,
-        label="its bound",
-    )
-    panel.set_xlim(min(0.45, *areas) - 0.02, 1.0)
-    panel.set_xlabel("attack AUC (0.5 is guessing)")
-    panel.set_title("what an attacker got", loc="left", fontsize=10)
-    panel.legend(frameon=False, fontsize=8)
-    _plain_frame(panel)
-
-
-def _plain_frame(panel: Any) -> None:
-    panel.grid(alpha=0.25)
-    panel.spines[["top", "right"]].set_visible(False)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tpsl.report.label_view import read_run
-from tpsl.report.page import page_data
+from tpsl.report.hero import promise_sentence
+from tpsl.report.run_reading import read_run
+from tpsl.report.verdicts import lead
 from tpsl.report.words import LARGE_DELTA_TEXT, privacy_text
 
 HALF = ("--set=privacy.mechanism=gaussian", "--set=privacy.sigma=1", "--set=privacy.delta=0.5")
@@ -29,10 +30,8 @@ def test_a_run_with_a_large_delta_is_refused_unless_permitted_and_is_not_simply_
     assert (view["promise"]["private"], view["promise"]["large_delta"]) == (True, True)
     assert view["promise"]["words"].endswith(LARGE_DELTA_TEXT)
     assert privacy_text(view) == "only up to δ = 0.5"
-    lead = page_data([view], title="")["lead"]
-    assert lead.endswith(f", δ = 0.5. {LARGE_DELTA_TEXT}")
-    assert "is private" not in lead
-    assert page_data([view, view], title="")["lead"] == "None of these runs is private."
+    assert "expect the promise to fail for at least one record" in promise_sentence(view)
+    assert lead([view, view]) == "None of these 2 runs is private."
 
 
 def test_a_small_delta_wears_the_badge(tpsl: Any, small_job: Path, tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ def test_the_cost_of_noise_is_measured_and_no_total_knows_of_it(tpsl: Any, table
     views = {view["name"]: view for view in WatchedFolder(tmp_path / "runs").snapshot().views}
     assert {name: view["scratch"] for name, view in views.items()} == {"first": False, "plain": True, "twenty": True}
     for name, view in views.items():
-        promise = hero(view, list(views.values()))["cards"][0]
-        assert any("scratch run" in note["text"] for note in promise["notes"]) == (name != "first")
+        promise = hero(view, list(views.values())).cards[0]
+        assert any("scratch run" in note.text for note in promise.notes) == (name != "first")
     (label,) = tpsl("vault", "ledger", "--json").json()["labels"]
     assert label["epsilon_per_record"] == 2.0
     assert (

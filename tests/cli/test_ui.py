@@ -33,9 +33,9 @@ def test_it_serves_until_it_is_told_to_end(
         time.sleep(0.05)
     printed = json.loads(ui.process.stdout.read_text())
     assert printed["folder"] == "runs" and printed["runs"] == 1
-    with urllib.request.urlopen(printed["url"] + "data", timeout=30) as answer:
-        (run,) = json.loads(answer.read())["runs"]
-    assert (run["name"], run["state"], run["epsilon"]) == ("begun", "unfinished", 2.0)
+    with urllib.request.urlopen(printed["url"] + "list", timeout=30) as answer:
+        content = answer.read().decode()
+    assert ">begun</a>" in content and ">1 run, 1 running.<" in content and ">2</span>" in content
     ui.signal(number)
     outcome = ui.outcome()
     assert outcome.status == status and json.loads(outcome.stdout) == printed

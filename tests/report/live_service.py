@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import http.client
-import json
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from tpsl.report.live_page import LivePage
 from tpsl.report.watching import WatchedFolder
@@ -34,27 +35,39 @@ class Service:
         finally:
             connection.close()
 
-    def data(self) -> dict[str, Any]:
-        status, content, _ = self.ask(f"{self.prefix}data")
+    def list(self) -> str:
+        """Return what changes on the page as runs go on."""
+        status, content, _ = self.ask(f"{self.prefix}list")
         assert status == 200
-        found = json.loads(content)
-        assert isinstance(found, dict)
-        return found
+        return content.decode()
+
+    def rows(self) -> dict[str, dict[str, str]]:
+        """Return the cells of each run by their columns; each cell's parts are lines."""
+        return rows_in(self.list())
 
     def view(self, name: str) -> Any:
         """Return all that is known of a run."""
-        status, content, _ = self.ask(f"{self.prefix}views/{quote(name, safe='')}")
-        assert status == 200
-        return json.loads(content)
+        return next(view for view in self.live.watched.snapshot().views if view["name"] == name)
 
     def names(self) -> list[str]:
-        return [run["name"] for run in self.data()["runs"]]
+        return sorted(self.rows())
 
     def stop(self) -> None:
         """End it, if it still runs."""
         self.live.shutdown()
         self._thread.join(60)
         assert not self._thread.is_alive()
+
+
+def rows_in(content: str) -> dict[str, dict[str, str]]:
+    """Return the cells of each run in a list by their columns; each cell's parts are lines."""
+    rows = re.findall(r"<tr><th [^>]*><a href=[^>]*>(.*?)</a>.*?</th>(.*?)</tr>", content)
+    return {html.unescape(name): dict(_cells(cells)) for name, cells in rows}
+
+
+def _cells(row: str) -> Iterator[tuple[str, str]]:
+    for head, cell in re.findall(r'<td [^>]*?data-head="(.*?)"[^>]*>(.*?)</td>', row):
+        yield head, html.unescape(re.sub(r"<[^>]+>", "", cell.replace("<small>", "\n")))
 
 
 def within(seconds: float, happened: Callable[[], bool]) -> bool:

@@ -19,9 +19,11 @@ from tpsl.cli.demo import RUNS
 from tpsl.cli.train import OPTIONS_ALONE
 from tpsl.data.dataset import load
 from tpsl.report.findings import keep_finding
-from tpsl.report.label_view import read_run
-from tpsl.report.page import page_data, write_page
-from tpsl.report.run_table import summary, summary_table
+from tpsl.report.hero import hero
+from tpsl.report.page import write_page
+from tpsl.report.run_reading import read_run
+from tpsl.report.run_table import shown, summary, summary_table
+from tpsl.report.verdicts import first_shown
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 
@@ -62,7 +64,9 @@ def runs(made: dict[str, list[Path]], request: pytest.FixtureRequest) -> list[Pa
 
 
 def data_of(runs: list[Path]) -> dict[str, Any]:
-    return page_data([read_run(run) for run in runs], title="A page")
+    views = [read_run(run) for run in runs]
+    heroes = {view["name"]: hero(view, views) for view in views}
+    return {"runs": [{**view, "shown": shown(view)} for view in views], "heroes": heroes, "first": first_shown(views)}
 
 
 def margin(*ends: tuple[float, float]) -> float:
@@ -85,13 +89,13 @@ def test_every_bar_of_the_picture_stands_beside_the_bound_of_its_own_attacker(ru
     data = data_of(runs)
     for run in data["runs"]:
         attacks = run["attacks"]["attacks"]
-        for bar in data["heroes"][run["name"]]["attack"]:
-            claim, value = bar["reached"]["claim"], bar["reached"]["value"]
+        for bar in data["heroes"][run["name"]].attack:
+            claim, value = bar.reached.claim, bar.reached.value
             if claim == "plain_auc":
-                assert bar["bound"] is None and value == pytest.approx(1.0, abs=1e-6)
+                assert bar.bound is None and value == pytest.approx(1.0, abs=1e-6)
                 continue
             (attack,) = {(one["auc"], one["ceiling"]) for one in attacks.values() if one["auc"] == value}
-            assert attack == (value, bar["bound"])
+            assert attack == (value, bar.bound)
 
 
 def test_the_claims_are_the_numbers_of_the_files(runs: list[Path]) -> None:
@@ -111,11 +115,11 @@ def test_the_claims_are_the_numbers_of_the_files(runs: list[Path]) -> None:
         if own["epsilon"] is not None:
             expected |= {"attack_auc": strongest["auc"], "bound": strongest["ceiling"]}
         hero = data["heroes"][run.name]
-        parts = [*hero["attack"], *hero["utility"], *hero["cards"]]
-        facts = [fact for part in parts for fact in (part.get("reached") or part["number"], *part["notes"])]
-        claims = {fact["claim"]: fact["value"] for fact in facts if fact["claim"]}
+        facts = [fact for bar in (*hero.attack, *hero.utility) for fact in (bar.reached, *bar.notes)]
+        facts += [fact for card in hero.cards for fact in (card.number, *card.notes)]
+        claims = {fact.claim: fact.value for fact in facts if fact.claim}
         assert {name: claims[name] for name in expected} == expected
-        factor = re.search(r"more than ([\d.]+) times surer of a label \(odds; ε", hero["headline"])
+        factor = re.search(r"more than ([\d.]+) times surer of a label \(odds; ε", hero.headline)
         assert (factor is None) == (own["epsilon"] is None)
         assert factor is None or math.exp(own["total_epsilon"]) <= float(factor[1])
 
@@ -136,7 +140,7 @@ def test_the_verdicts_follow_from_the_intervals(made: dict[str, list[Path]]) -> 
         data = data_of(runs)
         for run in runs:
             own = json.loads((run / "result.json").read_text())
-            code = codes[page, run.name] = data["heroes"][run.name]["verdict"]["code"]
+            code = codes[page, run.name] = data["heroes"][run.name].verdict["code"]
             if own["epsilon"] is not None:
                 assert (code == "guessing") == (own["test_auc_low"] <= 0.5)
     assert codes["nothing", "nothing"] in ("guessing", "no comparison")  # by chance, one interval in 40 lies above 0.5
@@ -147,7 +151,7 @@ def test_the_verdicts_follow_from_the_intervals(made: dict[str, list[Path]]) -> 
 def test_a_run_without_a_comparison_says_how_to_make_one(made: dict[str, list[Path]]) -> None:
     for page, runs in made.items():
         hero = data_of(runs)["heroes"][runs[-1].name]
-        commands = [note["text"] for card in hero["cards"] for note in card["notes"] if note["command"]]
+        commands = [note.text for card in hero.cards for note in card.notes if note.command]
         assert bool(commands) == (page != "demo")
 
 
@@ -155,7 +159,7 @@ def test_an_attack_that_does_not_apply_is_not_on_the_first_screen(made: dict[str
     data = data_of(made["four"])
     (run,) = data["runs"]
     assert len(run["attacks"]["not_run"]) == 5
-    assert "not run" not in json.dumps(data["heroes"])
+    assert "not run" not in str(data["heroes"])
     assert run["shown"]["name"] in run["attacks"]["attacks"]
 
 
@@ -176,6 +180,8 @@ def test_one_word_for_what_epsilon_allows(made: dict[str, list[Path]], browser: 
         assert all(f"{summary(view)['attack_auc']:.4f}" in table for view in views)
         write_page(tmp_path / f"{page}.html", views, title=page)
         browser.open(tmp_path / f"{page}.html")
-        text = browser.run("document.querySelector('details').open = true; return document.body.innerText")
+        text = browser.run(
+            "document.querySelectorAll('details').forEach(e => { e.open = true }); return document.body.innerText"
+        )
         assert not re.findall(FORBIDDEN, text, re.IGNORECASE)
         assert browser.console() == []

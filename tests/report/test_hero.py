@@ -19,19 +19,19 @@ def changed(view: RunView, promise: dict[str, Any] | None = None, **other: Any) 
 
 def claims(view: RunView, views: list[RunView]) -> dict[str, float | None]:
     shown = hero(view, views)
-    bars = [*shown["attack"], *shown["utility"], *shown["features"]]
-    facts = [fact for card in shown["cards"] for fact in (card["number"], *card["notes"])]
-    facts += [fact for bar in bars for fact in (bar["reached"], *bar["notes"])]
-    return {str(fact["claim"]): fact["value"] for fact in facts if fact["claim"]}
+    bars = [*shown.attack, *shown.utility, *shown.features]
+    facts = [fact for card in shown.cards for fact in (card.number, *card.notes)]
+    facts += [fact for bar in bars for fact in (bar.reached, *bar.notes)]
+    return {str(fact.claim): fact.value for fact in facts if fact.claim}
 
 
 def notes(view: RunView, views: list[RunView]) -> str:
     shown = hero(view, views)
-    return "; ".join(note["text"] for part in (*shown["cards"], *shown["attack"]) for note in part["notes"])
+    return "; ".join(note.text for part in (*shown.cards, *shown.attack) for note in part.notes)
 
 
 def bar_of(view: RunView, views: list[RunView], claim: str) -> Bar:
-    (bar,) = [bar for bar in hero(view, views)["attack"] if bar["reached"]["claim"] == claim]
+    (bar,) = [bar for bar in hero(view, views).attack if bar.reached.claim == claim]
     return bar
 
 
@@ -117,14 +117,14 @@ def test_seeded_noise_promises_nothing(views: list[RunView]) -> None:
     assert "came from a seed" in promise_sentence(seeded) and "nothing is promised" in promise_sentence(seeded)
     attacked = changed(seeded, attacks=views[1]["attacks"])
     assert claims(attacked, [attacked])["bound"] is None  # whoever has the seed is not bounded
-    assert hero(seeded, [seeded])["verdict"]["code"] == "not private"
+    assert hero(seeded, [seeded]).verdict["code"] == "not private"
 
 
 def test_a_total_with_vaults_that_are_gone_is_the_first_number(views: list[RunView]) -> None:
     total = {"total_epsilon": 3.0, "total_epsilon_text": "3"}
     view = changed(views[1], total, gone_vaults=1, epsilon_all_labels="inf", apart="other people")
-    card = hero(view, [view])["cards"][0]
-    assert (card["number"]["value"], card["number"]["text"]) == (3.0, "ε = 3")
+    card = hero(view, [view]).cards[0]
+    assert (card.number.value, card.number.text) == (3.0, "ε = 3")
     for words in ("at least ε = 3: one vault", "over all labels of the vault: ε = ∞", "other one: other people"):
         assert words in notes(view, [view])
 
@@ -133,14 +133,14 @@ def test_the_picture_shows_what_the_run_adds_to_what_features_tell(views: list[R
     view = views[1]
     attacks = (view["attacks"] or {})["attacks"]
     without, with_run = bar_of(view, views, "without_auc"), bar_of(view, views, "attack_auc")
-    assert [bar["reached"]["claim"] for bar in hero(view, views)["attack"]] == [
+    assert [bar.reached.claim for bar in hero(view, views).attack] == [
         "without_auc",
         "attack_auc",
         "plain_auc",
     ]
-    assert with_run["start"] == without["reached"]["value"] == attacks["no_transcript"]["auc"]
-    assert without["bound"] == attacks["no_transcript"]["ceiling"]
-    assert (with_run["low"], with_run["high"]) == tuple(
+    assert with_run.start == without.reached.value == attacks["no_transcript"]["auc"]
+    assert without.bound == attacks["no_transcript"]["ceiling"]
+    assert (with_run.low, with_run.high) == tuple(
         max(attacks.values(), key=lambda one: one["auc"])[f"auc_{end}"] for end in ("low", "high")
     )
 
@@ -150,13 +150,13 @@ def test_two_runs_of_one_epsilon_have_one_bound_however_sharp_the_attack(views: 
     of_one_kind = {name: one for name, one in found.items() if one["scored_by"] == "noisy label"}
     dull = {**of_one_kind["likelihood"], "auc": 0.6, "auc_low": 0.59, "auc_high": 0.61}
     sharp, blunt = (changed(views[1], attacks={"attacks": one}) for one in (of_one_kind, {"likelihood": dull}))
-    bounds = [bar_of(view, [view], "attack_auc")["bound"] for view in (sharp, blunt)]
+    bounds = [bar_of(view, [view], "attack_auc").bound for view in (sharp, blunt)]
     assert bounds[0] == bounds[1] == pytest.approx(exp(2) / (1 + exp(2)))
 
 
 def test_what_was_not_measured_is_said_with_the_command_that_measures_it(views: list[RunView]) -> None:
     laplace, stopped = views[1], views[4]
-    assert hero(stopped, [stopped])["verdict"]["code"] == "unfinished"
+    assert hero(stopped, [stopped]).verdict["code"] == "unfinished"
     alone = changed(laplace, attacks=None)
     shown = notes(alone, [alone])
     assert "tpsl train JOB --set privacy.mechanism=none --scratch --out runs/plain" in shown
@@ -173,7 +173,7 @@ def test_what_was_not_measured_is_said_with_the_command_that_measures_it(views: 
         "plain_auc": 1.0,
         "test_auc": (laplace["test"] or {})["test_auc"],
     }
-    kinds = [bar["name"] for bar in hero(alone, [alone])["attack"]]
+    kinds = [bar.name for bar in hero(alone, [alone]).attack]
     assert [name.partition(": ")[2] for name in kinds[:2]] == ["noisy label alone", "noisy label and features"]
     unscored = changed(laplace, attacks={"attacks": {"shortest_distance": {"auc": None}}})
     assert hero(unscored, [unscored]) == hero(alone, [alone])
@@ -188,7 +188,7 @@ def test_recorded_is_what_can_be_attacked(views: list[RunView]) -> None:
 def test_a_bound_is_rounded_up(views: list[RunView]) -> None:
     for bound, shown in ((0.73100001, "0.7311"), (0.731, "0.7310"), (0.5, "0.5000"), (0.999999, "1.0000")):
         view = changed(views[1], {"ceiling": bound}, attacks=None)
-        assert bar_of(view, [view], "bound")["reached"]["text"] == f"≤ {shown}"
+        assert bar_of(view, [view], "bound").reached.text == f"≤ {shown}"
 
 
 def test_an_attack_above_a_proved_bound_by_more_than_chance_is_called_so(views: list[RunView]) -> None:
@@ -200,6 +200,6 @@ def test_an_attack_above_a_proved_bound_by_more_than_chance_is_called_so(views: 
 
 def test_an_average_over_classes_is_named(views: list[RunView]) -> None:
     four = hero(changed(views[1], classes=4), views)
-    assert "mean over 4 classes, each against the rest" in four["utility_title"]
-    assert "mean over pairs of classes" in four["attack_title"]
-    assert "mean" not in str(hero(views[1], views)["utility_title"])
+    assert "mean over 4 classes, each against the rest" in four.utility_title
+    assert "mean over pairs of classes" in four.attack_title
+    assert "mean" not in str(hero(views[1], views).utility_title)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tpsl.mechanisms import laplace
-from tpsl.report.label_view import job_view, read_run
 from tpsl.report.promises import promise_of
+from tpsl.report.run_reading import job_view, read_run
 from tpsl.report.run_view import RunView
 from tpsl.training.job import make_job
 from tpsl.training.run_folder import RunFolder

@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 
 from tpsl.mechanisms import identity, laplace, randomized_response
-from tpsl.report.handed_view import read_handed_view
 from tpsl.report.hero import hero
 from tpsl.report.known_vaults import Memory
-from tpsl.report.label_view import read_run
 from tpsl.report.ledgers import result_now
-from tpsl.report.page import page_data
+from tpsl.report.run_list import spent_on
+from tpsl.report.run_reading import read_handed_view, read_run
 from tpsl.report.run_table import summary, vault_sentences
-from tpsl.report.spent import spent_on
 from tpsl.report.watching import WatchedFolder
+from tpsl.report.words import of_vault
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.result import TrainResult
@@ -111,8 +110,8 @@ def test_vaults_that_were_deleted_count_in_every_total(tmp_path: Path) -> None:
     assert [total(run) for run in runs] == [(3.0, 2)] * 3
     view = read_run(runs[2])
     card = hero(view, [view])
-    assert card["cards"][0]["number"]["value"] == 3.0
-    assert "20.1 times surer of a label (odds; at least ε = 3: two vaults that runs name are gone" in card["headline"]
+    assert card.cards[0].number.value == 3.0
+    assert "20.1 times surer of a label (odds; at least ε = 3: two vaults that runs name are gone" in card.headline
     (row,) = spent_on(WatchedFolder(tmp_path / "runs").snapshot())
     assert (row["runs"], row["epsilon_text"]) == (3, "3")
     assert row["notes"][0] == "at least ε = 3: two vaults that runs name are gone"
@@ -200,10 +199,7 @@ def test_a_second_label_and_a_vault_apart_are_named(tmp_path: Path) -> None:
     second = read_run(trained(tmp_path / "second", tmp_path / "apart"))
     assert (second["apart"], second["gone_vaults"]) == ("patients of another country", 0)
     assert read_handed_view(tmp_path / "second", "feature")["apart"] == "patients of another country"
-    data = page_data([view, second], title="Both")
-    assert data["runs"][1]["of_vault"] == [
-        "This vault is apart from the label party’s other one: patients of another country"
-    ]
+    assert of_vault(second) == ["This vault is apart from the label party’s other one: patients of another country"]
 
 
 def test_the_live_page_follows_vaults_that_go_and_come_back(tmp_path: Path) -> None:

@@ -12,10 +12,8 @@ import pytest
 from tpsl.handover.signing import sign
 from tpsl.mechanisms import laplace
 from tpsl.net.certificates import create_authority, issue
-from tpsl.report.feature_view import read_feature_run
-from tpsl.report.label_view import read_run
 from tpsl.report.page import write_page
-from tpsl.report.run_reading import read_view
+from tpsl.report.run_reading import read_feature_run, read_run, read_view
 from tpsl.training.evaluation import SHARED_METRICS
 from tpsl.training.run_folder import RunFolder
 from tpsl.vault import Vault

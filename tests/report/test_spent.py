@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tpsl.report.spent import spent_on
+from tpsl.report.run_list import spent_on
 from tpsl.report.watching import WatchedFolder
 
 

@@ -72,7 +72,7 @@ def test_only_private_runs_on_the_same_data_are_compared(views: list[RunView]) -
     loose = changed(run_of(views[1], 0.2, 0.6), {"large_delta": True})
     assert recommended([first, elsewhere, loose]) is first
     second = run_of(views[1], 2.0, 0.7)
-    assert f"on {first['data']} is that of {second['name']}, " in lead([first, second, elsewhere, loose])
+    assert f"is that of {second['name']}, " in lead([first, second, elsewhere, loose])
     assert first_shown([views[0], views[3], views[4]]) == 2  # none was tested: the first that promises something
     assert first_shown([views[0]]) == 0
     assert recommended([views[0], views[3]]) is None
@@ -147,24 +147,11 @@ def test_the_strongest_attack_is_the_largest_auc_that_uses_the_run(views: list[R
     assert (attack["bound"], attack["bound_low"]) == (found["norm"]["ceiling"], found["norm"]["ceiling_low"])
 
 
-def test_the_lead_says_what_is_private_what_it_reaches_and_what_leaks(views: list[RunView]) -> None:
-    plain, laplace, discrete, seeded, stopped = views
-    assert plain["test"] and laplace["test"] and laplace["attacks"]
+def test_the_lead_says_how_many_are_private_and_which_to_take(views: list[RunView]) -> None:
+    plain, laplace, discrete, seeded, _ = views
+    assert laplace["test"]
     assert lead([plain, laplace, discrete]).startswith("2 of these 3 runs are private. The smallest ε whose interval ")
-    assert f"({plain['test']['test_auc']:.4f} without noise)" in lead([plain, laplace])
-    attack = strongest_attack(laplace)
-    assert attack is not None
-    alone = lead([laplace])
-    assert alone.startswith(
-        f"This run is private. It promises ε = 2 and has a test AUC of {laplace['test']['test_auc']:.4f}. "
-    )
-    assert f"reaches {attack['auc']:.4f} (" in alone
-    assert f"from {laplace['attacks']['attacks']['no_transcript']['auc']:.4f} by features alone" in alone
-    assert f"is ≈ {attack['bound']:.3f} ±" in alone
-    assert lead([laplace, plain]).startswith("One of these 2 runs is private. It promises")
-    assert lead([laplace, discrete]).startswith("Both runs are private. The smallest ε ")
-    assert lead([laplace, discrete, laplace]).startswith("All 3 runs are private. The smallest ε ")
-    assert lead([plain, seeded]) == "None of these runs is private."
-    assert lead([seeded]) == "This run is not private."
-    assert lead([stopped]) == "This run is private. It promises ε = 0.5."
-    assert lead([{**laplace, "attacks": None}]).endswith(f"has a test AUC of {laplace['test']['test_auc']:.4f}.")
+    one = lead([laplace, plain])
+    assert one.startswith("1 of these 2 runs is private. The smallest ε") and "promises ε = 2 and" in one
+    assert one.endswith(f"has a test AUC of {laplace['test']['test_auc']:.4f}.")
+    assert lead([plain, seeded]) == "None of these 2 runs is private."

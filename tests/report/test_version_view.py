@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from tpsl.report.feature_view import read_feature_run
-from tpsl.report.label_view import read_run
-from tpsl.report.page import page_data, write_page
+from tpsl.report.page import write_page
+from tpsl.report.run_reading import read_feature_run, read_run
 from tpsl.report.run_view import RunView
 from tpsl.report.version_view import version_rows, version_text
 from tpsl.training.job import Job, make_job
@@ -22,9 +21,8 @@ from tpsl.training.warm_start import StartingPoint
 from tpsl.vault import NO_LIMITS
 
 TABLE = """
-const section = document.getElementById("versions");
-const rows = [...section.querySelectorAll("tr")];
-return [section.hidden, rows.map(row => [...row.children].map(cell => cell.textContent))];
+const rows = [...document.querySelectorAll("#versions tr")];
+return [!rows.length, rows.map(row => [...row.children].map(cell => cell.textContent))];
 """
 
 
@@ -88,7 +86,7 @@ def test_versions_of_several_halves_are_told_by_party() -> None:
 
 def test_a_feature_party_finds_nothing_there_that_depends_on_labels(lineage: Path, tmp_path: Path) -> None:
     shown = [read_feature_run(lineage / name, "feature") for name in ("first", "second")]
-    rows = page_data(shown, title="")["versions"]
+    rows = version_rows(shown)
     assert [row["starts_from"] for row in rows] == ["–", "first"]
     assert all(row["test_auc"] is None and row["validation_auc"] is None for row in rows)
     assert shown[1]["origin"] is not None and shown[1]["origin"]["total_epsilon_text"] is None
@@ -109,10 +107,9 @@ def test_the_page_shows_them(lineage: Path, tmp_path: Path, browser: Any) -> Non
         for name, earlier in (("first", "–"), ("second", "first"))
     ]
     assert [row[4:7] for row in rows] == [["240", "2", "2.5"], ["240", "0.5", "2.5"]]
-    assert "Versions" in browser.run("return document.getElementById('contents').textContent")
     assert browser.console() == []
-    browser.run("document.querySelectorAll('#glance .pick')[2].click()")
-    card = browser.run("return document.querySelector('[data-part=promise]').textContent")
+    browser.run("document.querySelectorAll('#glance [data-pick]')[2].click()")
+    card = browser.run("return document.querySelector('article:not([hidden]) .card').textContent")
     assert "Starts fromfirst, whose 240 records had spent ε = 2 in all" in card
 
 
@@ -120,4 +117,3 @@ def test_a_page_without_versions_has_no_such_section(lineage: Path, tmp_path: Pa
     write_page(tmp_path / "page.html", views(lineage, "alone"), title="One")
     browser.open(tmp_path / "page.html")
     assert browser.run(TABLE)[0]
-    assert "Versions" not in browser.run("return document.getElementById('contents').textContent")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tpsl.mechanisms import laplace, randomized_response
-from tpsl.report.label_view import read_run
+from tpsl.report.run_reading import read_run
 from tpsl.report.words import rounded_up
 from tpsl.tables import DataError
 from tpsl.training.job import Job, JobError, make_job

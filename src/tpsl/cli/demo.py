@@ -52,7 +52,7 @@ def demo(
     The feature party is the airports and the weather service, the label party the airlines, which know who was late.
     """
     from tpsl.attacks import run_attacks
-    from tpsl.report.label_view import read_run
+    from tpsl.report.run_reading import read_run
     from tpsl.training.one_process import train
 
     config = FlightsData(rows=rows)

@@ -78,7 +78,7 @@ def ui(
     party: flags.ForOption = "label",
     json: flags.JsonFlag = False,
 ) -> None:
-    """Show the runs of a folder in a browser: a list to sort, search and compare. Running jobs update live.
+    """Show the runs of a folder in a browser: a list to sort and search. Running jobs update live.
 
     It only reads, and only this machine can reach it. The address contains a secret: anyone who has it can read the
     page. Ctrl-C ends it.

@@ -1,4 +1,5 @@
-"""What runs promised, cost and leaked, for people to look at: a table for the terminal, one HTML page.
+"""What runs promised, cost and leaked, for people to look at: a table for the terminal, one HTML page, a notebook.
 
-A run folder becomes a `RunView`, plain data; table and page are made of views and know nothing else.
+A run folder becomes a `RunView`, plain data; sections and charts are made of views and know nothing else. A chart is
+one function in `charts` that returns a specification; `svg` draws it in pages, `plot` in notebooks and papers.
 """

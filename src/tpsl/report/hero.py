@@ -9,12 +9,14 @@ advantage: what it reaches with the run less what it reaches without.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from dataclasses import dataclass
+from typing import Literal
 
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.report.run_view import RunView, ShownAttack
 from tpsl.report.verdicts import (
     GUESSING,
+    Interval,
     Verdict,
     attack_bound_text,
     attack_without_run,
@@ -39,6 +41,7 @@ from tpsl.report.words import (
     of_vault,
     records_text,
     share_text,
+    signed_text,
     spoken,
 )
 
@@ -56,40 +59,44 @@ Claim = Literal[
 """The numbers that a first screen claims, each of which follows from the run's result, findings or ledger."""
 
 
-class Fact(TypedDict):
+@dataclass(frozen=True)
+class Fact:
     """A text on the first screen; a claim comes with the number that the text rounds. A command is to be typed."""
 
     text: str
-    claim: Claim | None
-    value: float | None
-    command: bool
+    claim: Claim | None = None
+    value: float | None = None
+    command: bool = False
 
 
-class Bar(TypedDict):
+@dataclass(frozen=True)
+class Bar:
     """One bar on a scale from guessing to certain. What was not measured is None."""
 
     name: str
     reached: Fact
-    notes: list[Fact]
-    low: float | None
-    high: float | None
-    start: float | None
+    notes: Sequence[Fact] = ()
+    low: float | None = None
+    high: float | None = None
+    start: float | None = None
     """Where the part of the bar begins that is the run's own doing; the part before it was there without the run."""
-    bound: float | None
-    bound_low: float | None
-    bound_high: float | None
+    bound: float | None = None
+    bound_low: float | None = None
+    bound_high: float | None = None
 
 
-class Card(TypedDict):
+@dataclass(frozen=True)
+class Card:
     """One of the big numbers: what it is, the number, and what stands below it."""
 
     of: Literal["promise", "utility", "attack", "features"]
     title: str
     number: Fact
-    notes: list[Fact]
+    notes: Sequence[Fact]
 
 
-class Hero(TypedDict):
+@dataclass(frozen=True)
+class Hero:
     """The first screen of one run."""
 
     headline: str
@@ -189,18 +196,28 @@ def _attack_bars(view: RunView, views: Sequence[RunView]) -> list[Bar]:
     plain = _plain_bar("Plain split learning", strongest_attack(reference) if reference else None)
     if attack is None:
         return [*_bars_of_bounds(view), plain]
-    notes = [_fact(_bound_note(attack), "bound", attack["bound"])]
+    notes = [Fact(_bound_note(attack), "bound", attack["bound"])]
     if attack["above_bound"]:
-        notes.append(_fact("above its bound by more than chance: run tpsl audit"))
-    with_run = _bar(f"With this run: {spoken(attack['name'])}", attack["auc"], "attack_auc", notes, attack)
-    return [*_bar_without(without), {**with_run, "start": without["auc"] if without else GUESSING}, plain]
+        notes.append(Fact("above its bound by more than chance: run tpsl audit"))
+    start = without["auc"] if without else GUESSING
+    name = f"With this run: {spoken(attack['name'])}"
+    return [*_bar_without(without), _attack_bar(name, attack, "attack_auc", notes, start), plain]
 
 
 def _bar_without(without: ShownAttack | None) -> list[Bar]:
     if without is None:
         return []
-    note = _fact(_bound_note(without))
-    return [_bar("Without this run: features alone", without["auc"], "without_auc", [note], without)]
+    return [_attack_bar("Without this run: features alone", without, "without_auc", [Fact(_bound_note(without))])]
+
+
+def _attack_bar(name: str, attack: ShownAttack, claim: Claim, notes: Sequence[Fact], start: float | None = None) -> Bar:
+    ends = attack["auc_low"], attack["auc_high"]
+    bounds = attack["bound"], attack["bound_low"], attack["bound_high"]
+    return Bar(name, _area(attack["auc"], claim), notes, *ends, start, *bounds)
+
+
+def _area(value: float, claim: Claim | None) -> Fact:
+    return Fact(f"{value:.3f}", claim, value)
 
 
 def _bound_note(attack: ShownAttack) -> str:
@@ -211,73 +228,52 @@ def _bound_note(attack: ShownAttack) -> str:
 
 
 def _plain_bar(name: str, attack: ShownAttack | None) -> Bar:
-    reached = 1.0 if attack is None else attack["auc"]
-    bar = _bar(f"{name}: {'in theory' if attack is None else 'measured'}", reached, "plain_auc", [])
-    return {**bar, "start": GUESSING}
+    if attack is None:  # an attack that was not made is a number and no bar
+        return Bar(f"{name}: in theory", _area(1.0, "plain_auc"))
+    return Bar(f"{name}: measured", _area(attack["auc"], "plain_auc"), start=GUESSING)
 
 
 def _bars_of_bounds(view: RunView) -> list[Bar]:
     """Return what is known of attackers on a run that was not attacked: a bound for one kind, none for the other."""
-    promise, kind = view["promise"], promised_bound_of(view)
+    promise, kind, bound = view["promise"], promised_bound_of(view), view["promise"]["ceiling"]
     if promise["epsilon"] == 0:
-        return [_bar("With this run", GUESSING, None, [_fact("nothing that depends on a label crosses the border")])]
+        return [
+            Bar("With this run", _area(GUESSING, None), [Fact("nothing that depends on a label crosses the border")])
+        ]
     if not promise["private"]:
-        return [_bar("With this run", None, None, [_fact("nothing bounds it")])]
-    bound = bound_text(promise["ceiling"], promise["ceiling"], promise["ceiling"])
-    known = _bar(f"With this run: {KINDS[kind]}", None, None, [_fact("bound (proved, on average over the noise)")])
-    known["reached"] = _fact(f"≤ {bound}", "bound", promise["ceiling"])
-    known["bound"] = known["bound_low"] = known["bound_high"] = promise["ceiling"]
+        return [Bar("With this run", Fact(MISSING), [Fact("nothing bounds it")])]
+    reached = Fact(f"≤ {bound_text(bound, bound, bound)}", "bound", bound)
+    notes = [Fact("bound (proved, on average over the noise)")]
+    known = Bar(f"With this run: {KINDS[kind]}", reached, notes, bound=bound, bound_low=bound, bound_high=bound)
     return [known, *([] if kind == "statistic" else [_bar_with_features(view)])]
 
 
 def _bar_with_features(view: RunView) -> Bar:
-    bar = _bar("With this run: noisy label and features", None, None, [])
-    bar["reached"] = _fact("more")
     if view["party"] != LABEL_PARTY:
-        bar["notes"] = [_fact("by what features tell, which ε does not bound; the label party can measure it")]
+        notes = [Fact("by what features tell, which ε does not bound; the label party can measure it")]
     elif view["recorded"]:
-        bar["notes"] = [_fact("by what features tell; not measured yet:"), _command("tpsl attack RUN")]
+        notes = [Fact("by what features tell; not measured yet:"), Fact("tpsl attack RUN", command=True)]
     else:
-        bar["notes"] = [
-            _fact("by what features tell; no transcript was recorded to measure it. From the same vault:"),
-            _command("tpsl train JOB --set local.record_transcript=true --out RUN"),
-            _command("tpsl attack RUN"),
+        notes = [
+            Fact("by what features tell; no transcript was recorded to measure it. From the same vault:"),
+            Fact("tpsl train JOB --set local.record_transcript=true --out RUN", command=True),
+            Fact("tpsl attack RUN", command=True),
         ]
-    return bar
+    return Bar("With this run: noisy label and features", Fact("more"), notes)
 
 
 def _utility_bars(view: RunView, views: Sequence[RunView]) -> list[Bar]:
-    reference = baseline(views, view)
-    bars = [("Without noise", reference, None)] if reference is not None and reference is not view else []
-    shown: list[Bar] = []
-    for name, run, claim in [*bars, ("This run", view, "test_auc")]:
-        area = tested(run)
-        if area is not None:
-            bar = _bar(name, area.value, claim, [])  # type: ignore[arg-type]
-            shown.append({**bar, "low": area.low, "high": area.high, "start": GUESSING})
-    return shown
+    reference, area = baseline(views, view), tested(view)
+    without = tested(reference) if reference is not None and reference is not view else None
+    shown: list[tuple[str, Interval | None, Claim | None]] = [
+        ("Without noise", without, None),
+        ("This run", area, "test_auc"),
+    ]
+    return [Bar(name, _area(one.value, claim), (), one.low, one.high, GUESSING) for name, one, claim in shown if one]
 
 
 def _features_bar(view: RunView) -> Bar:
-    bar = _bar("This run", None if view["crossed"] else GUESSING, None, [])
-    bar["reached"] = _fact("no bound is proved" if view["crossed"] else "none cross")
-    return bar
-
-
-def _bar(
-    name: str, value: float | None, claim: Claim | None, notes: list[Fact], attack: ShownAttack | None = None
-) -> Bar:
-    return Bar(
-        name=name,
-        reached=_fact(MISSING if value is None else f"{value:.3f}", claim, value),
-        notes=notes,
-        low=attack and attack["auc_low"],
-        high=attack and attack["auc_high"],
-        start=None,
-        bound=attack and attack["bound"],
-        bound_low=attack and attack["bound_low"],
-        bound_high=attack and attack["bound_high"],
-    )
+    return Bar("This run", Fact("no bound is proved" if view["crossed"] else "none cross"))
 
 
 # ---- the numbers
@@ -286,14 +282,14 @@ def _bar(
 def _promise_card(view: RunView) -> Card:
     promise = view["promise"]
     title = "ε of any label" if view["spent_by"] == "run" else "Total ε of any label"
-    notes = [_fact(f"δ = {promise['total_delta_text']}")] if promise["total_delta"] else []
+    notes = [Fact(f"δ = {promise['total_delta_text']}")] if promise["total_delta"] else []
     if share_text(view):
-        notes.append(_fact(share_text(view)))
-    notes.append(_fact(_whose_epsilon(view)))
-    notes += map(_fact, of_vault(view))
+        notes.append(Fact(share_text(view)))
+    notes.append(Fact(_whose_epsilon(view)))
+    notes += map(Fact, of_vault(view))
     if view["scratch"]:
-        notes.append(_fact("a scratch run: it counts in no total, and nothing of it may leave"))
-    number = _fact(f"ε = {promise['total_epsilon_text']}", "total_epsilon", promise["total_epsilon"])
+        notes.append(Fact("a scratch run: it counts in no total, and nothing of it may leave"))
+    number = Fact(f"ε = {promise['total_epsilon_text']}", "total_epsilon", promise["total_epsilon"])
     return Card(of="promise", title=title, number=number, notes=notes)
 
 
@@ -312,20 +308,22 @@ def _cost_card(view: RunView, views: Sequence[RunView]) -> Card:
     lost, share, area = cost(view, views), share_kept(view, views), tested(view)
     title = "What privacy costs in test AUC"
     if lost is not None:
-        notes = [_fact(f"95 % interval {_signed(lost.low)} to {_signed(lost.high)}")]
+        notes = [Fact(f"95 % interval {signed_text(lost.low)} to {signed_text(lost.high)}")]
         if share is not None:
-            notes.append(_fact(f"keeps {100 * share:.0f}\u00a0% of the AUC above chance", "share_kept", share))
-        return Card(of="utility", title=title, number=_fact(_signed(lost.value), "auc_lost", lost.value), notes=notes)
-    number, notes = _fact(MISSING, "auc_lost"), []
+            notes.append(Fact(f"keeps {100 * share:.0f}\u00a0% of the AUC above chance", "share_kept", share))
+        return Card(
+            of="utility", title=title, number=Fact(signed_text(lost.value), "auc_lost", lost.value), notes=notes
+        )
+    number, notes = Fact(MISSING, "auc_lost"), []
     if area is None:
-        notes = [_fact("not finished" if view["state"] == "unfinished" else why_untested(view))]
+        notes = [Fact("not finished" if view["state"] == "unfinished" else why_untested(view))]
     elif view["promise"]["epsilon"] is None:
-        notes = [_fact("this is the run without noise")]
+        notes = [Fact("this is the run without noise")]
     else:
         notes = [
-            _fact("no run without noise to compare with. Where both tables are at hand:"),
-            _command("tpsl train JOB --set privacy.mechanism=none --scratch --out runs/plain"),
-            _command("tpsl report RUN runs/plain"),
+            Fact("no run without noise to compare with. Where both tables are at hand:"),
+            Fact("tpsl train JOB --set privacy.mechanism=none --scratch --out runs/plain", command=True),
+            Fact("tpsl report RUN runs/plain", command=True),
         ]
     return Card(of="utility", title=title, number=number, notes=notes)
 
@@ -336,15 +334,15 @@ def _advantage_card(view: RunView) -> Card:
         why = "not measured" if attack is None else "the attack without the run, ‘no transcript’, was not measured"
         if view["promise"]["epsilon"] == 0:
             why = "nothing that depends on a label crosses the border"
-        return Card(of="attack", title=title, number=_fact(MISSING, "advantage"), notes=[_fact(why)])
+        return Card(of="attack", title=title, number=Fact(MISSING, "advantage"), notes=[Fact(why)])
     reached, before = (interval(one["auc"], one["auc_low"], one["auc_high"]) for one in (attack, without))
     assert reached is not None and before is not None
     gained = reached.less(before)
     notes = [
-        _fact("AUC with this run − AUC without"),
-        _fact(f"95 % interval {_signed(gained.low)} to {_signed(gained.high)}"),
+        Fact("AUC with this run − AUC without"),
+        Fact(f"95 % interval {signed_text(gained.low)} to {signed_text(gained.high)}"),
     ]
-    number = _fact(f"{'+' if gained.value > 0 else ''}{_signed(gained.value)}", "advantage", gained.value)
+    number = Fact(f"{'+' if gained.value > 0 else ''}{signed_text(gained.value)}", "advantage", gained.value)
     return Card(of="attack", title=title, number=number, notes=notes)
 
 
@@ -354,19 +352,5 @@ def _features_card(view: RunView) -> Card:
     if crossed:
         notes = ["numbers for each record" if records is None else f"numbers for each of {records_text(records)}"]
         notes.append("nothing is proved about what they reveal")
-    number = _fact(f"{crossed:,}" if crossed else "0")
-    return Card(of="features", title="Your features that cross", number=number, notes=[_fact(note) for note in notes])
-
-
-def _signed(value: float) -> str:
-    """Return a difference of AUCs with three decimals and, below zero, a minus sign."""
-    text = f"{abs(value):.3f}"
-    return f"−{text}" if value < 0 and float(text) else text
-
-
-def _fact(text: str, claim: Claim | None = None, value: float | None = None) -> Fact:
-    return Fact(text=text, claim=claim, value=value, command=False)
-
-
-def _command(text: str) -> Fact:
-    return Fact(text=text, claim=None, value=None, command=True)
+    number = Fact(f"{crossed:,}" if crossed else "0")
+    return Card(of="features", title="Your features that cross", number=number, notes=[Fact(note) for note in notes])

@@ -5,63 +5,63 @@ machine can reach the port too, but not the label party's files), and only under
 other site gets at it through the reader's browser:
 
     http://127.0.0.1:PORT/SECRET/             the list of runs
-    http://127.0.0.1:PORT/SECRET/data         what it shows, as JSON
-    http://127.0.0.1:PORT/SECRET/assets/NAME  its scripts, and those that draw charts
-    http://127.0.0.1:PORT/SECRET/views/NAME   all that is known of one run, as JSON
+    http://127.0.0.1:PORT/SECRET/list         what changes on it as runs go on, as HTML
     http://127.0.0.1:PORT/SECRET/runs/NAME    the report of one run, one file that loads nothing
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
-import html
-import json
 import secrets
 import sys
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from string import Template
 from typing import Any
 from urllib.parse import unquote
 
-from tpsl.report.page import asset, embedded, page, page_data
-from tpsl.report.run_list import run_list
-from tpsl.report.watching import WatchedFolder
+from tpsl.report.html_parts import asset, document
+from tpsl.report.markup import Markup, joined, tag
+from tpsl.report.page import page
+from tpsl.report.run_list import run_list, running
+from tpsl.report.watching import Snapshot, WatchedFolder
 from tpsl.serving.browsers import is_asked_from_here
 
 ADDRESS = "127.0.0.1"
-_LIST_SCRIPTS = ("figures.js", "dom.js", "query.js", "comparison.js", "runs.js")
-_CHART_SCRIPTS = ("plotly-basic.min.js", "charts.js")
-POLICY = (
-    "default-src 'none'; script-src 'self'; connect-src 'self'; img-src data: blob:; style-src 'unsafe-inline'; "
-    "base-uri 'none'; form-action 'none'"
-)
-_NOTHING = "default-src 'none'"
 _HEADERS = {
     "Cache-Control": "no-store",
+    "Content-Security-Policy": "frame-ancestors 'none'",  # the rest stands in each page
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-_HTML, _SCRIPT, _JSON, _TEXT = (
-    f"{kind}; charset=utf-8" for kind in ("text/html", "text/javascript", "application/json", "text/plain")
-)
+_HTML, _TEXT = (f"{kind}; charset=utf-8" for kind in ("text/html", "text/plain"))
 
 
-def list_page(data: dict[str, Any], version: str) -> str:
+def list_page(title: str, content: Markup, version: str) -> str:
     """Return the page of a list of runs, which keeps itself up to date from this version on."""
-    elements = "\n".join(f'<script src="assets/{name}"></script>' for name in _LIST_SCRIPTS)
-    return Template(asset("runs.html")).substitute(
-        policy=POLICY,
-        title=html.escape(data["title"]),
-        style=asset("page.css") + asset("runs.css"),
-        data=embedded(data),
-        version=html.escape(version),
-        scripts=elements,
+    search = tag(
+        "input", type="search", id="query", placeholder="Search: words, or key=value", aria_label="Search runs"
     )
+    body = joined(
+        tag("a", "Skip to the runs", class_="skip", href="#list"),
+        tag(
+            "div",
+            tag("span", "tpsl", class_="mark"),
+            search,
+            tag("span", id="found", class_="small", role="status"),
+            tag("span", id="live", class_="small", role="status"),
+            tag("button", type="button", id="theme", hidden=True),
+            class_="bar",
+        ),
+        tag("main", content, id="list", class_="browser", tabindex=-1, data_version=version),
+        tag("footer", tag("p", "This page follows a folder on this machine and changes nothing in it.")),
+    )
+    script = asset("page.js") + asset("runs.js")
+    return document(title, body, script=script, style=asset("page.css"), policy="connect-src 'self'; ")
 
 
 class LivePage(ThreadingHTTPServer):
@@ -71,8 +71,7 @@ class LivePage(ThreadingHTTPServer):
 
     def __init__(self, watched: WatchedFolder, port: int = 0) -> None:
         self.watched, self.secret = watched, secrets.token_urlsafe(16)
-        self._assets = {name: asset(name).encode() for name in (*_LIST_SCRIPTS, *_CHART_SCRIPTS)}
-        self._encoded: tuple[str, bytes] = ("", b"")
+        self._last: tuple[str, Markup] = "", Markup()
         try:
             super().__init__((ADDRESS, port), _Answer)
         except (OSError, OverflowError) as error:
@@ -102,39 +101,30 @@ class LivePage(ThreadingHTTPServer):
         No part of `place` ever names a file.
         """
         kind, _, name = place.partition("/")
-        if kind == "assets" and name in self._assets:
-            return _Content(_SCRIPT, self._assets[name])
-        if place in ("", "data"):
+        if place in ("", "list"):
             return self._list(place, known)
-        if kind in ("views", "runs"):
-            return self._run(kind, unquote(name), known)
-        return None
+        return self._run(unquote(name)) if kind == "runs" else None
 
     def _list(self, place: str, known: str | None) -> _Content:
-        snapshot, encoded = self.watched.snapshot(), self._encoded
-        version = f'"{snapshot.version}"'
-        if place == "data" and version in (known, encoded[0]):
-            return _Content(_JSON, None if known == version else encoded[1], version=version)
-        data = run_list(snapshot, self.watched.folder.resolve().name, self.watched.party)
-        if place == "":
-            return _Content(_HTML, _bytes(list_page(data, version)), POLICY)
-        self._encoded = encoded = version, _json(data)
-        return _Content(_JSON, encoded[1], version=version)
+        snapshot = self.watched.snapshot()
+        version = _version(snapshot)
+        if place == "list" and version == known:
+            return _Content(_HTML, None, version=version)
+        name = self.watched.folder.resolve().name
+        if self._last[0] != version:
+            self._last = version, run_list(snapshot, name, self.watched.party)
+        content = self._last[1]
+        return _Content(_HTML, _bytes(content if place else list_page(f"Runs in {name}/", content, version)), version)
 
-    def _run(self, kind: str, name: str, known: str | None) -> _Content | None:
-        for run in self.watched.snapshot().runs:
-            if run.view["name"] != name:
-                continue
-            if kind == "runs":  # Its policy stands in the page.
-                report = page(page_data([run.view], title=name), home=f"/{self.secret}/")
-                return _Content(_HTML, _bytes(report), "")
-            version = f'"{run.version}"'
-            return _Content(_JSON, None if known == version else _json(run.view), version=version)
-        return None
+    def _run(self, name: str) -> _Content | None:
+        view = next((view for view in self.watched.snapshot().views if view["name"] == name), None)
+        return _Content(_HTML, _bytes(page([view], title=name, home=f"/{self.secret}/"))) if view else None
 
 
-def _json(data: Any) -> bytes:
-    return _bytes(json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+def _version(snapshot: Snapshot) -> str:
+    """Return what differs whenever the list does, also when a run has fallen quiet."""
+    names = repr([run.view["name"] for run in running(snapshot)])
+    return f'"{snapshot.version}-{hashlib.sha256(names.encode(errors="replace")).hexdigest()[:8]}"'
 
 
 def _bytes(text: str) -> bytes:
@@ -147,7 +137,6 @@ class _Content:
     kind: str
     content: bytes | None
     """None: what the reader has is still true."""
-    policy: str = _NOTHING
     version: str | None = None
 
 
@@ -184,7 +173,6 @@ class _Answer(BaseHTTPRequestHandler):
     def _send(self, status: HTTPStatus, found: _Content) -> None:
         content = found.content or b""
         headers = {"Content-Type": found.kind, "Content-Length": str(len(content)), **_HEADERS}
-        headers["Content-Security-Policy"] = "; ".join(filter(None, [found.policy, "frame-ancestors 'none'"]))
         if found.version:
             headers["ETag"] = found.version
         if status == HTTPStatus.METHOD_NOT_ALLOWED:

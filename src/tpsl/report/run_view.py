@@ -144,6 +144,8 @@ class RunView(VaultFacts):
     job: dict[str, Any]
     """The agreement, without the places of files."""
     job_digest: str
+    changed: dict[str, Any]
+    """Keys of the job that differ from their defaults."""
     ledger: dict[str, Any] | None
     ledger_note: str
     """Why there is no ledger, or nothing."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from html import escape
-from string import Template
+from collections.abc import Iterator
 from typing import Any
 
-from tpsl.report.page import asset
+from tpsl.report.chart import Cell
+from tpsl.report.html_parts import asset, document, table
+from tpsl.report.markup import Markup, joined, tag
 from tpsl.report.words import records_text, spent_text
 
 MEANING = (
@@ -21,20 +21,28 @@ MEANING = (
 """What a signature proves and what it does not, a sentence each."""
 
 _NO_UNIT = "not stated: no units are kept, or they would tell whom the label party knows"
+_COLUMNS = ["Mechanism", "Draws", "Records", "Cost of each record", "When", "Digest of what was sampled from"]
 
 
-def statement_page(document: dict[str, Any], file: str) -> str:
+def statement_page(document_: dict[str, Any], file: str) -> str:
     """Return the page of a signed statement; `file` is the name of the JSON that can be checked."""
-    content = document["content"]
-    return Template(asset("statement.html")).substitute(
-        lead=escape(_lead(content)),
-        facts=_rows([[escape(name), value] for name, value in _facts(content)]),
-        releases=_rows(_release(release) for release in content["releases"])
-        or '<tr><td colspan="6">Nothing was released.</td></tr>',
-        meaning="".join(f"<li>{escape(sentence)}</li>" for sentence in MEANING),
-        signature=escape(document["signature"]),
-        file=escape(file),
+    content, title = document_["content"], "What was released of these labels"
+    check = f"tpsl vault statement --check {file} --certs FOLDER"
+    facts = [[Cell(name), Cell(value) if isinstance(value, str) else value] for name, value in _facts(content)]
+    releases = [_release(release) for release in content["releases"]]
+    body = joined(
+        tag("h1", title),
+        tag("p", _lead(content), class_="lead"),
+        table("Facts", ["What", "Stated"], facts, "facts"),
+        tag("h2", "Releases"),
+        table("Releases", _COLUMNS, releases, "releases") if releases else tag("p", "Nothing was released."),
+        tag("h2", "What the signature says"),
+        tag("ul", *(tag("li", sentence) for sentence in MEANING)),
+        tag("h2", "Signature"),
+        tag("p", tag("code", document_["signature"])),
+        tag("p", "It is over the JSON in ", tag("code", file), ", which anybody can check: ", tag("code", check)),
     )
+    return document(title, tag("main", body, class_="statement"), style=asset("page.css"))
 
 
 def _lead(content: dict[str, Any]) -> str:
@@ -49,43 +57,27 @@ def _lead(content: dict[str, Any]) -> str:
     return f"{released}, and no record has spent more than {spent} in all."
 
 
-def _facts(content: dict[str, Any]) -> Iterable[tuple[str, str]]:
+def _facts(content: dict[str, Any]) -> Iterator[tuple[str, str | Markup]]:
     signer, unit = content["signer"], content["largest_unit"]
-    per_unit = f"{spent_text(unit['epsilon'], unit['delta'])} ({records_text(unit['records'])})" if unit else _NO_UNIT
-    yield "Signed by", f"{escape(signer['party'])} ({escape(signer['subject'])})"
-    yield "Certificate, SHA-256", _code(signer["certificate"])
-    yield "Time", escape(content["time"])
+    yield "Signed by", f"{signer['party']} ({signer['subject']})"
+    yield "Certificate, SHA-256", tag("code", signer["certificate"])
+    yield "Time", content["time"]
     yield "Records", f"{content['records']:,}, of {content['classes']:,} classes"
-    yield "Digest of their ids", _code(content["ids_digest"])
-    yield "Largest total of any record", escape(spent_text(content["epsilon_per_record"], content["delta_per_record"]))
-    yield "Largest total of any unit", escape(per_unit)
+    yield "Digest of their ids", tag("code", content["ids_digest"])
+    yield "Largest total of any record", spent_text(content["epsilon_per_record"], content["delta_per_record"])
+    per_unit = f"{spent_text(unit['epsilon'], unit['delta'])} ({records_text(unit['records'])})" if unit else _NO_UNIT
+    yield "Largest total of any unit", per_unit
     if content["apart"]:
-        yield "A second vault", f"Its labels are nobody’s in the first: {escape(content['apart'])}"
-    yield "Private", "yes" if content["private"] else "<strong>no</strong>"
+        yield "A second vault", f"Its labels are nobody’s in the first: {content['apart']}"
+    yield "Private", "yes" if content["private"] else tag("strong", "no")
     yield "Ledger", f"{content['ledger_entries']:,} entries"
-    yield "Its newest hash", _code(content["ledger_head"])
-    yield "Program", escape(content["program"])
+    yield "Its newest hash", tag("code", content["ledger_head"])
+    yield "Program", content["program"]
 
 
-def _release(release: dict[str, Any]) -> list[str]:
+def _release(release: dict[str, Any]) -> list[Cell | Markup]:
     noise = "" if release["noise"] == "secure" else " (seeded noise, NOT PRIVATE)"
     period = " to ".join(dict.fromkeys((release["first"][:10], release["last"][:10])))
-    return [
-        escape(release["mechanism"] + noise),
-        str(release["draws"]),
-        f"{release['records']:,}",
-        escape(spent_text(release["epsilon"], release["delta"])),
-        escape(period),
-        _code(release["table_digest"]),
-    ]
-
-
-def _rows(rows: Iterable[list[str]]) -> str:
-    return "".join(
-        f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in rest) + "</tr>"
-        for first, *rest in rows
-    )
-
-
-def _code(text: str) -> str:
-    return f"<code>{escape(text)}</code>"
+    spent = spent_text(release["epsilon"], release["delta"])
+    texts = (release["mechanism"] + noise, str(release["draws"]), f"{release['records']:,}", spent, period)
+    return [*map(Cell, texts), tag("code", release["table_digest"])]

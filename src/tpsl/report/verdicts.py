@@ -12,12 +12,9 @@ from typing import Any, Literal, NamedTuple, TypedDict
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.report.run_view import RunView, ShownAttack
 from tpsl.report.words import (
-    LARGE_DELTA_TEXT,
     auc_text,
     bound_text,
     budget_text,
-    measured_text,
-    spoken,
 )
 
 GUESSING = 0.5
@@ -277,39 +274,12 @@ def why_untested(view: RunView) -> str:
 
 
 def lead(views: Sequence[RunView]) -> str:
-    """Return the result in three sentences: how many runs are private, which to take, what an attacker gets of it."""
-    private = [view for view in views if is_private(view)]
-    if len(views) == 1 and views[0]["promise"]["large_delta"]:
-        return f"This run promises ε = {budget_text(views[0])}. {LARGE_DELTA_TEXT}"
-    if not private:
-        return "This run is not private." if len(views) == 1 else "None of these runs is private."
-    best, count = recommended(views), _count_text(len(private), len(views))
+    """Return how many of several runs are private, and which has the smallest ε that is as good as the best."""
+    best, private = recommended(views), sum(map(is_private, views))
+    count = f"{private or 'None'} of these {len(views)} runs {'are' if private > 1 else 'is'} private."
     if best is None:
-        return f"{count} It promises ε = {budget_text(private[0])}." if len(private) == 1 else count
-    where = f" on {best['data']}" if len({view["data_group"] for view in views}) > 1 else ""
-    which = f"The smallest ε whose interval holds the best test AUC{where} is that of {best['name']}, which"
-    reference = baseline(views, best)
-    without = f" ({auc_text(tested_auc(reference))} without noise)" if reference else ""
-    reach = (
-        f"{'It' if len(private) == 1 else which} promises ε = {budget_text(best)} and has a test AUC of "
-        f"{auc_text(tested_auc(best))}{without}."
+        return count
+    return (
+        f"{count} The smallest ε whose interval holds the best test AUC is that of {best['name']}, which promises "
+        f"ε = {budget_text(best)} and has a test AUC of {auc_text(tested_auc(best))}."
     )
-    return " ".join(filter(None, (count, reach, _attack_sentence(best))))
-
-
-def _count_text(private: int, runs: int) -> str:
-    if runs == 1:
-        return "This run is private."
-    if private == runs:
-        return "Both runs are private." if runs == 2 else f"All {runs} runs are private."
-    return f"One of these {runs} runs is private." if private == 1 else f"{private} of these {runs} runs are private."
-
-
-def _attack_sentence(view: RunView) -> str:
-    attack, without = strongest_attack(view), attack_without_run(view)
-    if attack is None:
-        return ""
-    reached = measured_text(attack["auc"], attack["auc_low"], attack["auc_high"])
-    features = f", from {without['auc']:.4f} by features alone without the run" if without else ""
-    bound = f"; the bound of this kind of attacker is {attack_bound_text(attack)}" if attack["bound"] else ""
-    return f"The strongest attack on it, {spoken(attack['name'])}, reaches {reached}{features}{bound}; 0.5 is guessing."

@@ -13,11 +13,10 @@ from tpsl.files import draft_of
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Progress, no_progress
 from tpsl.report.known_vaults import Memory, folders_in, is_written, note_of, runs_in
-from tpsl.report.label_view import job_view, last_change
 from tpsl.report.ledgers import vault_label
 from tpsl.report.page import told_apart
 from tpsl.report.promises import promise_of
-from tpsl.report.run_reading import read_view
+from tpsl.report.run_reading import job_view, last_change, read_view
 from tpsl.report.run_view import RunView
 from tpsl.training.observer import PROGRESS, RunProgress
 from tpsl.training.result import LedgerNote

@@ -46,6 +46,42 @@ def bound_text(bound: float | None, low: float | None, high: float | None) -> st
     return f"≈ {bound:.3f} ±{(high - low) / 2:.3f}" if low < high else f"{math.ceil(round(bound * 1e4, 5)) / 1e4:.4f}"
 
 
+def significant(value: float | None) -> str:
+    """Return a number with four significant digits, in plain decimals."""
+    return MISSING if value is None else f"{float(f'{value:.4g}'):.12g}"
+
+
+def at_least_text(value: float | None) -> str:
+    """Return a lower bound with four decimals, rounded down."""
+    return MISSING if value is None else f"{math.floor(value * 1e4 + 1e-7) / 1e4:.4f}"
+
+
+def signed_text(value: float, digits: int = 3) -> str:
+    """Return a difference; below zero it has a minus sign, unless it is shown as zero."""
+    text = f"{abs(value):.{digits}f}"
+    return f"−{text}" if value < 0 and float(text) else text
+
+
+def count_text(value: float | None) -> str:
+    """Return a whole number with commas."""
+    return MISSING if value is None else f"{value:,.0f}"
+
+
+def time_text(time: str | None) -> str:
+    """Return a time as in ISO 8601, without its zone, to the minute."""
+    return time[:16].replace("T", " ") if time else MISSING
+
+
+def duration_text(seconds: float | None) -> str:
+    """Return how long something takes, in the unit that suits it."""
+    if seconds is None:
+        return MISSING
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 KINDS = {
     "noisy label": "noisy label alone",
     "noisy label and features": "noisy label and features",

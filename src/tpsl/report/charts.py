@@ -1,0 +1,330 @@
+"""The charts of runs: each function returns one specification, or None where there is nothing to show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import mean
+from typing import Any
+
+from tpsl.report.chart import Axis, Cell, Chart, Rule, Series
+from tpsl.report.run_view import Promise, RunView
+from tpsl.report.verdicts import GUESSING, Interval, strongest_attack, tested
+from tpsl.report.words import (
+    KINDS,
+    MISSING,
+    at_least_text,
+    auc_text,
+    bound_text,
+    budget_text,
+    count_text,
+    measured_text,
+    significant,
+    spoken,
+)
+
+METRICS = {
+    "test_auc": "Test AUC",
+    "test_log_loss": "Test log loss",
+    "validation_auc": "Hold-out AUC, estimated from noisy labels",
+    "validation_loss": "Hold-out loss, estimated from noisy labels",
+}
+"""The metrics of an epoch that are drawn."""
+_RUN_ROLES = 6
+_MANY = 8
+_FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5)
+
+
+# ---- attacks
+
+
+def allowed(promise: Promise) -> tuple[list[float], list[float]]:
+    """Return what (ε, δ) allows, as FPR and TPR: no ROC curve by the noisy label alone lies above it on average."""
+    corner = 0.0 if promise["epsilon"] is None else (1 - promise["delta"]) / (1 + math.exp(promise["epsilon"]))
+    return [0, 0, corner, 1 - promise["delta"], 1], [0, promise["delta"], 1 - corner, 1, 1]
+
+
+def roc(view: RunView) -> Chart | None:
+    """Return ROC curves of attacks that score by the noisy label alone, and the bound of that kind of attacker."""
+    promise = view["promise"]
+    attacks = {
+        name: attack
+        for name, attack in (view["attacks"] or {}).get("attacks", {}).items()
+        if attack.get("roc") and attack.get("scored_by") == "noisy label"
+    }
+    if promise["attack"] == "statistic" or (not attacks and not promise["closed_form_roc"]):
+        return None
+    series = [
+        Series("bound, by ε", *allowed(promise), ("area", "line"), "limit"),
+        Series("guessing", [0, 1], [0, 1], ("line",), "limit", number=2),
+    ]
+    if promise["closed_form_roc"]:
+        false, true = promise["closed_form_roc"]
+        series.append(Series("best attack, by the formula", false, true, ("line",), "limit", number=1))
+    for number, (name, attack) in enumerate(attacks.items()):
+        false, true = [0, *attack["roc"]["fpr"]], [0, *attack["roc"]["tpr"]]
+        series.append(Series(f"{spoken(name)} ({attack['auc']:.3f})", false, true, ("line",), "attack", number=number))
+    drawn = [one for one in series if one.name != "guessing"]
+    return Chart(
+        "roc",
+        "ROC of attacks by the noisy label alone" if attacks else "Bound of attacks by the noisy label alone",
+        (
+            f"ROC curves of {len(attacks)} attacks, the mean over batches,"
+            if attacks
+            else "The best attack by the formula,"
+        )
+        + " beside the bound that follows from ε.",
+        series,
+        Axis("false alarms (FPR)", -0.01, 1.01, percent=True, at=_QUARTERS),
+        Axis("positives found (TPR)", -0.01, 1.02, percent=True, at=_QUARTERS),
+        (),
+        ["Attack", *(f"TPR at {significant(100 * rate)} % FPR" for rate in _FALSE_ALARMS)],
+        [[Cell(one.name), *(_found(one, rate) for rate in _FALSE_ALARMS)] for one in drawn],
+        square=True,
+    )
+
+
+_QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def _found(curve: Series, rate: float) -> Cell:
+    """Return the TPR at an FPR."""
+    points = [(x, y) for x, y in zip(curve.x, curve.y, strict=True) if x is not None and y is not None]
+    before = max(number for number, (x, _) in enumerate(points) if x <= rate)
+    (x, y), (then, above) = points[before], points[min(before + 1, len(points) - 1)]
+    value = y if then <= x else y + (rate - x) / (then - x) * (above - y)
+    return Cell(f"{value:.4f}", value)
+
+
+def attack_areas(view: RunView) -> Chart | None:
+    """Return the AUC of each attack that was made, beside the bound of its own kind of attacker."""
+    attacks: dict[str, dict[str, Any]] = (view["attacks"] or {}).get("attacks", {})
+    found = {name: attack for name, attack in attacks.items() if attack["auc"] is not None}
+    if not found:
+        return None
+    seeded = view["job"]["privacy"].get("noise_seed") is not None  # whoever has the seed: nothing bounds that attacker
+    bounds = {name: (None,) * 3 if seeded else tuple(map(attack.get, _BOUND)) for name, attack in found.items()}
+    texts = {
+        name: f"{spoken(name)}: AUC {measured_text(*map(attack.get, _AREA))}; bound {bound_text(*bounds[name])}, "
+        f"{KINDS.get(attack.get('scored_by', ''), '')}; the attacker has {_needs(attack)}"
+        for name, attack in found.items()
+    }
+    strongest = max(found, key=lambda name: found[name]["auc"])
+
+    def series(title: str, marks: Any, role: str, chosen: Callable[[str], tuple[Any, ...]], number: int = 0) -> Series:
+        value, low, high = zip(*map(chosen, found), strict=True)
+        told = [texts[name] for name in found]
+        return Series(title, value, range(len(found)), marks, role, low, high, number, told)
+
+    def measured(name: str) -> tuple[Any, ...]:
+        return tuple(map(found[name].get, _AREA))
+
+    def formula(name: str) -> tuple[Any, ...]:
+        return found[name].get("closed_form"), None, None
+
+    return Chart(
+        "attacks",
+        "Attack AUC",
+        f"{len(found)} attacks, each beside the bound of its own kind of attacker; "
+        f"the strongest is {spoken(strongest)} with AUC {auc_text(found[strongest]['auc'])}.",
+        [
+            series("bound of its kind of attacker", ("ticks",), "limit", bounds.__getitem__),
+            series("by the formula", ("points",), "limit", formula, 2),
+            series("measured, 95 % interval", ("points",), "attack", measured),
+        ],
+        Axis("attack AUC", min(0.45, *(attack["auc"] for attack in found.values())) - 0.02, 1.01),
+        Axis(rows=[spoken(name) for name in found]),
+        [Rule("guessing", GUESSING, "limit", upright=True)],
+        [
+            "Attack",
+            "The attacker has",
+            "AUC",
+            "By the formula",
+            "Bound of its kind",
+            "TPR at 0.1 % FPR",
+            "TPR at 1 % FPR",
+            "Records",
+        ],
+        [
+            [
+                Cell(spoken(name)),
+                Cell(_needs(attack)),
+                _area(*measured(name)),
+                _area(attack.get("closed_form")),
+                Cell(bound_text(*bounds[name]), bounds[name][0]),
+                _area(attack.get("tpr_at_fpr_0_001")),
+                _area(attack.get("tpr_at_fpr_0_01")),
+                Cell(count_text(attack.get("records")), attack.get("records")),
+            ]
+            for name, attack in found.items()
+        ],
+    )
+
+
+_AREA = ("auc", "auc_low", "auc_high")
+_BOUND = ("ceiling", "ceiling_low", "ceiling_high")
+
+
+def _needs(attack: dict[str, Any]) -> str:
+    return str(attack.get("needs", "")).replace("+", " + ")
+
+
+def audit_text(view: RunView) -> str:
+    """Return what the audit of a run found, in a sentence."""
+    audit = view["audit"] or {}
+    return (
+        "Records with fair-coin labels were planted, and an attacker guessed "
+        f"{count_text(audit.get('right'))} of {count_text(audit.get('guessed'))} coins right: ε is at least "
+        f"{at_least_text(audit['lower_bound'])} at {significant(100 * audit['confidence'])} % confidence, and "
+        f"{view['promise']['epsilon_text']} is claimed. "
+        + ("The claim holds." if audit["passed"] else "The claim does NOT hold.")
+    )
+
+
+# ---- several runs, several epochs
+
+
+def series_name(view: RunView) -> str:
+    """Return what runs have in common that one line of a chart joins."""
+    promise = view["promise"]
+    if promise["epsilon"] is None:
+        return "without noise"
+    draws = f", {promise['draws']} draws" if promise["draws"] > 1 else ""
+    seeded = "" if promise["private"] else " (seeded: not private)"
+    return f"{promise['mechanism']}, {promise['estimator']}{draws}{seeded}"
+
+
+_Point = tuple[RunView, float, Interval]
+"""A run, where it stands, and the test AUC of its model."""
+
+
+def trade_off(views: Sequence[RunView], against: str) -> Chart | None:
+    """Return test AUC against the run's own `epsilon`, or against the AUC of the strongest `attack` on the run.
+
+    The runs are of one data set. Lines go through the means of runs with the same ε, such as several seeds.
+    """
+
+    def place(view: RunView) -> float | None:
+        attack = strongest_attack(view)
+        return view["promise"]["epsilon"] or None if against == "epsilon" else attack and attack["auc"]
+
+    shown = [(view, x, area) for view in views if (x := place(view)) is not None and (area := tested(view))]
+    if len(shown) < 2:
+        return None
+    reached, places = [area.value for *_, area in shown], sorted({x for _, x, _ in shown})
+    plain = [area.value for view in views if view["promise"]["epsilon"] is None and (area := tested(view))]
+    records = next((view["train_records"] for view, *_ in shown if view["train_records"]), None)
+    across, rules = Axis("AUC of the strongest attack"), list[Rule]()
+    if against == "epsilon":
+        across = Axis("ε (logarithmic)", logarithmic=True, at=places if len(places) <= _MANY else ())
+        rules = [Rule(f"without noise ({auc_text(mean(plain))})", mean(plain), "limit")] if plain else []
+    return Chart(
+        f"trade-off-{against}",
+        shown[0][0]["data"] + (f", {records:,} training records" if records else ""),
+        f"{len(shown)} runs; test AUC from {auc_text(min(reached))} to {auc_text(max(reached))}.",
+        [series for number, name in enumerate(_kinds(shown)) for series in _kind(shown, name, number)],
+        across,
+        Axis("test AUC"),
+        rules,
+        ["Run", "Mechanism", "ε", "Attack AUC", "Test AUC"],
+        [
+            [
+                Cell(view["name"]),
+                Cell(series_name(view)),
+                Cell(view["promise"]["epsilon_text"], view["promise"]["epsilon"]),
+                _area((strongest_attack(view) or {"auc": None})["auc"]),
+                _area(*area),
+            ]
+            for view, _, area in shown
+        ],
+    )
+
+
+def _kinds(shown: Sequence[_Point]) -> list[str]:
+    return list(dict.fromkeys(series_name(view) for view, *_ in shown))
+
+
+def _kind(shown: Sequence[_Point], name: str, number: int) -> list[Series]:
+    """Return the runs of one mechanism as points, and the line through the means of those with the same ε."""
+    points = [point for point in shown if series_name(point[0]) == name]
+    levels: dict[float | None, list[tuple[float, float]]] = {}
+    for view, x, area in points:
+        levels.setdefault(view["promise"]["epsilon"], []).append((x, area.value))
+    means = sorted((mean(x for x, _ in level), mean(y for _, y in level)) for level in levels.values())
+    texts = [f"{view['name']}: ε = {budget_text(view)}, test AUC {measured_text(*area)}" for view, _, area in points]
+    xs, ys = [x for _, x, _ in points], [area.value for *_, area in points]
+    lows, highs = (
+        [min(area.low, area.value) for *_, area in points],
+        [max(area.high, area.value) for *_, area in points],
+    )
+    role = f"run-{number % _RUN_ROLES + 1}"
+    return [
+        Series(f"{name}, mean", [x for x, _ in means], [y for _, y in means], ("line",), role, in_legend=False),
+        Series(name, xs, ys, ("points",), role, lows, highs, number, texts),
+    ]
+
+
+def metrics_of(views: Sequence[RunView]) -> list[str]:
+    """Return the metrics that runs have after epochs, of those that are drawn."""
+    return [key for key in METRICS if any(entry.get(key) is not None for view in views for entry in view["curves"])]
+
+
+def curves(views: Sequence[RunView], metric: str) -> Chart | None:
+    """Return a metric of runs after each epoch; of one run with its interval."""
+    measured = [[entry for entry in view["curves"] if entry.get(metric) is not None] for view in views]
+    shown = [(view, entries) for view, entries in zip(views, measured, strict=True) if entries]
+    if not shown:
+        return None
+    name, number = METRICS[metric], len(views)
+
+    def text(entry: dict[str, Any]) -> str:
+        area = (entry.get(metric + end) for end in ("", "_low", "_high"))
+        return measured_text(*area) if "auc" in metric else significant(entry[metric])
+
+    first, newest = shown[0][1][0], shown[0][1][-1]
+    if all(len(entries) < 2 for _, entries in shown):
+        told = ", ".join(f"{view['name']} {text(entries[0])}" for view, entries in shown)
+        return Chart(f"curves-{metric}", name, f"{name} after the one epoch that was measured: {told}.")
+    last = max(entry["epoch"] for _, entries in shown for entry in entries)
+    return Chart(
+        f"curves-{metric}",
+        name,
+        f"{name} after each epoch, up to epoch {last}."
+        if number > 1
+        else f"From {text(first)} after epoch {first['epoch']} to {text(newest)} after epoch {newest['epoch']}.",
+        [
+            Series(
+                view["name"],
+                [entry["epoch"] for entry in entries],
+                [entry[metric] for entry in entries],
+                ("line", "points") if len(entries) <= 30 else ("line",),
+                f"run-{place % _RUN_ROLES + 1}" if number <= _MANY else "behind",
+                [entry.get(f"{metric}_low") for entry in entries] if number == 1 else (),
+                [entry.get(f"{metric}_high") for entry in entries] if number == 1 else (),
+                place // _RUN_ROLES,
+                [f"{view['name']}, epoch {entry['epoch']}: {text(entry)}" for entry in entries],
+                in_legend=1 < number <= _MANY,
+            )
+            for place, (view, entries) in enumerate(zip(views, measured, strict=True))
+            if entries
+        ],
+        Axis("epoch", whole=True),
+        Axis(name),
+        (),
+        ["Run", *(f"Epoch {epoch}" for epoch in range(1, last + 1))],
+        [[Cell(view["name"]), *_by_epoch(entries, last, metric, text)] for view, entries in shown],
+    )
+
+
+def _by_epoch(
+    entries: Sequence[dict[str, Any]], last: int, metric: str, text: Callable[[dict[str, Any]], str]
+) -> list[Cell]:
+    found = {entry["epoch"]: entry for entry in entries}
+    return [
+        Cell(text(found[epoch]), found[epoch][metric]) if epoch in found else Cell(MISSING)
+        for epoch in range(1, last + 1)
+    ]
+
+
+def _area(value: float | None, low: float | None = None, high: float | None = None) -> Cell:
+    return Cell(measured_text(value, low, high), value)
