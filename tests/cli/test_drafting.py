@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tpsl.cli.drafting import JobDraft, draft_tables
-from tpsl.cli.guessing import sample_of
+from tpsl.cli.init import JobDraft, draft_tables
+from tpsl.data.guessing import sample_of
 from tpsl.tables import DataError
 
 ROWS = 40

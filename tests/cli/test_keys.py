@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tpsl.cli.schema_keys import UnknownKey, all_keys, key_above, key_named, settable_keys
+from tpsl.cli.settings import UnknownKey, all_keys, key_above, settable_keys
 from tpsl.training.job import Job
 from tpsl.training.local import Local
 
@@ -38,13 +38,14 @@ def test_every_key_has_a_description() -> None:
 
 
 def test_a_key_says_what_it_takes() -> None:
-    assert key_named("training.epochs").values == "integer"
-    assert key_named("privacy.estimator").choices == ("linear", "unbiased", "posterior")
-    assert key_named("model.bottom").default == "[128, 128]"
-    assert (key_named("local.wait").values, key_named("local.wait").default) == ("number", "3600.0")
-    assert (key_named("model.wide").values, key_named("model.wide").default) == ("true or false", "false")
-    assert key_named("data.rows", "criteo").description.startswith("Use only the first n records")
-    assert key_named("data.rows", "flights").description.endswith("chosen at random, for quick tries.")
+    assert key_above("training.epochs").values == "integer"
+    assert key_above("privacy.estimator").choices == ("linear", "unbiased", "posterior")
+    assert key_above("model.bottom").default == "[128, 128]"
+    assert (key_above("local.wait").values, key_above("local.wait").default) == ("number", "3600.0")
+    assert (key_above("model.wide").values, key_above("model.wide").default) == ("true or false", "false")
+    rows = {key.source: key.description for key in all_keys() if key.name == "data.rows"}
+    assert rows["criteo"].startswith("Use only the first n records")
+    assert rows["flights"].endswith("chosen at random, for quick tries.")
 
 
 @pytest.mark.parametrize(

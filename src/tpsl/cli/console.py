@@ -72,14 +72,21 @@ class Report:
 
     def __iter__(self) -> Iterator[str | Table | Text]:
         yield Text(_printable_lines(self.headline), "bold")
-        width = max(map(len, [*self.facts, *self.next_steps]), default=0)
+        names = [*self.facts, *self.next_steps]
+        starts = {name: f"  {name:<{max(map(len, names))}}  " for name in names}
         for name, value in self.facts.items():
-            yield _fact(name, width, str(value), wrapped=isinstance(value, str))
+            room = max(_COLUMNS - len(starts[name]), _COLUMNS // 2)
+            wrapped = textwrap.wrap(str(value), room, break_long_words=False, break_on_hyphens=False)
+            yield _fact(starts[name], (wrapped or [""]) if isinstance(value, str) else [str(value)])
         yield from self.tables
         if self.next_steps:
             yield Text("Next", "bold")
         for name, command in self.next_steps.items():
-            yield _fact(name, width, command, wrapped=False)
+            yield _fact(starts[name], [command])
+
+
+def _fact(start: str, lines: Sequence[str]) -> Text:
+    return Text.assemble((start, "cyan"), f"\n{' ' * len(start)}".join(map(printable, lines)))
 
 
 def slim_table(
@@ -96,16 +103,6 @@ def slim_table(
     for row in rows:
         table.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
     return table
-
-
-def _fact(name: str, width: int, value: str, *, wrapped: bool) -> Text:
-    start = f"  {name:<{width}}  "
-    lines = [value]
-    if wrapped:
-        room = max(_COLUMNS - len(start), _COLUMNS // 2)
-        lines = textwrap.wrap(value, room, break_long_words=False, break_on_hyphens=False) or [""]
-    shown = f"\n{' ' * len(start)}".join(map(printable, lines))
-    return Text.assemble((start, "cyan"), shown)
 
 
 def answer(as_json: bool, content: Mapping[str, Any], for_people: Iterable[str | RenderableType]) -> None:

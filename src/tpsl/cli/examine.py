@@ -39,9 +39,7 @@ def report(
     runs: flags.RunsArgument,
     out: Annotated[Path, option("FILE", "The page.")] = Path("report.html"),
     party: flags.ForOption = "label",
-    vault: Annotated[
-        Path | None, option("FOLDER", "Where the runs' vault is now. Default: where each run has noted it.")
-    ] = None,
+    vault: Annotated[Path | None, option("FOLDER", "The runs' vault, where it is not as each run noted it.")] = None,
     json: flags.JsonFlag = False,
 ) -> None:
     """Write a page about runs: what was promised, what it costs, what an attacker got.
@@ -67,13 +65,7 @@ def report(
 
 
 def ui(
-    folder: Annotated[
-        Path | None,
-        argument(
-            "FOLDER",
-            "Folder with runs, which may lie in folders of it. Default: runs, or this folder if there is none.",
-        ),
-    ] = None,
+    folder: Annotated[Path | None, argument("FOLDER", "Folder with runs. Default: runs, or this folder.")] = None,
     port: Annotated[int, option("PORT", "Port of 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
     party: flags.ForOption = "label",
     json: flags.JsonFlag = False,
@@ -199,19 +191,11 @@ def audit(
     changes: flags.SetOption = None,
     local: flags.LocalsOption = None,
     epsilon: flags.EpsilonOption = None,
-    only: Annotated[
-        list[str] | None, option("NAME", f"Only this part, of {', '.join(_LOOKED_AT)}; may be repeated.")
-    ] = None,
+    only: Annotated[list[str] | None, option("NAME", f"One part, of {', '.join(_LOOKED_AT)}; may be repeated.")] = None,
     canaries: Annotated[int, option("NUMBER", "Records that get fair-coin labels.", min=1)] = 20_000,
-    confidence: Annotated[
-        float, option("NUMBER", "Confidence of the lower bound that is shown. Accusations are surer than this.")
-    ] = 0.95,
-    handed: Annotated[
-        Path | None, option("FOLDER", "What `vault release --out` wrote, to compare with the run's vault.")
-    ] = None,
-    out: Annotated[
-        Path | None, option("FOLDER", "Keep the audit's runs in this new folder. Default: they are deleted.")
-    ] = None,
+    confidence: Annotated[float, option("NUMBER", "Of the lower bound that is shown; accusations are surer.")] = 0.95,
+    handed: Annotated[Path | None, option("FOLDER", "What `vault release --out` wrote, to compare.")] = None,
+    out: Annotated[Path | None, option("FOLDER", "Keep the audit's runs here. Default: they are deleted.")] = None,
     json: flags.JsonFlag = False,
 ) -> None:
     """Does a job keep the ε that it claims? Exit status 1 if any part of the audit finds that it does not.

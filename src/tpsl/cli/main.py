@@ -16,7 +16,7 @@ from tpsl import __version__
 from tpsl.cli import console, demo, examine, init, party_commands, predict, preview, train, vault_commands
 from tpsl.cli.console import STATUS, Report, answer, complain, print_json, warn
 from tpsl.cli.flags import JsonFlag, argument, flag, option
-from tpsl.cli.schema_keys import all_keys
+from tpsl.cli.settings import all_keys
 from tpsl.error_codes import code_of
 from tpsl.registry import Registry, use
 
@@ -50,9 +50,8 @@ def explain(
 
     Each key with what it means, its values and its default. Example: tpsl help keys epochs local
     """
-    first, *words = topic or [""]
-    if first == "keys":
-        _list_keys(words, json)
+    if topic and topic[0] == "keys":
+        _list_keys(topic[1:], json)
         return
     root: Any = context.find_root().command
     printed = io.StringIO()
@@ -113,7 +112,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
 
 
 class _Commands(TyperGroup):
-    """The commands of `PANELS`, and after them those of `COMMANDS`."""
+    """The commands of `PANELS`, and after them those of `COMMANDS`; their help shows words and not Python's types."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*(name for names in PANELS.values() for name in names), *COMMANDS.names()]
@@ -134,19 +133,16 @@ class _Commands(TyperGroup):
 
 
 def _show_words(command: Any, ctx: Any) -> None:
-    """Have the help of a command, and of those below it, show words and not Python's types."""
     _without_types(command.get_params(command.context_class(command, parent=ctx)))
     for below in getattr(command, "commands", {}).values():
         _show_words(below, ctx)
 
 
 def _without_types(parameters: list[Any]) -> list[Any]:
-    """Return parameters of which help shows nothing after a flag or an argument's name."""
+    """Return parameters of which help shows no type: an option has its word, flags and arguments have a name alone."""
     for parameter in parameters:
-        if parameter.param_type_name == "argument":
+        if parameter.param_type_name == "argument" or parameter.is_flag:
             parameter.display_type_rich = lambda ctx: None
-        elif parameter.is_flag:
-            parameter.metavar = ""
     return parameters
 
 
@@ -212,13 +208,12 @@ def main() -> None:
     try:
         status = app(prog_name="tpsl", standalone_mode=False)
     except typer.TyperException as error:
-        # The help that a group without a command prints is an "error" without a message.
-        if error.format_message():
-            _fail("usage", error.format_message())
         status = error.exit_code
+        if error.format_message():  # that of a group without a command is empty: its help was printed
+            _fail("usage", error.format_message())
     except (ValueError, OSError) as error:
-        _fail(code_of(error), str(error) or type(error).__name__)
         status = 1
+        _fail(code_of(error), str(error) or type(error).__name__)
     except Exception as error:  # a fault of ours: the traceback is for a report of it
         _tell_programs("internal", f"{type(error).__name__}: {error}")
         raise

@@ -43,9 +43,7 @@ DEFAULT_SPACE = "auto"
 TuneOption = Annotated[
     str | None,
     option(
-        "FILE",
-        "Search together, instead of one run: all sides name the same YAML list of changes to the job to try, or "
-        f"'{DEFAULT_SPACE}' for what suits the classes and the networks. Noisy labels choose, as in `tpsl tune`.",
+        "FILE", f"Search together: a YAML list of changes that all sides name, or '{DEFAULT_SPACE}'. See `tpsl tune`."
     ),
 ]
 
@@ -228,14 +226,8 @@ def evaluate(
     run: flags.RunArgument,
     changes: flags.SetOption = None,
     local: flags.LocalOption = None,
-    epsilon: Annotated[
-        float | None,
-        option("NUMBER", "Make metrics that feature parties may see, from noisy labels: the ε that each may cost."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        option("FILE", "With --epsilon: the file to hand over. Default: shared_metrics.json in the run folder."),
-    ] = None,
+    epsilon: Annotated[float | None, option("NUMBER", "Metrics to share, from noisy labels of this ε.")] = None,
+    out: Annotated[Path | None, option("FILE", "With --epsilon. Default: shared_metrics.json in RUN.")] = None,
     json: flags.JsonFlag = False,
 ) -> None:
     """Evaluate a finished run, or search, on its test records, and train its local head if the job has one.

@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 def predict(
     run: flags.ModelArgument,
     records: Annotated[
-        list[str] | None,
-        option(
-            "[PARTY=]FILE",
-            "New records, CSV or Parquet: this side's, or in one process PARTY=FILE once for each party.",
-        ),
+        list[str] | None, option("[PARTY=]FILE", "New records: this side's, or in one process each party's.")
     ] = None,
     out: Annotated[Path | None, option("FILE", "File for the scores, .parquet or .csv.")] = None,
     changes: flags.SetOption = None,
@@ -41,9 +37,7 @@ def predict(
     connect: flags.ConnectOption = None,
     certs: flags.CertsOption = None,
     head: flags.HeadOption = "private",
-    numbered: Annotated[
-        bool, flag("--numbered", "Feature party: the label party has no list of the records, and numbers them.")
-    ] = False,
+    numbered: Annotated[bool, flag("--numbered", "Feature party: the label party numbers the records.")] = False,
     json: flags.JsonFlag = False,
 ) -> None:
     """Score new records where one process has the halves and the records of all parties, or together with them.
@@ -167,21 +161,15 @@ def export(
 
 
 def score(
-    run: Annotated[
-        Path, argument("RUN", "Run folder, or that of a search, or a link that is moved when there is a newer one.")
-    ],
+    run: Annotated[Path, argument("RUN", "Run or search folder, or a link that is moved to a newer one.")],
     changes: flags.SetOption = None,
     local: flags.LocalOption = None,
     listen: flags.ListenOption = None,
     connect: flags.ConnectOption = None,
     certs: flags.CertsOption = None,
-    http: Annotated[
-        int | None, option("PORT", "Port of 127.0.0.1 for this side's applications. Default: a free one.")
-    ] = None,
+    http: Annotated[int | None, option("PORT", "Port of 127.0.0.1 for applications. Default: a free one.")] = None,
     head: flags.HeadOption = "private",
-    take_over: Annotated[
-        bool, flag("--take-over", "Wait for the ports until the process that has them ends, then continue.")
-    ] = False,
+    take_over: Annotated[bool, flag("--take-over", "Wait until the process that has the ports ends.")] = False,
     json: flags.JsonFlag = False,
 ) -> None:
     """Score records as they come: a service of the label party (--listen) or of a feature party (--connect).

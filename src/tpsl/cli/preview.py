@@ -19,7 +19,7 @@ from tpsl.data.check import DataReport, check_data
 from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.planning.counts import Counts
-from tpsl.report.words import counted
+from tpsl.report.words import MISSING, counted, spoken
 from tpsl.training.job import Job
 from tpsl.training.method import rare_label_warning_of, resolve_method
 
@@ -34,8 +34,8 @@ def check(job: JobArgument, changes: SetOption = None, local: LocalsOption = Non
     must stay with the label party. Exit status 1 if there are errors, 0 if there are none or only warnings.
     """
     parties = Settings.of(changes).load_parties(job, local)
-    agreed, given = parties.job, ((party, parts.source(party)) for party, parts in parties.own.items())
-    sources = {party: source for party, source in given if source is not None}
+    agreed, own = parties.job, parties.own.items()
+    sources = {party: source for party, parts in own if (source := parts.source(party)) is not None}
     with progress_bar("reading") as progress:
         found = check_data(agreed.data, late_labels=agreed.has_late_labels, sources=sources, progress=progress)
     worth = None
@@ -64,18 +64,13 @@ def _training_classes(job: Job, found: DataReport) -> dict[str, int]:
 
 
 def _for_people(found: DataReport, job: Job, worth: int | None) -> Iterator[str | Table]:
+    numbers = ("missing", "different values")
     for party in found.parties:
         yield f"{party.party}: {party.records:,} records in {party.source}"
         rows = [
-            (
-                each.name,
-                each.kind.replace("_", " "),
-                f"{each.missing:,}",
-                "" if each.distinct is None else f"{each.distinct:,}",
-            )
+            (each.name, spoken(each.kind), f"{each.missing:,}", "" if each.distinct is None else f"{each.distinct:,}")
             for each in party.columns
         ]
-        numbers = ("missing", "different values")
         if rows:
             yield slim_table(("column", "kind", *numbers), rows, numbers=numbers)
     for name in found.not_here:
@@ -88,8 +83,7 @@ def _for_people(found: DataReport, job: Job, worth: int | None) -> Iterator[str 
     if worth is not None:
         mechanism = job.privacy.build(job.classes)
         yield f"{mechanism}: the noisy labels of the training records are worth {worth:,} clean ones"
-    for finding in found.findings:
-        yield f"{finding.level}: {finding.text}"
+    yield from (f"{finding.level}: {finding.text}" for finding in found.findings)
     yield "no errors" if found.passed else "the job cannot run on these data"
 
 
@@ -97,16 +91,12 @@ def plan(
     job: JobArgument,
     changes: SetOption = None,
     local: LocalsOption = None,
-    rows: Annotated[
-        int | None, option("NUMBER", "Records of the job, if not those that its files here have.", min=10)
-    ] = None,
+    rows: Annotated[int | None, option("NUMBER", "Records. Default: those of the job's files here.", min=10)] = None,
     bandwidth: Annotated[
-        str | None, option("SPEED", "Of the line between the parties, each way, as 1Gb/s; else no limit.")
+        str | None, option("SPEED", "Between the parties, each way: 1Gb/s. Default: no limit.")
     ] = None,
     latency: Annotated[str | None, option("TIME", "Round trip between the parties, as ping says it: 20ms.")] = None,
-    run: Annotated[
-        Path, option("FOLDER", "The run whose speed is assumed, or a folder: the run in it that ended last.")
-    ] = Path("runs"),
+    run: Annotated[Path, option("FOLDER", "The run whose speed is assumed, or its folder: the last.")] = Path("runs"),
     json: JsonFlag = False,
 ) -> None:
     """Predict the time and the traffic of a job, split and with its noisy labels handed over.
@@ -132,6 +122,7 @@ def plan(
 
 
 def _as_dict(prediction: Prediction) -> dict[str, Any]:
+    sizes = (("bytes_to_label", True), ("bytes_from_label", False))
     return {
         "exchange": prediction.job.training.exchange,
         **asdict(prediction.counts),
@@ -141,13 +132,8 @@ def _as_dict(prediction: Prediction) -> dict[str, Any]:
         "bytes_to_label": prediction.to_label,
         "bytes_from_label": prediction.from_label,
         "crossing": [
-            {
-                "party": each.party,
-                "method": each.method,
-                "calls": each.calls,
-                "bytes_to_label": each.bytes(to_label=True),
-                "bytes_from_label": each.bytes(to_label=False),
-            }
+            {"party": each.party, "method": each.method, "calls": each.calls}
+            | {name: each.bytes(to_label=to_label) for name, to_label in sizes}
             for each in prediction.crossing
         ],
     }
@@ -159,8 +145,7 @@ _NAMES = {"gradients": "split", "labels": "handed over"}
 
 def _report(job: Path, folder: Path, found: Sequence[Prediction], last: tuple[Path, float] | None) -> Report:
     names = [_NAMES[prediction.job.training.exchange] for prediction in found]
-    rows = ((what, *values, because) for what, values, because in _rows(found))
-    table = slim_table(("", *names, "because"), rows, numbers=names)
+    table = slim_table(("", *names, "because"), _rows(found), numbers=names)
     if last is None:
         title, speed = "What will cross is known, the time is not", f"unknown: no finished run in {folder}"
     else:
@@ -175,28 +160,27 @@ def _report(job: Path, folder: Path, found: Sequence[Prediction], last: tuple[Pa
     return Report(title, facts, {"train, in one process": f"tpsl train {job}"}, [table])
 
 
-def _rows(found: Sequence[Prediction]) -> Iterator[tuple[str, list[str], str]]:
+def _rows(found: Sequence[Prediction]) -> Iterator[list[str]]:
     """Yield the rows of the table: what, its value for each prediction, and where it comes from."""
     counts = found[0].counts
-    yield "records", [f"{each.counts.rows:,}" for each in found], f"{counts.train:,} to train on"
-    yield "time", [_time(each.seconds) for each in found], f"{counts.steps:,} steps"
-    steps = ["–" if each.step is None else f"{1000 * each.step:,.1f} ms" for each in found]
-    yield "  a step", steps, "computing and the line"
+    yield ["records", *(f"{each.counts.rows:,}" for each in found), f"{counts.train:,} to train on"]
+    yield ["time", *(_time(each.seconds) for each in found), f"{counts.steps:,} steps"]
+    steps = [MISSING if each.step is None else f"{1000 * each.step:,.1f} ms" for each in found]
+    yield ["  a step", *steps, "computing and the line"]
     for to_label in (True, False):
         sizes = [filesize.decimal(round(each.to_label if to_label else each.from_label)) for each in found]
-        yield "to label party" if to_label else "from label party", sizes, "with TLS"
+        yield ["to label party" if to_label else "from label party", *sizes, "with TLS"]
         crossing = [[each for each in one.crossing if each.width(to_label=to_label)] for one in found]
         for method in dict.fromkeys(each.method for exchanges in crossing for each in exchanges):
             alike = [[each for each in exchanges if each.method == method] for exchanges in crossing]
-            sizes = [
-                filesize.decimal(sum(each.bytes(to_label=to_label) for each in own)) if own else "–" for own in alike
-            ]
-            yield f"  {method}", sizes, counted(max(sum(each.calls for each in own) for own in alike), "message")
+            totals = [sum(each.bytes(to_label=to_label) for each in own) for own in alike]
+            calls = counted(max(sum(each.calls for each in own) for own in alike), "message")
+            yield [f"  {method}", *(filesize.decimal(size) if size else MISSING for size in totals), calls]
 
 
 def _time(seconds: float | None) -> str:
     if seconds is None:
-        return "–"
+        return MISSING
     for limit, unit, length in ((120, "s", 1), (7200, "min", 60), (48 * 3600, "h", 3600)):
         if seconds < limit:
             return f"{seconds / length:,.1f} {unit}"

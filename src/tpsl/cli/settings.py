@@ -1,37 +1,170 @@
-"""What a command line says of the keys of a job and of a local file.
+"""The keys of a job and of a local file, as `--set` takes them, and what a command line says of them.
 
-A command passes its `--set KEY=VALUE` texts and its everyday flags, each with its key:
+Names, values and descriptions are read from the schemas; completion, `tpsl help keys` and the documentation take them
+from here. A command passes its `--set KEY=VALUE` texts and its everyday flags, each with its key:
 
     settings = Settings.of(changes, {"training.epochs": epochs, "local.vault": vault})
-
-Names, types and values of keys are those of the schemas (`tpsl.cli.schema_keys`).
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Collection, Iterable, Mapping
+import types
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from tpsl.cli.console import notice, warn
-from tpsl.cli.flags import named_vault
-from tpsl.cli.schema_keys import key_above
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml
 from tpsl.net.peers import LABEL_PARTY
+from tpsl.registry import Registry
 from tpsl.training.job import Job, load_job, make_job
 from tpsl.training.local import Local, LocalError, load_local, own_data, require_party
 from tpsl.training.own_parts import OwnParts
+from tpsl.vault.place import label_meant
 
 LOCAL = "local"
 """What the keys of a local file begin with."""
 ALL_PARTS = ("data", "privacy", "model", "training", "prediction", "method", "statistic", LOCAL)
+_WORDS = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "path", tuple: "list"}
+_FILE, _LABEL = "data.features[].", "data.label."
+
+
+class UnknownKey(ValueError):
+    """A key that no schema has; the sentence names the nearest ones."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key, named as in `training.epochs` or `local.wait`; `source` is the data source that has it, if not all."""
+
+    name: str
+    field: FieldInfo
+    source: str = ""
+    is_part: bool = False
+    """Whether it has keys and no value."""
+
+    @property
+    def description(self) -> str:
+        """What the schema says of it."""
+        return self.field.description or ""
+
+    @property
+    def default(self) -> str:
+        """The default as YAML takes it; nothing if there is none, or if it is a part with keys."""
+        value = self.field.get_default(call_default_factory=True)
+        if self.field.is_required() or value is None or self.is_part:
+            return ""
+        return str(value) if isinstance(value, BaseModel | str) else json.dumps(value)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values it can have, if they are names."""
+        if registry := _registry(self.field):
+            return registry.names()
+        literals = [arm for arm in _arms(self.field.annotation) if get_origin(arm) is Literal]
+        return tuple(str(value) for literal in literals for value in get_args(literal))
+
+    @property
+    def type(self) -> Any:
+        """The Python type of its values: bool, int, float, str, Path, tuple, dict, or a model."""
+        arm = next(iter(_arms(self.field.annotation)), str)
+        return type(get_args(arm)[0]) if get_origin(arm) is Literal else get_origin(arm) or arm
+
+    @property
+    def values(self) -> str:
+        """What it takes, in words."""
+        return ", ".join(self.choices) or _WORDS.get(self.type, "mapping")
+
+
+@lru_cache(maxsize=1)
+def _walked() -> tuple[Key, ...]:
+    return (*_keys_of(Job, ""), *_keys_of(Local, f"{LOCAL}."))
+
+
+def _keys_of(model: type[BaseModel], prefix: str, source: str = "") -> Iterator[Key]:
+    for name, field in model.model_fields.items():
+        registry = _registry(field)
+        arms = [registry.get(part) for part in registry.names()] if registry else _arms(field.annotation)
+        below = [(arm, ".") for arm in arms if _is_schema(arm) and not _is_value(arm)]
+        elements = [get_args(arm)[0] for arm in arms if get_origin(arm) is tuple]
+        below += [(element, "[].") for element in elements if _is_schema(element) and not _is_value(element)]
+        yield Key(prefix + name, field, source, is_part=bool(below))
+        for arm, end in below:
+            variant = arm.model_fields["source"].default if "source" in arm.model_fields else source
+            yield from _keys_of(arm, f"{prefix}{name}{end}", variant)
+
+
+def _registry(field: FieldInfo) -> Registry[Any] | None:
+    """Return the registry that has a field's values, or their models."""
+    return next((known for known in field.metadata if isinstance(known, Registry)), None)
+
+
+def _arms(annotation: Any) -> list[Any]:
+    """Return the alternatives of a type, without None and without what only validates."""
+    if get_origin(annotation) is Annotated:
+        return _arms(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [arm for alternative in get_args(annotation) for arm in _arms(alternative)]
+    return [] if annotation is type(None) else [annotation]
+
+
+def _is_schema(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _is_value(annotation: Any) -> bool:
+    """Whether a schema stands for one value, which is written as a small mapping."""
+    return getattr(annotation, "is_value", False) is True
+
+
+def all_keys() -> tuple[Key, ...]:
+    """Return every key that has a value, those of the job first; one that several data sources have comes for each.
+
+    A party's file is described once, as `data.features[]`: `data.label` takes the same keys and two more.
+    """
+    keys = [key for key in _walked() if not key.is_part]
+    of_label = {_LABEL + key.name.removeprefix(_FILE) for key in keys if key.name.startswith(_FILE)}
+    return tuple(key for key in keys if key.name not in of_label)
+
+
+def settable_keys() -> dict[str, Key]:
+    """Return the keys that `--set` takes, by name, parts of a job included."""
+    return {key.name: key for key in _walked() if "[]" not in key.name}
+
+
+def complete_key(incomplete: str) -> list[str]:
+    """Return the keys, and after the equals sign the values, that begin like this."""
+    name, equals, value = incomplete.partition("=")
+    if not equals:
+        return [f"{key}=" for key in settable_keys() if key.startswith(name)]
+    choices = dict.fromkeys(choice for key in _walked() if key.name == name for choice in key.choices)
+    return [f"{name}={choice}" for choice in choices if choice.startswith(value)]
+
+
+def key_above(name: str) -> Key:
+    """Return the key of this name, or the one of free content (a mapping) that the name lies in."""
+    known = settable_keys()
+    for above in accumulate(name.split("."), "{}.{}".format):
+        key = known.get(above)
+        if key is not None and (above == name or key.type is dict or _is_value(key.type)):
+            return key
+    ends = [other for other in known if other.rpartition(".")[2] == name.rpartition(".")[2]]
+    near = list(dict.fromkeys([*ends, *get_close_matches(name, known, 3)]))[:3]
+    hint = f"near are {', '.join(near)}" if near else "`tpsl help keys` lists them"
+    raise UnknownKey(f"there is no key {name!r}; {hint}")
 
 
 @dataclass(frozen=True)
@@ -76,12 +209,12 @@ class Settings:
         """Return the job of a file, or of the content of one, with these settings in place; warn of seeded noise."""
         changes = dict(self.job)
         job = load_job(start, changes) if isinstance(start, Path) else make_job(dict(start or {}), changes, "options")
-        if job.privacy.noise_seed is not None and is_first_worker():
+        if job.privacy.noise_seed is not None and _is_first_worker():
             warn("the noise is seeded: this run is NOT PRIVATE")
         return job
 
     def load_local(self, file: Path | None) -> Local:
-        """Return this side's local file, or none, with these settings in place; the process gets threads and key."""
+        """Return this side's local file, or none, with these settings; sets PyTorch's threads and precision."""
         return self._in_place(load_local(file) if file else Local())
 
     def load_parties(self, start: Path | Mapping[str, Any] | None, files: Iterable[Path] | None) -> Parties:
@@ -91,11 +224,11 @@ class Settings:
         named: what the label party permits is not forgotten.
         """
         job = self.load_job(start)
-        named = locals_by_party(job, files)
-        found = locals_in_folder(job, start, named) if isinstance(start, Path) else []
-        if found and is_first_worker():
+        locals_ = locals_by_party(job, files)
+        found = _locals_in_folder(job, start, locals_) if isinstance(start, Path) else []
+        if found and _is_first_worker():
             notice(f"read beside the job, as tpsl init writes them: {', '.join(map(str, found))}")
-        locals_ = {LABEL_PARTY: Local(), **named, **locals_by_party(job, found)}
+        locals_ = {LABEL_PARTY: Local(), **locals_, **locals_by_party(job, found)}
         locals_[LABEL_PARTY] = self._in_place(locals_[LABEL_PARTY])
         for party, local in locals_.items():
             job = own_data(job, party, local.data, local.alignment)
@@ -108,7 +241,7 @@ class Settings:
 
         options = dict(self.local)
         if options.get("vault") is not None:
-            options["vault"] = named_vault(Path(options["vault"]))
+            options["vault"] = label_meant(Path(options["vault"]))
         changed = local.overridden(**options)
         if changed.threads is not None:
             torch.set_num_threads(changed.threads)
@@ -118,15 +251,15 @@ class Settings:
         return changed
 
 
-def locals_in_folder(job: Job, job_file: Path, named: Collection[str]) -> list[Path]:
+def _locals_in_folder(job: Job, job_file: Path, named: Collection[str]) -> list[Path]:
     """Return the local files of parties that are not named: PARTY.yaml in the job's folder that says `party: PARTY`."""
-    parties = [party for party in (LABEL_PARTY, *feature_party_names(job.data)) if party not in named]
-    contents = {
-        (party, file): read_yaml(file, LocalError)
-        for party in parties
-        if (file := job_file.with_name(f"{party}.yaml")) != job_file and file.is_file()
-    }
-    return [file for (party, file), each in contents.items() if isinstance(each, dict) and each.get("party") == party]
+    found = []
+    for party in (LABEL_PARTY, *feature_party_names(job.data)):
+        file = job_file.with_name(f"{party}.yaml")
+        if party not in named and file != job_file and file.is_file():
+            content = read_yaml(file, LocalError)
+            found += [file] if isinstance(content, dict) and content.get("party") == party else []
+    return found
 
 
 def locals_by_party(job: Job, files: Iterable[Path] | None) -> dict[str, Local]:
@@ -148,7 +281,7 @@ def the_only(files: Collection[Path] | None) -> Path | None:
     return next(iter(files or ()), None)
 
 
-def is_first_worker() -> bool:
+def _is_first_worker() -> bool:
     """Whether this process speaks for all that torchrun has started."""
     return os.environ.get("RANK", "0") == "0"
 

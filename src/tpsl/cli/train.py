@@ -36,32 +36,18 @@ def train(
     local: flags.LocalsOption = None,
     data: Annotated[str | None, option("NAME", "Data set, as flights.")] = None,
     epsilon: flags.EpsilonOption = None,
-    epochs: flags.EpochsOption = None,
+    epochs: Annotated[int | None, option("NUMBER", "How often each record is used at most.")] = None,
     out: flags.OutOption = None,
     vault: flags.VaultOption = None,
-    scratch: Annotated[
-        bool,
-        flag(
-            "--scratch",
-            "For the owner of both tables, to try things: any ε, also none. The run has a vault apart, which counts in "
-            "no total, and nothing of the run may leave.",
-        ),
-    ] = False,
-    labels: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "Be a feature party alone: learn from these noisy labels, which `tpsl vault release --out` wrote (the "
-            "Parquet file, or its folder).",
-        ),
-    ] = None,
+    scratch: Annotated[bool, flag("--scratch", "Try things as the owner of both tables, in a vault apart.")] = False,
+    labels: Annotated[Path | None, option("FILE", "Train on these noisy labels, as a feature party alone.")] = None,
     learner: Annotated[
         str,
         option(
             "NAME",
-            "With --labels, what learns: 'network' (the job's), 'tuned' (several networks and their ensemble), on the "
-            "same noisy labels 'lightgbm', 'xgboost', 'plain_lightgbm', 'logistic', 'committee' (trees and logistic "
-            "regression), or 'auto' (the ensemble of all: networks, trees, logistic regression).",
+            "With --labels, what learns: 'network' (the job's), 'tuned' (several networks and their ensemble), "
+            "'lightgbm', 'xgboost', 'plain_lightgbm', 'logistic', 'committee' (trees and logistic regression), or "
+            "'auto' (the ensemble of all).",
         ),
     ] = NETWORK,
     certs: flags.CertsOption = None,
@@ -72,10 +58,14 @@ def train(
 
     Example: tpsl train job.yaml --out runs/first
 
-    With --labels a feature party trains without the label party. The run has both halves of the network, and equals
-    split training with the same noisy labels. There are no true labels then: noisy ones of held-out records choose the
-    best epoch (training.validation). With --certs the authority in that folder must have made the certificate of
-    whoever signed the labels. Example: tpsl train job.yaml --labels for-airport --certs certs/airport
+    With --scratch any ε is permitted, also none; the run counts in no total, and nothing of it may leave.
+
+    With --labels a feature party trains without the label party, on what `tpsl vault release --out` wrote. The run has
+    both halves of the network, and equals split training with the same noisy labels. There are no true labels then:
+    noisy ones of held-out records choose the best epoch (training.validation). With --certs the authority in that
+    folder must have made the certificate of whoever signed the labels. Example:
+
+    tpsl train job.yaml --labels for-airport --certs certs/airport
     """
     given = {
         "data.source": data,
@@ -166,11 +156,8 @@ def tune(
     job: Annotated[Path, argument("JOB", "Job file (YAML) to start from.")],
     changes: flags.SetOption = None,
     local: flags.LocalsOption = None,
-    out: Annotated[
-        Path | None,
-        option("FOLDER", "Folder for runs and results; what is in it is continued. Default: runs/JOB-tuned."),
-    ] = None,
-    space: flags.SpaceOption = None,
+    out: Annotated[Path | None, option("FOLDER", "For runs and results; continued. Default: runs/JOB-tuned.")] = None,
+    space: Annotated[Path | None, option("FILE", "YAML list of changes to the job. Default: what suits it.")] = None,
     processes: Annotated[int, option("NUMBER", "Runs at the same time here, in one thread each.", min=1)] = 1,
     json: flags.JsonFlag = False,
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.data.check import ID_LIKE
+from tpsl.data.check import hardly_repeats
 from tpsl.tables import DataError
 from tpsl.tables.columns import Place, first_true, label_texts, parsed_or_null, reordered, value_type, with_points
 from tpsl.tables.locations import Location
@@ -25,8 +25,6 @@ from tpsl.tables.spelling import DAY_FIRST, MONTH_FIRST, SHORT_YEAR, shown
 
 SAMPLE_ROWS = 100_000
 """Records that are looked at."""
-_FEW = 20
-"""Fewer records say nothing about whether a category is an id."""
 _RARELY = 0.05
 _ODD_TEXTS = 3
 """Where nearly all values are numbers or dates, this many other texts at most stand for a missing value."""
@@ -155,26 +153,36 @@ def _guess_text(name: str, values: Any, sample: Sample) -> ColumnGuess:
     found = ColumnGuess(name, "category", len(texts), sample.rows - records, absent=gone)
     if len(texts) < 2:
         return found
+
+    def with_odd_texts(kind: KindOfUse, odd: Mapping[str, int]) -> ColumnGuess:
+        missing, distinct = found.missing + sum(odd.values()), found.distinct - len(odd)
+        return replace(found, kind=kind, distinct=distinct, missing=missing, absent=(*found.absent, *odd))
+
     have_leading_zeros = pc.any(pc.match_substring_regex(texts, "^0[0-9]+$")).as_py()  # 007 is no 7
     if not (have_leading_zeros or looks_like_id(name) or _CODE_NAME.search(name.lower())):
         odd = _unreadable(known, with_points(texts, "," if sample.dialect.decimal_comma else ".")[0], pa.float64())
         if odd is not None:
-            return _with_odd_texts(replace(found, kind="number"), odd)
+            return with_odd_texts("number", odd)
     written = {"year": texts, "day": reordered(texts, DAY_FIRST), "month": reordered(texts, MONTH_FIRST)}
     moments = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
     read = {order: _unreadable(known, dates, *moments) for order, dates in written.items()}
-    fits = {order: odd for order, odd in read.items() if odd is not None}
-    if fits:
+    if fits := {order: odd for order, odd in read.items() if odd is not None}:
         fewest = min(map(len, fits.values()))
         best = tuple(order for order, odd in fits.items() if len(odd) == fewest)
         orders = ("year",) if "year" in best else best
         short = texts.filter(pc.match_substring_regex(texts, SHORT_YEAR))
-        dates = replace(found, kind="date", date_orders=orders, short_year=short[0].as_py() if len(short) else "")
-        return _with_odd_texts(dates, fits[orders[0]])
+        dates = with_odd_texts("date", fits[orders[0]])
+        return replace(dates, date_orders=orders, short_year=short[0].as_py() if len(short) else "")
     without_signs = pc.replace_substring_regex(texts, _SIGNS, "")
     if without_signs != texts and _unreadable(known, without_signs, pa.float64()) is not None:
         return replace(found, kind=None, reason=f"numbers with other signs, as {texts[0].as_py()}")
     return _as_category(found, records)
+
+
+def _as_category(found: ColumnGuess, records: int) -> ColumnGuess:
+    if hardly_repeats(found.distinct, records):
+        return replace(found, kind=None, reason="hardly repeats, as ids do")
+    return replace(found, kind="category", reason="")
 
 
 def _unreadable(known: Any, written: Any, *kinds: Any) -> dict[str, int] | None:
@@ -192,17 +200,6 @@ def _unreadable(known: Any, written: Any, *kinds: Any) -> dict[str, int] | None:
         if len(odd) <= _ODD_TEXTS and sum(counts) <= _RARELY * records:
             return dict(zip(odd.field("values").to_pylist(), counts, strict=True))
     return None
-
-
-def _as_category(found: ColumnGuess, records: int) -> ColumnGuess:
-    if records >= _FEW and found.distinct >= ID_LIKE * records:
-        return replace(found, kind=None, reason="hardly repeats, as ids do")
-    return replace(found, kind="category", reason="")
-
-
-def _with_odd_texts(found: ColumnGuess, odd: Mapping[str, int]) -> ColumnGuess:
-    missing, distinct = found.missing + sum(odd.values()), found.distinct - len(odd)
-    return replace(found, distinct=distinct, missing=missing, absent=(*found.absent, *odd))
 
 
 def guess_ids(samples: Sequence[Sample], guesses: Sequence[Mapping[str, ColumnGuess]]) -> list[str]:
