@@ -202,8 +202,8 @@ def test_records_that_arrive_later_are_released_alone_and_changed_labels_are_a_w
     counts = {"new": 3, "unchanged": RECORDS - 5, "changed": 5, "changed_after_release": 5}
     assert added.json() == {"vault": str(vault), **counts}
     assert "warning: 5 records have another label now than when they were released" in added.stderr
-    again = tpsl("vault", "add", vault, more, *COLUMNS, "--json").json()
-    assert (again["new"], again["unchanged"], again["changed"]) == (0, RECORDS + 3, 0)
+    again = tpsl("vault", "add", vault, more, *COLUMNS, "--json")
+    assert again.json() == {"vault": str(vault), **dict.fromkeys(counts, 0), "unchanged": RECORDS + 3}
     assert "warning" not in again.stderr
     released = tpsl("vault", "release", vault, *DISCRETE, "--json").json()
     assert (released["released"], released["already_released"]) == (3, RECORDS)

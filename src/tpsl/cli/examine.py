@@ -24,7 +24,7 @@ from tpsl.report.known_vaults import Memory
 from tpsl.report.page import write_page
 from tpsl.report.run_table import summary, summary_table, vault_sentences
 from tpsl.report.version_view import version_rows
-from tpsl.report.words import bound_text, rounded_up, spoken
+from tpsl.report.words import auc_text, bound_text, spent_text, spoken
 from tpsl.training.job import load_job
 from tpsl.training.observer import Watching
 from tpsl.training.releases import check_first_releases
@@ -125,14 +125,12 @@ def attack(
         chosen = [name.replace(" ", "_") for name in which or ()] or None
         report = run_attacks(run, labels, which=chosen, progress=progress)
     keep_finding(run, "attacks", report.as_dict())
-    named = f"{report.mechanism}, {report.estimator}" if report.steps else report.mechanism
-    slack = f", δ = {rounded_up(report.delta, 2)}" if report.delta else ""
     rows = (
         (
             spoken(result.name),
             result.needs.replace("+", " + "),
             f"{result.auc:.4f} ±{(result.auc_high - result.auc_low) / 2:.4f}",
-            "–" if result.closed_form is None else f"{result.closed_form:.4f}",
+            auc_text(result.closed_form),
             bound_text(result.ceiling, result.ceiling_low, result.ceiling_high),
         )
         for result in report.attacks
@@ -140,7 +138,8 @@ def attack(
     numbers = ("AUC", "Theory", "Bound")
     table = slim_table(("Attack", "The attacker has", *numbers), rows, numbers=numbers)
     table.columns[0].no_wrap = True
-    facts: Facts = {"run": run, "mechanism": named, "guarantee": f"ε = {rounded_up(report.epsilon, 6)}{slack}"}
+    named = f"{report.mechanism}, {report.estimator}" if report.steps else report.mechanism
+    facts: Facts = {"run": run, "mechanism": named, "guarantee": spent_text(report.epsilon, report.delta)}
     headline = "Attacked: AUC 0.5 is guessing, 1 is complete recovery"
     found = Report(headline, facts, {"see it as a page": f"tpsl report {run}"}, [table])
     answer(json, {"run": str(run), **report.as_dict()}, found)
@@ -151,8 +150,7 @@ def attack(
 def _explanations(report: AttackReport) -> Iterator[str]:
     if math.isfinite(report.epsilon) and report.steps:
         bound = bound_text(report.ceiling, report.ceiling, report.ceiling)
-        proved = f"Bound {bound}: what ε allows an attacker who scores by the noisy label alone"
-        yield f"{proved}, on average over the noise."
+        yield f"Bound {bound}: what ε allows an attacker who scores by the noisy label alone, on average over the noise."
     if any(result.scored_by == "statistic" for result in report.attacks):
         yield (
             "'statistic': feature parties are told nothing of it. This attacker is granted the noisy sum, all vectors "
@@ -165,15 +163,14 @@ def _explanations(report: AttackReport) -> Iterator[str]:
             f"prediction alone), estimated with true labels from {' and '.join(report.predicted_from)}."
         )
     for result in report.attacks:
-        name = spoken(result.name)
         if result.above_ceiling:
-            yield f"{name} is above its bound by more than chance: run tpsl audit, this may be a bug."
+            yield f"{spoken(result.name)} is above its bound by more than chance: run tpsl audit, this may be a bug."
     if not report.steps:
         yield "No gradients were sent, so no other attack exists."
         return
     for reason in dict.fromkeys(report.not_run.values()):
-        names = [spoken(name) for name, why in report.not_run.items() if why == reason]
-        yield f"Not run: {', '.join(names)} (each {reason})." if len(names) > 1 else f"{names[0]}: not run, it {reason}"
+        names = (spoken(name) for name, why in report.not_run.items() if why == reason)
+        yield f"Not run: {', '.join(names)}; reason: it {reason}"
 
 
 _LOOKED_AT = {
@@ -227,10 +224,9 @@ def audit(
             watching=Watching(progress=stack.enter_context(progress_bar("audit")), notice=notice),
         )
     if run is not None and (run / "label").is_dir() and parties.job == load_job(run / "job.yaml"):
-        if found.canaries is not None:
-            keep_finding(run, "audit", asdict(found.canaries))
-        if found.replay is not None:
-            keep_finding(run, "replay", asdict(found.replay))
+        for name, part in (("audit", found.canaries), ("replay", found.replay)):
+            if part is not None:
+                keep_finding(run, name, asdict(part))
         summary = {"passed": found.passed, "accusations": found.accusations, "parts": list(found.parts)}
         keep_finding(run, "examination", summary)
     answer(json, found.as_dict(), _verdicts(found))
@@ -255,11 +251,9 @@ def _verdicts(found: audits.Examination) -> Iterator[str | RenderableType]:
         yield f"statistic: {claimed} at {100 * statistic.confidence:g} % confidence"
     rows = []
     for part, result in found.parts.items():
-        values = {name.replace("_", " "): getattr(result, name) for name in _LOOKED_AT[part]}
-        numbers = (
-            f"{name} {each:,.0f}" if isinstance(each, int | float) else str(each) for name, each in values.items()
-        )
-        rows.append((part, ", ".join(numbers), "passed" if result.passed else "FAILED"))
+        values = {spoken(name): getattr(result, name) for name in _LOOKED_AT[part]}
+        shown = (f"{name} {each:,.0f}" if isinstance(each, int | float) else str(each) for name, each in values.items())
+        rows.append((part, ", ".join(shown), "passed" if result.passed else "FAILED"))
     yield slim_table(("part", "looked at", "verdict"), rows)
     if found.replay is not None and found.replay.passed:
         yield "every byte of the transcript and every weight is the same"

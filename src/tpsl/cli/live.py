@@ -1,10 +1,5 @@
 """What `label serve` and `feature join` show while they run: a live line, plain lines, or JSON lines, on stderr.
 
-`Live` is an observer, and shows the transport's `watch` and the `progress` and `notice` of loading:
-
-    with Live("label", peers=["airport"], epochs=2) as live:
-        serve(job, ..., watching=Watching(live, live.progress, live.notice, live.watch))
-
 The events of a JSON log are listening, connected, lost, left, waiting, refused, resumed, restarted, checkpoint, epoch,
 stopped early, progress, notice, finished and error. None has a fact that depends on true labels.
 
@@ -49,10 +44,7 @@ _REFRESHES = 4  # of the live line, a second
 _LONGEST = 300  # characters of a sentence about a peer, who may have written part of it
 _ONLY_FOR_MACHINES = ("checkpoint", "error")  # too many; said by the command itself
 _FACTS_FOR_MACHINES = ("validation_loss_se", "validation_log_likelihood")
-_ENDS = ("_low", "_high")
-"""What the ends of a number's interval are called."""
-
-
+_ENDS = ("_low", "_high")  # what the ends of a number's interval are called
 LOOPBACK = "127.0.0.1"
 
 
@@ -99,8 +91,7 @@ class LiveState(Observer):
 
     def waiting_for(self, peer: str | None) -> None:
         """Note that the role waits for a peer (None: computes) from now on."""
-        if peer is not None:
-            self.preparing = None
+        self.preparing = self.preparing if peer is None else None
         self._awaited = (peer, time.monotonic())
 
     def progress(self, done: int, total: int | None = None, note: str = "") -> None:
@@ -175,10 +166,8 @@ class LiveState(Observer):
             return self.preparing
         done, total, _ = self.done
         samples, megabytes = self.speed()
-        parts = []
-        if total:
-            parts += [f"step {done:,}/{total:,}", f"epoch {self.epoch:,}"]
-            parts += [f"{samples:,.0f} samples/s", f"{megabytes:,.1f} MB/s"]
+        parts = [f"step {done:,}/{total:,}", f"epoch {self.epoch:,}"] if total else []
+        parts += [f"{samples:,.0f} samples/s", f"{megabytes:,.1f} MB/s"] if total else []
         left = None if self.is_over else self._pace.seconds_left(total)
         if waiting := ", ".join(f"{peer} ({reason})" for peer, reason in self.missing().items()):
             parts.append(f"waiting for {waiting}")
@@ -346,7 +335,7 @@ def metrics_served(host: str, port: int, state: LiveState) -> Iterator[int]:
         return [b"Metrics are given out only under the name of this machine.\n"]
 
     server.set_app(not_for_sites)
-    registry.register(_State(state))  # only now: the server listens already
+    registry.register(_Metrics(state))  # only now: the server listens already
     try:
         yield server.server_port
     finally:
@@ -354,14 +343,13 @@ def metrics_served(host: str, port: int, state: LiveState) -> Iterator[int]:
         server.server_close()
 
 
-class _State(Collector):
-    def __init__(self, state: LiveState) -> None:
-        self._state = state
+@dataclass(frozen=True)
+class _Metrics(Collector):
+    state: LiveState
 
     def collect(self) -> Iterable[Metric]:
-        state = self._state
-        done, total, records = state.done
-        sent, received = state.traffic
+        done, total, records = self.state.done
+        sent, received = self.state.traffic
         yield GaugeMetricFamily("tpsl_step", "Steps done.", value=done)
         yield GaugeMetricFamily("tpsl_steps_total", "Steps of the whole job.", value=total)
         yield CounterMetricFamily("tpsl_records", "Records processed by this process.", value=records)
@@ -370,8 +358,8 @@ class _State(Collector):
         connected = GaugeMetricFamily("tpsl_connected", "1 while the peer is connected.", labels=["peer"])
         again = CounterMetricFamily("tpsl_reconnections", "How often the peer came back.", labels=["peer"])
         waiting = GaugeMetricFamily("tpsl_waiting", "1 while this side waits for the peer.", labels=["peer"])
-        waited_for = state.missing()
-        for name, peer in state.peers.items():
+        waited_for = self.state.missing()
+        for name, peer in self.state.peers.items():
             connected.add_metric([name], int(peer.connected))
             again.add_metric([name], max(peer.connections - 1, 0))
             waiting.add_metric([name], int(name in waited_for))

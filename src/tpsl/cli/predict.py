@@ -101,19 +101,18 @@ def _with_others(
     from tpsl.prediction.records import read_records
     from tpsl.prediction.two_parties import PredictionSetup, predict_as_feature, predict_as_label
 
-    if mine.connect is None:
-        _required(out)
-    elif records is None:
+    if mine.connect is not None and records is None:
         raise typer.BadParameter("a feature party needs --records FILE")
+    scores = None if mine.connect is not None else _required(out)
     with stoppable("the same command begins again"), progress_bar("predicting") as progress:
         watching = Watching(
             progress=progress, notice=notice, connections=lambda peer, sentence: notice(f"{peer}: {sentence}")
         )
         setup = PredictionSetup(TrainedModel.open(run), mine, watching, mine.insecure_loopback)
-        party = LABEL_PARTY if mine.connect is None else party_of(setup.job, mine, mine.party)
+        party = LABEL_PARTY if scores else party_of(setup.job, mine, mine.party)
         found = None if records is None else read_records(setup.run, party, records, mine.alignment, progress)
-        if mine.connect is None:
-            place, scored = predict_as_label(setup, found, _required(out), local_head=head == "local")
+        if scores is not None:
+            place, scored = predict_as_label(setup, found, scores, local_head=head == "local")
             _show(json, place, len(scored), head)
         elif found is not None:
             _show(json, predict_as_feature(setup, party, found, out, numbered=numbered), len(found))
@@ -148,16 +147,16 @@ def export(
     require_no_learner(RunFolder(run), "there is no half to export, and `tpsl predict` scores with it")
     notice(f"exporting the half of {party}")
     exported = export_half(run, party, out, head=head)
-    folder, card = exported.folder, exported.card
+    folder, states = exported.folder, exported.card["files"]
     if head == "local":
         warn("a local head is trained on true labels and is NOT PRIVATE: keep it, and its scores, at the label party")
-    for file, state in card["files"].items():
+    for file, state in states.items():
         if state != "written":
             warn(f"{folder / file}: {state}")
-    written = ", ".join(file for file, state in card["files"].items() if state == "written")
+    written = [file for file, state in states.items() if state == "written"]
     steps = {"try it": f"python {folder / 'predict.py'} --help"} if "predict.py" in written else {}
-    report = Report(f"Exported the half of {party}", {"folder": folder, "files": written}, steps)
-    answer(json, {"folder": str(folder), "card": card}, report)
+    report = Report(f"Exported the half of {party}", {"folder": folder, "files": ", ".join(written)}, steps)
+    answer(json, {"folder": str(folder), "card": exported.card}, report)
 
 
 def score(
@@ -191,14 +190,11 @@ def score(
     service = prepared(lambda: _service(run, settings.load_local(local), head == "local", take_over), take_over)
 
     def tell() -> None:
-        address, model = f"http://127.0.0.1:{service.http_port}", service.versions.newest.name
-        content: dict[str, Any] = {"http": address, "model": model}
-        party: str | None = getattr(service, "party", None)
-        content |= {"listening": getattr(service, "address", None)} if party is None else {"party": party}
-        text = f"embedding for clients of {party} at {address}"
-        if party is None:
-            text = f"scoring for feature parties at {content['listening']}, for your own applications at {address}"
-        answer(json, content, [text])
+        address, party = f"http://127.0.0.1:{service.http_port}", getattr(service, "party", None)
+        content: dict[str, Any] = {"http": address, "model": service.versions.newest.name}
+        content |= {"party": party} if party else {"listening": getattr(service, "address", None)}
+        what = f"embedding for clients of {party}" if party else f"scoring for feature parties at {service.address}"
+        answer(json, content, [f"{what}; for applications at {address}"])
 
     raise typer.Exit(STATUS if serve(service, tell) == signal.SIGTERM else 0)
 
