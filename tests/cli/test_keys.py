@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tpsl.cli.settings import UnknownKey, all_keys, key_above, settable_keys
+from tpsl.cli.flags import UnknownKey, all_keys, key_above, settable_keys
 from tpsl.training.job import Job
 from tpsl.training.local import Local
 

@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from tpsl.cli.settings import Settings
+from tpsl.cli.flags import Settings
 from tpsl.models.computing import precision
 from tpsl.training.job import load_job
 
 
 def test_keys_become_parts_of_job_and_local_file() -> None:
-    settings = Settings.from_pairs(
-        [("training.epochs", 3), ("local.wait", 5.0), ("training.label_optimizer.name", "sgd"), ("local.bottom", "a:b")]
+    settings = Settings.of(
+        ["local.wait=5.0", "training.label_optimizer.name=sgd", "local.bottom=a:b"], {"training.epochs": 3}
     )
     assert settings.job == {"training": {"epochs": 3, "label_optimizer": {"name": "sgd"}}}
     assert settings.local == {"wait": 5.0, "bottom": "a:b"}
 
 
 def test_a_key_beside_the_part_that_holds_it_is_refused() -> None:
-    assert Settings.from_pairs([("training.epochs", 3), ("training", {"epochs": 2})]).job == {"training": {"epochs": 2}}
+    assert Settings.of(["training={epochs: 2}"], {"training.epochs": 3}).job == {"training": {"epochs": 2}}
     with pytest.raises(ValueError, match=r"training.pretrain.epochs and training.pretrain cannot both be given"):
-        Settings.from_pairs([("training.pretrain", None), ("training.pretrain.epochs", 2)])
+        Settings.of(["training.pretrain=null", "training.pretrain.epochs=2"])
 
 
 def test_values_are_yaml_and_win_over_the_files(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_the_local_files_of_one_process_say_where_each_party_keeps_its_data(tpsl
 
 def test_precision_is_a_setting_of_the_process() -> None:
     try:
-        Settings.from_pairs([("local.precision", "bf16")]).load_local(None)
+        Settings.of(None, {"local.precision": "bf16"}).load_local(None)
         assert precision() == "bf16"
     finally:
-        Settings.from_pairs([]).load_local(None)
+        Settings.of(None).load_local(None)
     assert precision() == "float32"

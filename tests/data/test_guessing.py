@@ -218,8 +218,6 @@ def test_what_cannot_be_a_label_is_refused_with_the_reason(values: list[object],
 
 def test_whom_records_are_about_is_a_column_called_as_ids_are_that_repeats() -> None:
     people = [f"c{number // 2}" for number in range(2 * FEW)]
-    loans = Sample(
-        Path("t.csv"), PLAIN, {"loan": pa.array(range(2 * FEW)), "customer_id": pa.array(people)}, 2 * FEW
-    )
+    loans = Sample(Path("t.csv"), PLAIN, {"loan": pa.array(range(2 * FEW)), "customer_id": pa.array(people)}, 2 * FEW)
     assert guess_unit(loans, "loan", "paid") == "customer_id"
     assert guess_unit(sample(loan_id=list(range(FEW)), branch_no=["1", "2"] * 20), "loan_id", "paid") is None

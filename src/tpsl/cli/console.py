@@ -53,8 +53,8 @@ def print_json(content: Mapping[str, Any]) -> None:
     typer.echo(json.dumps(for_json(content), ensure_ascii=False))
 
 
-Facts = dict[str, str | Path]
-"""What a report states, each fact by its name."""
+Facts = dict[str, str | Path | None]
+"""What a report states, each fact by its name; those without a value are left out."""
 
 
 @dataclass(frozen=True)
@@ -66,27 +66,29 @@ class Report:
     """
 
     headline: str
-    facts: Mapping[str, str | Path] = field(default_factory=dict)
+    facts: Mapping[str, str | Path | None] = field(default_factory=dict)
     next_steps: Mapping[str, str] = field(default_factory=dict)
     tables: Sequence[str | Table] = ()
 
     def __iter__(self) -> Iterator[str | Table | Text]:
         yield Text(_printable_lines(self.headline), "bold")
-        names = [*self.facts, *self.next_steps]
-        starts = {name: f"  {name:<{max(map(len, names))}}  " for name in names}
-        for name, value in self.facts.items():
-            room = max(_COLUMNS - len(starts[name]), _COLUMNS // 2)
-            wrapped = textwrap.wrap(str(value), room, break_long_words=False, break_on_hyphens=False)
-            yield _fact(starts[name], (wrapped or [""]) if isinstance(value, str) else [str(value)])
+        facts = {name: value for name, value in self.facts.items() if value}
+        width = max(map(len, [*facts, *self.next_steps]), default=0)
+        for name, value in facts.items():
+            lines = [str(value)]
+            if isinstance(value, str):
+                room = max(_COLUMNS - width - 4, _COLUMNS // 2)
+                lines = textwrap.wrap(value, room, break_long_words=False, break_on_hyphens=False)
+            yield _fact(name, width, lines)
         yield from self.tables
         if self.next_steps:
             yield Text("Next", "bold")
         for name, command in self.next_steps.items():
-            yield _fact(starts[name], [command])
+            yield _fact(name, width, [command])
 
 
-def _fact(start: str, lines: Sequence[str]) -> Text:
-    return Text.assemble((start, "cyan"), f"\n{' ' * len(start)}".join(map(printable, lines)))
+def _fact(name: str, width: int, lines: Sequence[str]) -> Text:
+    return Text.assemble((f"  {name:<{width}}  ", "cyan"), f"\n{' ' * (width + 4)}".join(map(printable, lines)))
 
 
 def slim_table(

@@ -13,11 +13,10 @@ import typer
 
 from tpsl.cli import flags
 from tpsl.cli.console import Facts, Report, answer, from_here, notice, progress_bar, stoppable, warn
-from tpsl.cli.flags import argument, flag, option
+from tpsl.cli.flags import LOCAL, Settings, argument, flag, option, the_only
 from tpsl.cli.live import Live
 from tpsl.cli.on_ray import trains_on_ray
 from tpsl.cli.run_result import show_result, show_tuned
-from tpsl.cli.settings import LOCAL, Settings, the_only
 from tpsl.data.config import TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import write_atomically
@@ -39,9 +38,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 GOES_ON = "the same command goes on where it stopped"
-TuneOption = Annotated[
-    str | None, option("FILE", "Search together: a YAML list of changes, the same on all sides, or 'auto'.")
-]
+TuneOption = Annotated[str | None, option("FILE", "Search together: YAML list of changes to the job, or 'auto'.")]
 
 
 @dataclass(frozen=True)
@@ -92,12 +89,12 @@ class Side:
                 self.party,
                 peers=feature_party_names(self.job.data) if self.party == LABEL_PARTY else [LABEL_PARTY],
                 epochs=self.job.training.epochs,
+                may_end_early=self.job.training.patience > 0,
                 log_json=log_json,
                 metrics=self.local.metrics_address(workers),
                 only_errors=not workers.is_first,
             ) as live,
         ):
-            live.may_end_early = self.job.training.patience > 0
             yield live
 
     @contextmanager
@@ -126,9 +123,8 @@ def serve(
 ) -> None:
     """Be the label party: wait for the feature parties of the job and train with them.
 
-    A job that asks for more than you permit is refused before the port is opened. An interrupted run continues when the
-    same command is given again. The command ends when training ends: `tpsl label evaluate` computes test metrics and
-    the local head, whose time would tell of labels. Example:
+    A job that asks for more than you permit is refused before the port is opened. The same command continues an
+    interrupted run. `tpsl label evaluate` computes test metrics and the local head afterwards. Example:
 
     tpsl label serve job.yaml --listen 0.0.0.0:7443 --certs certs/label
 
@@ -160,11 +156,9 @@ def join(
 ) -> None:
     """Be a feature party: connect to the label party of the job and train with it.
 
-    An interrupted run continues when the same command is given again. Example:
+    The same command continues an interrupted run; torchrun starts several processes. Example:
 
     tpsl feature join job.yaml --connect label.example:7443 --certs certs/airport
-
-    Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m -- tpsl feature join …
     """
     given = {"local.connect": connect, "local.certificates": certs, "local.party": party, "local.out": out}
     side = Side.of(Settings.of(changes, given), job, local)
@@ -223,17 +217,12 @@ def evaluate(
 ) -> None:
     """Evaluate a finished run, or search, on its test records, and train its local head if the job has one.
 
-    Both use true labels: what is printed and written is for the label party's eyes. `tpsl label serve` does neither,
-    because a feature party sees when it ends. Example:
-
-    tpsl label evaluate runs/job-label
+    Both use true labels, so the output is for the label party alone. `tpsl label serve` does neither, because a feature
+    party sees when it ends. Example: tpsl label evaluate runs/job-label
 
     With --epsilon the metrics come from noisy labels of the test records, so that the feature parties may know them.
-    These labels come out of the run's vault: they are drawn once, their ε is in its ledger, and asking again with the
-    same ε, for this run or for another on the same records, costs nothing. Nothing is sent: the file is yours to hand
-    over. Example:
-
-    tpsl label evaluate runs/job-label --epsilon 0.5
+    These labels come out of the run's vault: they are drawn once, and asking again with the same ε costs nothing. The
+    file is yours to hand over. Example: tpsl label evaluate runs/job-label --epsilon 0.5
     """
     from tpsl.prediction.model import TUNE
     from tpsl.training.after_training import evaluate_run
@@ -260,8 +249,11 @@ def evaluate(
 
 
 @contextmanager
-def bar_and_loggers(title: str, job: Job, run: Path, local: Local) -> Iterator[Watching]:
-    """Show a progress bar until the block ends, and tell the loggers."""
+def bar_and_loggers(title: str, job: Job, run: Path, local: Local, *, shown: bool = True) -> Iterator[Watching]:
+    """Show a progress bar until the block ends, and tell the loggers; nothing if another process shows the run."""
+    if not shown:
+        yield Watching()
+        return
     early = job.training.patience > 0
     with (
         progress_bar(title, may_end_early=early) as progress,
@@ -304,9 +296,8 @@ def align(
 ) -> None:
     """Find the records that all parties have in common, without showing the others.
 
-    The job says how, in `data.alignment`. The label party listens and the feature parties connect; the local file, the
-    certificate or --party says which party this is. An interrupted alignment continues when the same command is given
-    again. Example:
+    The job says how, in `data.alignment`. The label party listens, the feature parties connect. The same command
+    continues an interrupted alignment. Example:
 
     tpsl align job.yaml --party label --listen 0.0.0.0:7443 --certs certs/label
     """

@@ -13,8 +13,7 @@ import typer
 from tpsl import __version__
 from tpsl.cli import flags
 from tpsl.cli.console import Facts, Report, answer, complain, notice, progress_bar, slim_table, warn
-from tpsl.cli.flags import JsonFlag, argument, complete_vault, flag, option
-from tpsl.cli.settings import LOCAL, Settings
+from tpsl.cli.flags import LOCAL, JsonFlag, Settings, argument, complete_vault, flag, option
 from tpsl.files import write_atomically
 from tpsl.handover import signing
 from tpsl.handover.card import CARD, LABELS
@@ -33,17 +32,13 @@ LARGEST = "largest ε of any record"
 _LARGEST_FILE = 1 << 20
 
 
-def _label(help: str, word: str = "LABEL") -> Any:
-    """Return an argument that names a label of the vault, or the folder of another one."""
-
-    def meant(path: Path | None) -> Path | None:
-        return None if path is None else place.label_meant(path)
-
-    return argument(word, help, callback=meant, autocompletion=complete_vault)
+def _meant(path: Path | None) -> Path | None:
+    return None if path is None else place.label_meant(path)
 
 
-LabelArgument = Annotated[Path, _label("The label: its name in the vault, or FOLDER/LABEL.")]
-WholeVaultArgument = Annotated[Path | None, _label("A vault's folder, or one of its labels. Default: yours.", "FOLDER")]
+_LABEL: dict[str, Any] = {"callback": _meant, "autocompletion": complete_vault}
+LabelArgument = Annotated[Path, argument("LABEL", "The label: its name in the vault, or FOLDER/LABEL.", **_LABEL)]
+WholeVaultArgument = Annotated[Path | None, argument("FOLDER", "A vault, or one of its labels.", **_LABEL)]
 
 
 def _called(vault: Path) -> str:
@@ -127,8 +122,8 @@ def release(
         card = None if out is None else hand_over(opened, plan, out, certs, ids, label)
         total = opened.ledger().epsilon_per_record
     names = ("draws", "epsilon", "delta", "private", "released", "already_released", "composed")
-    content: dict[str, Any] = {"vault": str(vault), "mechanism": report.mechanism.name}
-    content |= {**{name: getattr(report, name) for name in names}, "epsilon_per_record": total}
+    content: dict[str, Any] = {name: getattr(report, name) for name in names}
+    content |= {"vault": str(vault), "mechanism": report.mechanism.name, "epsilon_per_record": total}
     facts: Facts = {
         "vault": vault,
         "labels": f"{report.released:,} noisy labels released now, {report.already_released:,} before",
@@ -172,7 +167,7 @@ def _release(vault: Vault, settings: Settings, ids: Sequence[str] | None) -> Rel
 
 
 def ledger(
-    vault: Annotated[Path | None, _label("As elsewhere; none: list all labels of the vault.")] = None,
+    vault: Annotated[Path | None, argument("LABEL", "As elsewhere; none: list all.", **_LABEL)] = None,
     json: JsonFlag = False,
 ) -> None:
     """Show what was released, when and at which price; without a label, what each one has spent in all."""
@@ -205,13 +200,13 @@ def _list_labels(json: bool) -> None:
 
 
 def _ledger(vault: Path, found: Ledger) -> Report:
-    private = "" if found.private else ", NOT PRIVATE"
-    facts: Facts = {LARGEST: rounded_up(found.epsilon_per_record, 6) + private}
-    if found.all_labels:
-        facts["over all labels"] = rounded_up(found.all_labels.epsilon, 6)
-    if unit := found.largest_unit:
-        facts["largest ε of any unit"] = f"{rounded_up(unit.epsilon, 6)} (a unit with {records_text(unit.records)})"
-    facts["newest hash"] = found.head
+    private, unit, in_all = "" if found.private else ", NOT PRIVATE", found.largest_unit, found.all_labels
+    facts: Facts = {
+        LARGEST: rounded_up(found.epsilon_per_record, 6) + private,
+        "over all labels": in_all and rounded_up(in_all.epsilon, 6),
+        "largest ε of any unit": unit and f"{rounded_up(unit.epsilon, 6)} (a unit with {records_text(unit.records)})",
+        "newest hash": found.head,
+    }
     rows = (
         (
             str(entry.sequence),
@@ -250,11 +245,11 @@ def verify(
         problems.append(f"the ledger was cut or replaced: no entry of it has the hash {head.strip()}")
     content = {"vault": str(vault), "sound": not problems, "problems": problems, "cannot_see": unseen}
     content |= {} if head is None else {"entries_since_head": since}
-    facts: Facts = {"checked": "chain, records, releases and tables agree, and the noise is that of the tables"}
-    if since is not None:
-        facts["hash"] = f"is known; entries since: {since:,}"
-    if handed is not None:
-        facts["handed over"] = f"{handed} holds noisy labels as they were released, and nothing else"
+    facts: Facts = {
+        "checked": "chain, records, releases and tables agree, and the noise is that of the tables",
+        "hash": None if since is None else f"is known; entries since: {since:,}",
+        "handed over": handed and f"{handed} holds noisy labels as they were released, and nothing else",
+    }
     steps = {"state what was released": "tpsl vault statement LABEL --certs certs/label"}
     answer(json, content, [] if problems else Report(f"{vault}: sound", facts, steps))
     if not json:
@@ -291,7 +286,7 @@ def backup(
 
 
 def statement(
-    vault: Annotated[Path | None, _label("The label. With --check: the vault that the statement is about.")] = None,
+    vault: Annotated[Path | None, argument("LABEL", "With --check: the vault it is about.", **_LABEL)] = None,
     certs: Annotated[Path | None, option("FOLDER", "Certificate folder: its key signs, its authority checks.")] = None,
     out: Annotated[Path, option("FOLDER", "Folder for the statement, as JSON and as a page to print.")] = Path(),
     check: Annotated[Path | None, option("FILE", "Check this statement instead, and say what it proves.")] = None,
@@ -316,9 +311,8 @@ def statement(
     document = signing.sign({**facts, "program": f"tpsl {__version__}"}, certs)
     stamp = document["content"]["time"][:19].replace(":", "").replace("-", "").replace("T", "-")
     signed, page = (out / f"statement-{stamp}.{ending}" for ending in ("json", "html"))
-    for file in (signed, page):
-        if file.exists():
-            raise ValueError(f"{file}: exists already; a statement is never written over another")
+    if taken := next(filter(Path.exists, (signed, page)), None):
+        raise ValueError(f"{taken}: exists already; a statement is never written over another")
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(signed, (jsonlib.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
     write_atomically(page, statement_page(document, signed.name).encode())
@@ -367,19 +361,17 @@ def _entries_since(content: dict[str, Any], path: Path) -> int:
 
 def _stated(content: dict[str, Any], since: int | None) -> Report:
     signer, unit = content["signer"], content["largest_unit"]
-    facts = {
+    of_unit = unit and f"{spent_text(unit['epsilon'], unit['delta'])} ({records_text(unit['records'])})"
+    facts: Facts = {
         "signed by": f"{signer['party']} ({signer['subject']}) on {content['time']}",
         "fingerprint": signer["certificate"],
         "records": f"{content['released_records']:,} released of {content['records']:,}",
         "largest total": f"{spent_text(content['epsilon_per_record'], content['delta_per_record'])} of any record",
+        "of any unit": of_unit,
+        "a second vault": content["apart"] and f"whose labels are nobody's in the first: {content['apart']}",
+        "private": "yes" if content["private"] else "NO",
+        "ledger": f"{content['ledger_entries']:,} entries",
+        "newest hash": content["ledger_head"],
+        "vault": None if since is None else f"has this history; entries since: {since:,}",
     }
-    if unit is not None:
-        facts["of any unit"] = f"{spent_text(unit['epsilon'], unit['delta'])} ({records_text(unit['records'])})"
-    if content["apart"]:
-        facts["a second vault"] = f"whose labels are nobody's in the first: {content['apart']}"
-    facts["private"] = "yes" if content["private"] else "NO"
-    facts["ledger"] = f"{content['ledger_entries']:,} entries"
-    facts["newest hash"] = content["ledger_head"]
-    if since is not None:
-        facts["vault"] = f"has this history; entries since: {since:,}"
     return Report("The signature holds", facts)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tpsl.data.config import OwnData, SyntheticData, TableData
 from tpsl.data.dataset import feature_party_names, load_label_party
@@ -48,6 +49,24 @@ class Prediction:
     """Seconds of a step."""
     seconds: float | None
     """Of steps, evaluations and what crosses; not of reading, the release, a wide part and checkpoints."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-able data."""
+        sizes = (("bytes_to_label", True), ("bytes_from_label", False))
+        return {
+            "exchange": self.job.training.exchange,
+            **asdict(self.counts),
+            "steps": self.counts.steps,
+            "seconds": self.seconds,
+            "step_seconds": self.step,
+            "bytes_to_label": self.to_label,
+            "bytes_from_label": self.from_label,
+            "crossing": [
+                {"party": each.party, "method": each.method, "calls": each.calls}
+                | {name: each.bytes(to_label=to_label) for name, to_label in sizes}
+                for each in self.crossing
+            ],
+        }
 
 
 def plan(job: Job, assumed: Assumptions) -> list[Prediction]:
