@@ -35,14 +35,6 @@ def test_a_run_with_a_large_delta_is_refused_unless_permitted_and_is_not_simply_
     assert page_data([view, view], title="")["lead"] == "None of these runs is private."
 
 
-def test_a_small_delta_wears_the_badge(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
-    small = ("--set=privacy.mechanism=gaussian", "--set=privacy.sigma=2", "--set=privacy.delta=1e-5")
-    shown = tpsl("train", small_job, *small, "--out", tmp_path / "run")
-    assert LARGE_DELTA_TEXT not in shown.stdout
-    view = read_run(tmp_path / "run")
-    assert (privacy_text(view), view["promise"]["large_delta"]) == ("yes", False)
-
-
 def test_the_label_party_refuses_before_it_listens(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
     job = yaml.safe_load(small_job.read_text())
     job["privacy"] = {"mechanism": "gaussian", "sigma": 1.0, "delta": 0.5}

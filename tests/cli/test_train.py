@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tpsl.mechanisms import gaussian, laplace, randomized_response
+from tpsl.mechanisms import laplace
 from tpsl.training.job import load_job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.transcript import Transcript
@@ -87,34 +87,6 @@ def test_a_run_without_out_gets_a_folder_of_its_own(
     assert (tmp_path / run / "result.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "mechanism", "epsilon", "delta"),
-    [
-        ("--set privacy.mechanism=none --set local.not_private=true", "none", None, 0.0),
-        ("--set privacy.mechanism=laplace --epsilon 0.5", "laplace", laplace(0.5).epsilon, 0.0),
-        ("--set privacy.mechanism=discrete --epsilon 0.5", "discrete", randomized_response(0.5).epsilon, 0.0),
-        ("--set privacy.mechanism=randomized_response --epsilon 3", "discrete", randomized_response(3.0).epsilon, 0.0),
-        (
-            "--set privacy.mechanism=gaussian --set privacy.sigma=2 --set privacy.delta=1e-5",
-            *("gaussian", gaussian(2.0, 1e-5).epsilon, 1e-5),
-        ),
-        ("--epsilon 1 --set privacy.draws=2", "laplace", 2 * laplace(1.0).epsilon, 0.0),
-    ],
-)
-def test_the_result_states_the_guarantee_of_the_mechanism(
-    tpsl: Any, small_job: Path, tmp_path: Path, options: str, mechanism: str, epsilon: float | None, delta: float
-) -> None:
-    result = tpsl("train", small_job, *options.split(), "--out", tmp_path / "run", "--json").json()
-    stated = {name: result[name] for name in ("mechanism", "epsilon", "delta", "total_epsilon", "private")}
-    assert stated == {
-        "mechanism": mechanism,
-        "epsilon": epsilon,
-        "delta": delta,
-        "total_epsilon": epsilon,
-        "private": epsilon is not None,
-    }
-
-
 def test_seeded_noise_repeats_to_the_last_bit_and_is_called_not_private(
     tpsl: Any, small_job: Path, tmp_path: Path
 ) -> None:
@@ -151,16 +123,6 @@ def test_a_seed_fixes_batches_and_initial_weights_but_never_the_noise(
     assert not np.array_equal(ours[0].gradients, theirs[0].gradients)
     assert drawn[0] != drawn[1]
     assert contents(tmp_path / "a", "top.safetensors") != contents(tmp_path / "b", "top.safetensors")
-
-
-@pytest.mark.parametrize("mechanism", ["laplace", "discrete"])
-def test_five_classes_of_delay(tpsl: Any, tmp_path: Path, mechanism: str) -> None:
-    changes = ("--set=data.rows=3000", f"--set=privacy.mechanism={mechanism}", "--set=data.task=delay5")
-    options = ("--data", "flights", *changes, "--epsilon", 2)
-    result = tpsl("train", *options, "--epochs", 1, "--out", tmp_path / "run", "--json").json()
-    assert (result["classes"], result["mechanism"], result["private"]) == (5, mechanism, True)
-    assert 0.999 * 2 <= result["epsilon"] <= 2
-    assert 0 < result["test_auc_low"] < result["test_auc"] < result["test_auc_high"] < 1
 
 
 def test_in_the_natural_layout_the_label_party_has_a_bottom_half(tpsl: Any, tmp_path: Path) -> None:

@@ -158,10 +158,7 @@ def test_private_or_not_is_said_everywhere(tpsl: Any, vault: Path, options: tupl
             ("--set=local.not_private=true",),
         ),
         (("--set=privacy.mechanism=laplace", "--epsilon", 11), ("--set=local.max_epsilon=11",)),
-        (
-            ("--set=privacy.mechanism=laplace", "--epsilon", 6, "--set=privacy.draws=2"),
-            ("--set=local.max_epsilon=12",),
-        ),
+        (("--set=privacy.mechanism=laplace", "--epsilon", 6, "--set=privacy.draws=2"), ("--set=local.max_epsilon=12",)),
     ],
 )
 def test_a_release_that_was_not_permitted_is_refused(
@@ -178,12 +175,7 @@ def test_the_same_seed_gives_the_same_noise(tpsl: Any, tmp_path: Path) -> None:
     for name in ("a", "b"):
         tpsl("vault", "add", "--new", tmp_path / name, table, *COLUMNS, "--apart", "a try")
         tpsl(
-            "vault",
-            "release",
-            tmp_path / name,
-            *DISCRETE,
-            "--set=privacy.noise_seed=7",
-            "--set=local.not_private=true",
+            "vault", "release", tmp_path / name, *DISCRETE, "--set=privacy.noise_seed=7", "--set=local.not_private=true"
         )
         with Vault.open(tmp_path / name) as opened:
             ids = [f"r{row}" for row in range(RECORDS)]

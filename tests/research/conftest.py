@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 from tests import click_logs
+from tests.cli.conftest import small_job, table_job, tpsl
 from tests.click_logs import Lines
+
+__all__ = ["small_job", "table_job", "tpsl"]
 
 
 @pytest.fixture

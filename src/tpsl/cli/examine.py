@@ -65,8 +65,8 @@ def report(
         for done, run in enumerate(runs):
             progress(done, len(runs), run.name)
             views.append(read_view(run, party, memory=memory))
-    names = [view["name"] for view in views]
-    write_page(out, views, title=", ".join(names) if len(names) <= 3 else f"{len(names)} runs")
+    title = ", ".join(view["name"] for view in views) if len(views) <= 3 else f"{len(views)} runs"
+    write_page(out, views, title=title)
     content = {"page": str(out), "runs": [summary(view) for view in views], "versions": version_rows(views)}
     answer(json, content, [summary_table(views), *vault_sentences(views), f"The page: {out.resolve()}"])
 
@@ -85,8 +85,7 @@ def ui(
     from tpsl.report.live_page import LivePage
     from tpsl.report.watching import WatchedFolder
 
-    if folder is None:
-        folder = Path("runs") if Path("runs").is_dir() else Path()
+    folder = folder or (Path("runs") if Path("runs").is_dir() else Path())
     watched = WatchedFolder(folder, party)
     live = LivePage(watched, port)
     with progress_bar("reading runs") as progress:
@@ -221,9 +220,10 @@ def audit(
             watching=Watching(progress=stack.enter_context(progress_bar("audit")), notice=notice),
         )
     if run is not None and (run / "label").is_dir() and parties.job == load_job(run / "job.yaml"):
-        for name, part in (("audit", found.canaries), ("replay", found.replay)):
-            if part is not None:
-                keep_finding(run, name, asdict(part))
+        if found.canaries is not None:
+            keep_finding(run, "audit", asdict(found.canaries))
+        if found.replay is not None:
+            keep_finding(run, "replay", asdict(found.replay))
         summary = {"passed": found.passed, "accusations": found.accusations, "parts": list(found.parts)}
         keep_finding(run, "examination", summary)
     answer(json, found.as_dict(), _verdicts(found))

@@ -55,11 +55,7 @@ class Key:
     source: str = ""
     is_part: bool = False
     """Whether it has keys and no value."""
-
-    @property
-    def description(self) -> str:
-        """What the schema says of it."""
-        return self.field.description or ""
+    description: str = ""
 
     @property
     def default(self) -> str:
@@ -101,7 +97,7 @@ def _keys_of(model: type[BaseModel], prefix: str, source: str = "") -> Iterator[
         below = [(arm, ".") for arm in arms if _is_schema(arm) and not _is_value(arm)]
         elements = [get_args(arm)[0] for arm in arms if get_origin(arm) is tuple]
         below += [(element, "[].") for element in elements if _is_schema(element) and not _is_value(element)]
-        yield Key(prefix + name, field, source, is_part=bool(below))
+        yield Key(prefix + name, field, source, bool(below), field.description or "")
         for arm, end in below:
             variant = arm.model_fields["source"].default if "source" in arm.model_fields else source
             yield from _keys_of(arm, f"{prefix}{name}{end}", variant)

@@ -113,7 +113,10 @@ def _checked(draft: DataDraft, epsilon: float) -> tuple[DataDraft, DataReport]:
     with progress_bar("reading") as progress:
         report = check_data(job.data, progress=progress)
     if 0 in report.common_ids.values():
-        ids = [f"{file.id!r} of {file.sample.path.name} (as {file.sample.columns[file.id][0]})" for file in draft.files]
+        ids = [
+            f"{file.id!r} of {file.sample.path.name} (as {str(file.sample.columns[file.id][0])!r})"
+            for file in draft.files
+        ]
         raise ValueError(
             f"{' and '.join(ids)} have no value in common: ids must be written in the same way in all tables; --id "
             "COLUMN names other columns"
@@ -151,7 +154,7 @@ def _notes(draft: DataDraft) -> Iterator[str]:
                 yield f"{each.name}: dates as {each.short_year} are in 1969 to 2068; if they are no dates, leave it out"
         if odd := [repr(text) for text in file.missing if text not in ABSENT]:
             yield f"taken for missing values, and named in the job: {', '.join(odd)}"
-    at_label, label = draft.label, draft.label and draft.label.label
+    at_label, label = draft.label, draft.label.label if draft.label else None
     if at_label is None or label is None:
         return
     for file in draft.features if not looks_like_label(label.column) else ():
@@ -282,7 +285,7 @@ class _Tidy(yaml.SafeDumper):
         """Set lists in, too."""
         super().increase_indent(flow, False)
 
-    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.Node:
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
         """Write a list of plain values in one line."""
         return super().represent_sequence(tag, sequence, not any(isinstance(value, dict) for value in sequence))
 

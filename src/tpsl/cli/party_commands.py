@@ -277,7 +277,11 @@ def _share(run: Path, local: Local, release: tuple[float, str], out: Path | None
     content = {"total_epsilon": total.epsilon, "total_delta": total.delta, "private": total.private}
     spent = spent_text(total.epsilon, total.delta) + ("" if total.private else ", NOT PRIVATE")
     whose = "the people in them" if total.who == "person" else found.of
-    facts = {**estimate_texts(found.metrics), "guarantee": f"{whose} have spent {spent} in all", "to hand over": file}
+    facts: Facts = {
+        **estimate_texts(found.metrics),
+        "guarantee": f"{whose} have spent {spent} in all",
+        "to hand over": file,
+    }
     headline = f"Evaluated on noisy labels of {found.records:,} {found.of}, {found.mechanism}"
     answer(json, {"file": str(file), **content, **found.as_dict()}, Report(headline, facts))
 
@@ -306,10 +310,10 @@ def align(
     given = {"local.listen": listen, "local.connect": connect, "local.certificates": certs, "local.party": party}
     settings = Settings.of(changes, {**given, "local.alignment": out})
     side = None if together else Side.of(settings, job, the_only(local))
-    agreed = settings.load_parties(job, local).job if side is None else side.job
-    if isinstance(agreed.data, TableData) and agreed.data.alignment is not None:  # else refused where it is used
-        for sentence in parties.warnings(agreed.data.alignment):
-            warn(sentence)
+    agreed = side.job if side else settings.load_parties(job, local).job
+    plan = agreed.data.alignment if isinstance(agreed.data, TableData) else None
+    for sentence in parties.warnings(plan) if plan else ():  # where there is none, it is refused where it is used
+        warn(sentence)
     if side is None:
         with stoppable(GOES_ON), progress_bar("aligning") as progress:
             found = parties.align_all(agreed, Watching(progress=progress, notice=notice))

@@ -107,8 +107,7 @@ def _with_others(
 
 
 def _show(json: bool, place: Path | None, count: int, head: str | None = None) -> None:
-    content = {"scores": None if place is None else str(place), "records": count}
-    content |= {} if head is None else {"head": head}
+    content = {"scores": place and str(place), "records": count, **({} if head is None else {"head": head})}
     private = "NOT PRIVATE: keep them where they are" if head == "local" else None
     facts: Facts = {"scores": place or "they stay with the label party", "guarantee": private}
     answer(json, content, Report(f"Scored {records_text(count)}", facts))

@@ -67,7 +67,7 @@ def _promise(run: RunFolder, result: TrainResult, ledger: RunLedger) -> Facts:
     return {
         "mechanism": noise,
         "guarantee": words.guarantee_text(result) + large,
-        "vault": noted and from_here(noted.vault),
+        "vault": from_here(noted.vault) if noted else None,
         "of the vault": "; ".join(words.vault_texts(ledger.facts, total)),
         "scratch run": "its vault counts in no total, and nothing of it may leave" if run.is_scratch else None,
     }

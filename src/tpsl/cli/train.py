@@ -217,8 +217,8 @@ def demo(
     from tpsl.report.label_view import read_run
     from tpsl.training.one_process import train as train_once
 
-    config, views, page = FlightsData(rows=rows), [], out / "report.html"
     notice("loading NYC flights 2013")
+    config, views, page = FlightsData(rows=rows), [], out / "report.html"
     data = load(config)
     for folder, (name, content) in DEMO.items():
         run = out / folder

@@ -37,7 +37,6 @@ def _meant(path: Path | None) -> Path | None:
 
 
 _LABEL: dict[str, Any] = {"callback": _meant, "autocompletion": complete_vault}
-LabelArgument = Annotated[Path, argument("LABEL", "The label: its name in the vault, or FOLDER/LABEL.", **_LABEL)]
 WholeVaultArgument = Annotated[Path | None, argument("FOLDER", "A vault, or one of its labels.", **_LABEL)]
 
 
@@ -70,7 +69,7 @@ def add(
     A released label never changes any more. Example: tpsl vault add late labels.csv --new
     """
     vault = vault if apart else place.label_meant(vault)
-    texts = classes if classes and not (len(classes) == 1 and classes[0].isdecimal()) else None
+    texts = None if not classes or (len(classes) == 1 and classes[0].isdecimal()) else classes
     number = len(texts) if texts else int(classes[0]) if classes else 2
     with progress_bar("storing labels") as progress:
         batches = [
@@ -94,7 +93,7 @@ def add(
 
 
 def release(
-    vault: LabelArgument,
+    vault: Annotated[Path, argument("LABEL", "The label: its name in the vault, or FOLDER/LABEL.", **_LABEL)],
     changes: flags.SetOption = None,
     epsilon: flags.EpsilonOption = None,
     out: Annotated[Path | None, option("FOLDER", "Also write noisy labels and a card, to hand over.")] = None,
@@ -201,10 +200,11 @@ def _list_labels(json: bool) -> None:
 
 def _ledger(vault: Path, found: Ledger) -> Report:
     private, unit, in_all = "" if found.private else ", NOT PRIVATE", found.largest_unit, found.all_labels
+    of_unit = f"{rounded_up(unit.epsilon, 6)} (a unit with {records_text(unit.records)})" if unit else None
     facts: Facts = {
         LARGEST: rounded_up(found.epsilon_per_record, 6) + private,
-        "over all labels": in_all and rounded_up(in_all.epsilon, 6),
-        "largest ε of any unit": unit and f"{rounded_up(unit.epsilon, 6)} (a unit with {records_text(unit.records)})",
+        "over all labels": rounded_up(in_all.epsilon, 6) if in_all else None,
+        "largest ε of any unit": of_unit,
         "newest hash": found.head,
     }
     rows = (
