@@ -1,4 +1,4 @@
-"""`tpsl check`: what is there, and what is strange."""
+"""`tpsl check` and `tpsl plan`: what is known of a job before anything is released."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-
-SMALL = ("--epochs", 1, "--set=training.batch_size=256", "--json")
 
 
 def test_check_says_what_is_there_and_what_is_strange(tpsl: Any, tmp_path: Path) -> None:
@@ -70,3 +68,28 @@ def test_check_says_where_it_has_looked_for_data_that_is_not_here(tpsl: Any, tmp
     days = tmp_path / "days"
     sentence = f"{days}/mon*: the pattern matches no file, only a folder {days}/monday; {days}/mon*/* is the files in"
     assert f"feature: its data is not here, and was not checked ({sentence}" in told
+
+
+def test_a_job_is_predicted_from_an_earlier_run(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    asked = ("plan", small_job, "--rows", "2000", "--run", runs, "--json")
+    unknown = tpsl(*asked).json()
+    assert unknown["speed"] is None and unknown["predictions"][0]["seconds"] is None
+    assert tpsl("train", small_job, "--out", runs / "first").status == 0
+    found = tpsl(*asked, "--bandwidth", "1Mb/s", "--latency", "1s").json()
+    assert found["speed"]["run"] == str(runs / "first")
+    split, handed_over = found["predictions"]
+    assert (split["exchange"], handed_over["exchange"]) == ("gradients", "labels")
+    for prediction in (split, handed_over):
+        assert prediction["rows"] == 2000 and prediction["steps"] == 32
+    assert split["step_seconds"] > 1 > handed_over["step_seconds"]
+    assert split["seconds"] > 32 and split["bytes_to_label"] > 2 * handed_over["bytes_to_label"]
+    assert split["bytes_to_label"] == unknown["predictions"][0]["bytes_to_label"]
+    facts = tpsl(*asked[:-1]).facts()
+    assert facts["speed"].endswith(f"as {runs / 'first'} had") and "evaluations as fast as training" in facts["assumed"]
+
+
+def test_it_says_what_it_cannot_plan(tpsl: Any, small_job: Path) -> None:
+    assert "'fast' is not a bandwidth" in tpsl("plan", small_job, "--bandwidth", "fast").error()
+    late = ("--set=training.labels=arriving", "--set=training.order=arrival")
+    assert "takes as long as they do" in tpsl("plan", small_job, *late).error()

@@ -33,7 +33,7 @@ def walked(command: Any, context: Any, name: tuple[str, ...] = ()) -> Iterator[t
 
 
 ROOT: Any = typer.main.get_command(app)
-WALKED = list(walked(ROOT, ROOT.context_class(ROOT, info_name="tpsl")))
+WALKED = list(walked(ROOT, ROOT.make_context("tpsl", ["help"])))
 COMMANDS = [name for name, *_ in WALKED]
 LEAVES = {name: parameters for name, command, parameters in WALKED if not hasattr(command, "list_commands")}
 GROUPS = [(), ("vault",), ("label",), ("feature",), ("research",)]

@@ -353,11 +353,6 @@ def test_files_go_in_together_and_an_older_copy_does_not_have_the_noted_hash(
     assert (newest["sound"], newest["entries_since_head"]) == (True, 1)
 
 
-@pytest.mark.parametrize("command", ["new-key", "encrypt", "decrypt", "witness"])
-def test_commands_that_were_let_go_are_unknown(tpsl: Any, tmp_path: Path, command: str) -> None:
-    assert "No such command" in tpsl("vault", command, tmp_path / "vault").stderr
-
-
 def test_a_name_is_a_label_of_the_vault_unless_a_vault_here_has_it(
     tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

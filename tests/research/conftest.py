@@ -1,6 +1,5 @@
 """Invented click logs, and a cache for each test."""
 
-from pathlib import Path
 
 import pytest
 from tests import click_logs
@@ -23,6 +22,6 @@ def avazu_lines() -> Lines:
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test has a cache of its own: none finds what another has kept."""
-    monkeypatch.setenv("TPSL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TPSL_CACHE", str(tmp_path_factory.mktemp("cache")))
