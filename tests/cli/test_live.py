@@ -253,9 +253,6 @@ def test_news_from_many_threads_is_neither_lost_nor_mixed() -> None:
     assert sum(line["event"] == "connected" for line in objects(written)) == 1200
 
 
-# The state, by a clock that the test turns
-
-
 class Clock:
     def __init__(self) -> None:
         self.now = 1000.0
@@ -424,9 +421,6 @@ def test_the_time_left_is_by_the_speed_of_the_last_seconds(clock: Clock, may_end
     state.is_over = False
     state.done = (2000, 2000, 0)
     assert "left" not in state.line()
-
-
-# The Prometheus endpoint, scraped as Prometheus does it
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Invented click logs, and a cache for each test."""
 
-
 import pytest
 from tests import click_logs
 from tests.cli.conftest import small_job, table_job, tpsl

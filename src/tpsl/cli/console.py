@@ -33,8 +33,7 @@ stdout = Console()
 stderr = Console(stderr=True)
 printed_json: list[bool] = []
 """Whether this process has printed its JSON object: an error adds none to it."""
-_COLUMNS = 80
-_MANY = 100_000
+_COLUMNS, _MANY = 80, 100_000
 FIRST_LOGGED_AFTER, _LONGEST_SILENCE = 10.0, 300.0
 """Seconds until a log gets the first line of progress, and between two lines at most."""
 STATUS = 128 + signal.SIGTERM

@@ -89,7 +89,8 @@ class LiveState(Observer):
 
     def waiting_for(self, peer: str | None) -> None:
         """Note that the role waits for a peer (None: computes) from now on."""
-        self.preparing = self.preparing if peer is None else None
+        if peer is not None:
+            self.preparing = None
         self._awaited = (peer, time.monotonic())
 
     def progress(self, done: int, total: int | None = None, note: str = "") -> None:

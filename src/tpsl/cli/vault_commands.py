@@ -37,7 +37,7 @@ def _meant(path: Path | None) -> Path | None:
 
 
 _LABEL: dict[str, Any] = {"callback": _meant, "autocompletion": complete_vault}
-WholeVaultArgument = Annotated[Path | None, argument("FOLDER", "A vault, or one of its labels.", **_LABEL)]
+WholeVaultArgument = Annotated[Path | None, argument("FOLDER", "A vault or its label. Default: your vault.", **_LABEL)]
 
 
 def _called(vault: Path) -> str:
