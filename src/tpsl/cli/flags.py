@@ -202,16 +202,16 @@ LocalOption = Annotated[Path | None, option("FILE", "This side's local file (YAM
 LocalsOption = Annotated[list[Path] | None, option("FILE", "Local file of a party (YAML); may be repeated.", "--local")]
 EpsilonOption = Annotated[float | None, option("NUMBER", "The ε of one noisy label.")]
 OutOption = Annotated[Path | None, option("FOLDER", "Run folder; an interrupted run in it is resumed.")]
-VaultOption = Annotated[Path | None, option("LABEL", "The label, as in `tpsl vault`.", autocompletion=complete_vault)]
+VaultOption = Annotated[
+    Path | None,
+    option("LABEL", "Label party: the label's name in the vault, or FOLDER/LABEL.", autocompletion=complete_vault),
+]
 ListenOption = Annotated[str | None, option("HOST:PORT", "Label party: where to listen; port 0 takes a free one.")]
 ConnectOption = Annotated[str | None, option("HOST:PORT", "Feature party: where the label party listens.")]
 CertsOption = Annotated[Path | None, option("FOLDER", "Folder with ca.pem, cert.pem and key.pem.")]
 PartyOption = Annotated[str | None, option("NAME", "Which party this is, where no file or certificate says it.")]
 RayOption = Annotated[int | None, option("NUMBER", "Train in so many processes of a Ray cluster (RAY_ADDRESS).", min=1)]
-HeadOption = Annotated[
-    Literal["private", "local"],
-    option("NAME", "'private', or 'local': the label party's head, trained on true labels and NOT PRIVATE."),
-]
+HeadOption = Annotated[Literal["private", "local"], option("NAME", "'private', or 'local', which is NOT PRIVATE.")]
 ForOption = Annotated[str, option("PARTY", "Who reads it: label, feature, or a feature party's name.", "--for")]
 
 
