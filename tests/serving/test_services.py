@@ -23,6 +23,7 @@ from tpsl.prediction.half_loading import PredictionError, load_bottom
 from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.prediction.model import TrainedModel
 from tpsl.prediction.together import predict
+from tpsl.select.search import tune
 from tpsl.serving import gathering, http_door
 from tpsl.serving.feature_service import FeatureService
 from tpsl.training.job import make_job
@@ -30,7 +31,6 @@ from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages.statistic import STATISTIC_HEAD
-from tpsl.tuning.search import tune
 
 from .conftest import happens
 
@@ -132,7 +132,7 @@ def test_a_committee_is_served_as_a_run_is(served_runs: Path, serve: Serve, tmp_
 
 def test_the_head_of_a_statistic_is_served_as_the_private_head(served_runs: Path, serve: Serve, tmp_path: Path) -> None:
     content = RunFolder(served_runs / "joint").job().model_dump(mode="json", exclude={"method", "statistic"})
-    job = make_job(content | {"statistic": {"share": 0.5, "share_codes": True}}, {}, "test")
+    job = make_job(content | {"statistic": {"share_codes": True}}, {}, "test")
     train(job, tmp_path / "run")
     head = tmp_path / "run" / "label" / STATISTIC_HEAD
     tensors = load_file(head)  # these labels are independent of the features: the head is the base rate

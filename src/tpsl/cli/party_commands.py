@@ -32,8 +32,8 @@ from tpsl.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from tpsl.alignment.parties import Aligned
-    from tpsl.tuning.candidates import Trial
-    from tpsl.tuning.joint_search import JointSearch, Watched
+    from tpsl.select.candidates import Trial
+    from tpsl.select.joint_search import JointSearch, Watched
     from tpsl.workers import Workers
 
 Result = TypeVar("Result")
@@ -132,8 +132,8 @@ def serve(
     """
     given = {"local.listen": listen, "local.certificates": certs, "local.out": out, "local.vault": vault}
     side = Side.of(Settings.of(changes, given), job, local, "label")
+    from tpsl.select.joint_search import tune_as_label
     from tpsl.training.over_network import serve as run
-    from tpsl.tuning.joint_search import tune_as_label
 
     if tune is not None:
         found = tune_as_label(*_search(side, tune))
@@ -162,8 +162,8 @@ def join(
     """
     given = {"local.connect": connect, "local.certificates": certs, "local.party": party, "local.out": out}
     side = Side.of(Settings.of(changes, given), job, local)
+    from tpsl.select.joint_search import tune_as_feature
     from tpsl.training.over_network import join as run
-    from tpsl.tuning.joint_search import tune_as_feature
 
     if tune is not None:
         members = tune_as_feature(*_search(side, tune))
@@ -191,8 +191,8 @@ def join(
 
 def _search(side: Side, space: str) -> tuple[JointSearch, Watched]:
     """Return a search with the other side, and what shows each configuration of it as a run."""
-    from tpsl.tuning.joint_search import JointSearch
-    from tpsl.tuning.space import load_space
+    from tpsl.select.joint_search import JointSearch
+    from tpsl.select.space import load_space
 
     configurations = None if space == "auto" else load_space(Path(space))
     insecure = side.local.insecure_loopback
@@ -225,8 +225,8 @@ def evaluate(
     file is yours to hand over. Example: tpsl label evaluate runs/job-label --epsilon 0.5
     """
     from tpsl.prediction.model import TUNE
+    from tpsl.select.after_search import evaluate_search
     from tpsl.training.after_training import evaluate_run
-    from tpsl.tuning.after_search import evaluate_search
 
     settings = Settings.of(changes, parts=("privacy", LOCAL))
     here = settings.load_local(local)

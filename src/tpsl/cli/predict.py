@@ -63,7 +63,7 @@ def _required(out: Path | None) -> Path:
 
 
 def _in_one_process(run: Path, records: Iterable[str], out: Path, local: Iterable[Path], head: str, json: bool) -> None:
-    from tpsl.learners.record_scoring import RecordScorer
+    from tpsl.handover.learning import score_records
     from tpsl.prediction.model import TrainedModel
 
     files = dict[str, str]()
@@ -77,7 +77,8 @@ def _in_one_process(run: Path, records: Iterable[str], out: Path, local: Iterabl
     own = locals_by_party(TrainedModel.open(run).run.job(), local)
     aligned = {party: mine.alignment for party, mine in own.items() if mine.alignment is not None}
     with progress_bar("predicting") as progress:
-        place, first = RecordScorer(run, local_head=head == "local").score(files, out, aligned, progress)
+        local_head = head == "local"
+        place, first = score_records(run, files, out, local_head=local_head, aligned=aligned, progress=progress)
     _show(json, place, len(first), head)
 
 
@@ -126,7 +127,7 @@ def export(
     install 'tpsl[export]'`. Example: tpsl export runs/flights --party label --out exported/label
     """
     from tpsl.export.half import export_half
-    from tpsl.learners.learning import require_no_learner
+    from tpsl.handover.learning import require_no_learner
 
     require_no_learner(RunFolder(run), "there is no half to export, and `tpsl predict` scores with it")
     notice(f"exporting the half of {party}")

@@ -22,9 +22,8 @@ from torch import Tensor
 
 from tpsl.data.order import BatchPlan, Rows, position_mask
 from tpsl.net.asking import AtHome, PassedOver
-from tpsl.net.checks import NOT_FINITE_NUMBERS
 from tpsl.net.failures import NOT_FINITE, BadMessage
-from tpsl.net.rounding import rounded
+from tpsl.net.rounding import NOT_FINITE_NUMBERS, rounded
 from tpsl.split.label_party import LabelParty
 from tpsl.split.loop import Gradients, Step, take_steps
 from tpsl.training.role import FeatureRole, LabelRole
