@@ -8,7 +8,7 @@ READY_FOR_DEMO := $(VENV)/.ready-for-demo
 # Threads that wait for each other sleep instead of spinning: see src/tpsl/cli/main.py.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo picture test lint drill bench docs wheel proto clean
+.PHONY: demo picture test lint drill bench bench-quick docs wheel proto clean
 
 demo: $(READY_FOR_DEMO)
 	$(BIN)/tpsl demo
@@ -35,13 +35,12 @@ drill: $(READY)
 	TPSL_DRILL_KILLS=50 TPSL_DRILL_CUTS=20 $(BIN)/python -m pytest tests/training/test_network_drill.py tests/training/test_workers_drill.py tests/alignment/test_crash.py
 	TPSL_DRILL_KILLS=1 $(BIN)/python -m pytest -m long
 
-# All of them, also after one that fails; those that others import are none. What a machine cannot run says so, and is skipped.
-BENCHMARKS := $(filter-out benchmarks/own_half.py benchmarks/two_parties.py,$(sort $(wildcard benchmarks/*.py)))
-
+# All benchmarks; what a machine cannot run says so and is skipped. The quick form shows in a minute or two that they run.
 bench: $(READY)
-	@failed=; \
-	for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python $$benchmark || failed="$$failed $$benchmark"; done; \
-	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
+	$(BIN)/python benchmarks/all.py
+
+bench-quick: $(READY)
+	$(BIN)/python benchmarks/all.py --quick
 
 # The documentation as a site, in build/site; a warning is an error.
 docs: $(READY)

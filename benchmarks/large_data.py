@@ -1,10 +1,10 @@
 """Data that do not fit into memory: `python benchmarks/large_data.py --rows 5e6 5e7 [--cap 3e9] [--json]`.
 
-Writes Parquet files, 16 for each party (13 numbers and 26 categories; whole numbers for ids, whose order as text is not
-that of the files), and trains on them for an epoch in two processes, over mutual TLS on loopback: with all data in
-memory, if they are few enough (`--most-in-memory`), and from disk in the order `blockwise`, where each process may have
-`--cap` bytes of memory of its own (RLIMIT_DATA: what is allocated, not what is mapped from files). Prints, for each
-process, the peak of its own memory and that of all its pages, and samples per second.
+Writes Parquet or CSV files, 16 for each party (13 numbers and 26 categories, or as many as asked for; whole numbers for
+ids, whose order as text is not that of the files), and trains on them for an epoch in two processes, over mutual TLS on
+loopback: with all data in memory, if they are few enough (`--most-in-memory`), and from disk in the order `blockwise`,
+where each process may have `--cap` bytes of memory of its own (RLIMIT_DATA: what is allocated, not what is mapped from
+files). Prints, for each process, the peak of its own memory and that of all its pages, and samples per second.
 
 Then a feature party alone takes its steps on the same records, from memory in the order `shuffled` and from disk in the
 order `blockwise`, in turns of a window each: the median ratio says what reading from disk costs, also on a machine that
@@ -33,6 +33,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.dataset
 import pyarrow.parquet
 import torch
 import yaml
@@ -50,7 +52,7 @@ from tpsl.training.local import Local
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
 
-NUMBERS, CATEGORIES, FILES = 13, 26, 16
+FILES = 16
 CHUNK_ROWS = 1 << 18
 BATCH = 8192
 WARM_UP = 6
@@ -71,9 +73,16 @@ def be_a_party(cap: str, where: str, *command: str) -> None:
     tpsl()
 
 
-def generate(folder: Path, rows: int) -> None:
+def writer_of(path: Path, schema: pa.Schema) -> Any:
+    """Return what writes tables into a file of this name."""
+    if path.suffix == ".csv":
+        return pyarrow.csv.CSVWriter(path, schema)
+    return pyarrow.parquet.ParquetWriter(path, schema, compression="zstd")
+
+
+def generate(folder: Path, rows: int, numbers_each: int, categories_each: int, suffix: str) -> None:
     """Write the files of both parties, each file from a seed of its own."""
-    vocabularies = np.geomspace(4, 100_000, CATEGORIES).astype(int)
+    vocabularies = np.geomspace(4, 100_000, categories_each).astype(int)
     bounds = np.linspace(0, rows, FILES + 1).astype(int).tolist()
     for party in ("feature", "label"):
         (folder / party).mkdir(parents=True)
@@ -82,7 +91,7 @@ def generate(folder: Path, rows: int) -> None:
         for start in range(begin, end, CHUNK_ROWS):
             count = min(CHUNK_ROWS, end - start)
             ids = pa.array(np.arange(start, start + count))
-            numbers = [rng.standard_normal(count, dtype=np.float32).round(2) for _ in range(NUMBERS)]
+            numbers = [rng.standard_normal(count, dtype=np.float32).round(2) for _ in range(numbers_each)]
             categories = [
                 np.exp(rng.random(count, dtype=np.float32) * np.log(size)).astype(np.int32) for size in vocabularies
             ]
@@ -93,19 +102,26 @@ def generate(folder: Path, rows: int) -> None:
             for party, columns in (("feature", named), ("label", {"label": labels})):
                 table = pa.table({"id": ids, **columns})
                 if party not in writers:
-                    path = folder / party / f"part-{number:03}.parquet"
-                    writers[party] = pyarrow.parquet.ParquetWriter(path, table.schema, compression="zstd")
+                    writers[party] = writer_of(folder / party / f"part-{number:03}{suffix}", table.schema)
                 writers[party].write_table(table)
         for writer in writers.values():
             writer.close()
 
 
+def columns_of(files: Path) -> list[str]:
+    """Return the names of the columns of a party's files."""
+    first = min(files.iterdir())
+    names: list[str] = pyarrow.dataset.dataset(first, format=first.suffix[1:]).schema.names
+    return names
+
+
 def write_job(folder: Path, order: str) -> Path:
     """Write the job, and the parties' certificates if they are not there."""
+    names = columns_of(folder / "feature")
     feature = {
         "path": str(folder / "feature"),
-        "numeric": [f"n{at}" for at in range(NUMBERS)],
-        "categorical": [f"c{at}" for at in range(CATEGORIES)],
+        "numeric": [name for name in names if name[0] == "n"],
+        "categorical": [name for name in names if name[0] == "c"],
     }
     job = {
         "data": {"source": "table", "features": [feature], "label": {"path": str(folder / "label")}},
@@ -216,6 +232,9 @@ def turns(folder: Path, rounds: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=float, nargs="+", default=[5e6])
+    parser.add_argument("--numbers", type=int, default=13, help="columns; four at least")
+    parser.add_argument("--categories", type=int, default=26, help="columns; six at least")
+    parser.add_argument("--format", choices=["parquet", "csv"], default="parquet")
     parser.add_argument("--cap", type=float, default=3e9, help="most memory of a process that trains from disk, bytes")
     parser.add_argument("--most-in-memory", type=float, default=1e7, help="more rows are trained on from disk alone")
     parser.add_argument("--turns", type=int, default=20, help="turns of a feature party alone, on the CPU")
@@ -229,7 +248,7 @@ def main() -> None:
         place = arguments.folder or Path(tempfile.mkdtemp())
         folder = place / str(rows)
         if not folder.exists():
-            generate(folder, rows)
+            generate(folder, rows, arguments.numbers, arguments.categories, f".{arguments.format}")
         if rows <= arguments.most_in_memory:
             table[f"{rows:,} in memory"] = train(folder, "in memory", 0, arguments.device)
             if arguments.turns:

@@ -1,35 +1,34 @@
 """Samples per second of this package and of other libraries against plain PyTorch, unsplit, in one run.
 
     python benchmarks/race.py --batch 64 --way one-process bfloat16 --peer opacus=~/opacus/bin/python
+    python benchmarks/race.py --way float32 float32:1 float32:2 --round-trip 100 --batch 1024
+    python benchmarks/race.py --way int8:2:4 --device cuda --batch 65536 --largest-vocabulary 2540000
 
 All contenders train the same network on records of the same shape. A way is one in which this package trains: in one
-process, the same with `precision: bf16`, the feature party alone with labels that were handed over, or two processes
-with this `wire`. A peer is another library in an environment of its own; its program in `contenders` says how to make
-it.
+process, the same with `precision: bf16`, the feature party alone with labels that were handed over, or two processes as
+`wire:staleness:micro_batches` (`int8` is `int8:0:1`). A peer is another library in an environment of its own; its
+program in `contenders` says how to make it.
 
 Every contender lives in processes of its own on the same cores and works only when it is its turn: so many steps at a
-time, round after round. Reported is the median over rounds of the ratio to the unsplit network (2 threads) of the same
-round, because the machine's speed drifts more between rounds than within one. Times are wall time of steady steps.
-Rounds in which other programs took more than a little of the machine do not count, if enough rounds remain.
-Two processes are the two programs on loopback with mutual TLS; bytes are what their TCP connection carries.
+time, round after round. Reported is the median over rounds of the ratio to the unsplit network of the same round,
+because the machine's speed drifts more between rounds than within one: of wall time, and of CPU time, which other
+programs disturb least. Two processes are the two programs on loopback with mutual TLS; bytes are what their TCP
+connection carries; `waited` is the share of the time in which the feature party waits for the label party.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 import tempfile
-import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import median, quantiles
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
+import torch
 
+from harness import HERE, Contender, OneProcess, TwoParties, against, in_turns
 from tpsl.data.config import SyntheticData
 from tpsl.data.dataset import load_feature_party
 from tpsl.data.features import table_features
@@ -38,16 +37,15 @@ from tpsl.net.messages import WireDtype
 from tpsl.net.rounding import wire_bytes
 from tpsl.training.job import Job
 from tpsl.training.job_sections import PrivacyConfig, TrainingConfig
-from two_parties import Contender, OneProcess, TwoParties
 
 LARGEST_VOCABULARY = 254_000
 """With 39 fields whose sizes grow geometrically from 4 to this, the table has a million rows."""
 TEST_FRACTION = 0.01
 LEARNING_RATE = 0.01
 BASELINE = "unsplit"
-WIRES: tuple[WireDtype, ...] = ("int8", "bfloat16", "float32")
-WAYS = ("one-process", "bf16", "handed-over", *WIRES)
-CONTENDERS = Path(__file__).parent / "contenders"
+IN_ONE_PROCESS = ("one-process", "bf16", "handed-over")
+WAYS = (*IN_ONE_PROCESS, "int8", "bfloat16", "float32")
+CONTENDERS = HERE / "contenders"
 PEERS = {
     "opacus": "opacus_ghost",
     "nvflare": "nvflare_split",
@@ -55,44 +53,73 @@ PEERS = {
     "secretflow": "secretflow_split",
 }
 """The programs of other libraries."""
-QUIET = 0.05
-"""Share of the machine that others may take in a round that counts."""
-LEAST_ROUNDS = 5
 
 
-class Turn(NamedTuple):
-    """What one contender did in one round."""
+class Crossing(NamedTuple):
+    """How two processes cross the border."""
 
-    seconds: float
-    cpu_seconds: float
-    taken_by_others: float
+    wire: WireDtype
+    staleness: int = 0
+    micro_batches: int = 1
+
+    def of(self, job: Job) -> Job:
+        return job.model_copy(update={"training": job.training.model_copy(update=self._asdict())})
 
 
-def criteo_shape(batch: int, steps: int, fields: int, largest_vocabulary: int, wire: WireDtype, **training: int) -> Job:
+def crossing(way: str) -> Crossing | None:
+    """Return how a way crosses the border; None: it is one process."""
+    if way in IN_ONE_PROCESS:
+        return None
+    wire, *numbers = way.split(":")
+    if wire not in get_args(WireDtype) or len(numbers) > 2:
+        raise argparse.ArgumentTypeError(f"{way} is none of {', '.join(WAYS)}, or WIRE:STALENESS:MICRO_BATCHES")
+    return Crossing(wire, *map(int, numbers))  # type: ignore[arg-type]
+
+
+def way(text: str) -> str:
+    crossing(text)  # or an error
+    return text
+
+
+def peer(text: str) -> tuple[str, Path]:
+    name, _, python = text.partition("=")
+    if name not in PEERS or not python:
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=PYTHON with a name of {', '.join(PEERS)}")
+    return name, Path(python).expanduser().absolute()
+
+
+def raced_job(options: argparse.Namespace) -> Job:
     """A job with enough records that no epoch, and so no evaluation and no checkpoint, ends within the steps."""
-    sgd = OptimizerConfig(name="sgd", learning_rate=LEARNING_RATE)
+    optimizer = OptimizerConfig(name=options.optimizer, learning_rate=LEARNING_RATE)
+    under_way = 1 + max((found.staleness for name in options.way if (found := crossing(name))), default=0)
+    steps = options.warm_up + options.rounds * (options.steps + under_way) + 2 * under_way + 2
     return Job(
         data=SyntheticData(
-            rows=int((steps + 2) * batch / (1 - TEST_FRACTION)),
-            numeric_fields=0,
-            categorical_fields=fields,
-            largest_vocabulary=largest_vocabulary,
+            rows=int(steps * options.batch / (1 - TEST_FRACTION)),
+            numeric_fields=options.numbers,
+            categorical_fields=options.fields,
+            largest_vocabulary=options.largest_vocabulary,
             test_fraction=TEST_FRACTION,
+            classes=options.classes,
         ),
         privacy=PrivacyConfig(epsilon=1.0),
+        model=ModelConfig(
+            embedding_dim=options.embedding_dim,
+            bottom=(128, options.cut),
+            top=(128, 128),
+            embedding_updates=options.updates,
+        ),
         training=TrainingConfig(
             epochs=1,
-            batch_size=batch,
+            batch_size=options.batch,
             checkpoint_every=1 << 30,
-            feature_optimizer=sgd,
-            label_optimizer=sgd,
-            wire=wire,
-            **training,
+            feature_optimizer=optimizer,
+            label_optimizer=optimizer,
         ),
     )
 
 
-def write_task(job: Job, threads: int, folder: Path) -> None:
+def write_task(job: Job, options: argparse.Namespace, folder: Path) -> None:
     """Write what contenders without this package train on: the job's network and records, with labels by chance."""
     assert isinstance(job.data, SyntheticData)
     folder.mkdir()
@@ -101,152 +128,79 @@ def write_task(job: Job, threads: int, folder: Path) -> None:
     shape = {
         "batch": job.training.batch_size,
         "fields": held.categorical.shape[1],
+        "numbers": held.numeric.shape[1],
         "table_rows": held.embedding_rows,
         "embedding_dim": job.model.embedding_dim,
         "bottom": job.model.bottom,
         "top": job.model.top,
         "classes": job.data.classes,
+        "optimizer": options.optimizer,
+        "updates": options.updates,
         "learning_rate": LEARNING_RATE,
-        "threads": threads,
+        "threads": options.threads,
+        "device": options.device,
     }
     (folder / "shape.json").write_text(json.dumps(shape), encoding="utf-8")
     np.save(folder / "categorical.npy", held.categorical[side.train])
+    np.save(folder / "numeric.npy", held.numeric[side.train])
     np.save(folder / "labels.npy", np.random.default_rng(0).integers(0, job.data.classes, len(side.train)))
 
 
-def own_contender(way: str, job: Job, folder: Path, options: argparse.Namespace) -> Contender:
+def own_contender(name: str, job: Job, folder: Path, options: argparse.Namespace) -> Contender:
     """Start one of the ways in which this package trains."""
-    if way in WIRES:
-        return TwoParties(with_wire(job, way), folder, threads=(options.feature_threads, options.label_threads))
-    if way == "handed-over":
+    if (crosses := crossing(name)) is not None:
+        return two_parties(crosses, job, folder, options, proxy=options.round_trip > 0)
+    if name == "handed-over":
         return OneProcess(job.with_labels_handed_over(), folder, threads=options.threads)
-    return OneProcess(job, folder, threads=options.threads, precision="bf16" if way == "bf16" else "float32")
+    return OneProcess(job, folder, threads=options.threads, precision="bf16" if name == "bf16" else "float32")
 
 
-def with_wire(job: Job, wire: str) -> Job:
-    return job.model_copy(update={"training": job.training.model_copy(update={"wire": wire})})
+def two_parties(crosses: Crossing, job: Job, folder: Path, options: argparse.Namespace, *, proxy: bool) -> TwoParties:
+    threads = options.feature_threads, options.label_threads
+    return TwoParties(crosses.of(job), folder, threads=threads, proxy=proxy, device=options.device)
 
 
-def peer(text: str) -> tuple[str, Path]:
-    name, _, python = text.partition("=")
-    if name not in PEERS or not python:
-        raise argparse.ArgumentTypeError(f"{text} is not NAME=PYTHON with a name of {', '.join(PEERS)}")
-    return name, Path(python).absolute()
-
-
-def machine_seconds() -> float:
-    """CPU time that anybody took of this machine so far; what a hypervisor took counts too."""
-    user, nice, system, _, _, irq, softirq, steal = map(
-        int, Path("/proc/stat").read_text(encoding="utf-8").split("\n")[0].split()[1:9]
-    )
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
-
-
-def turn(contender: Contender, steps: int) -> Turn:
-    begun, machine, own = time.perf_counter(), machine_seconds(), contender.cpu_seconds()
-    seconds = contender.steps(steps)
-    own = contender.cpu_seconds() - own
-    others = machine_seconds() - machine - own
-    elapsed = (time.perf_counter() - begun) * (os.cpu_count() or 1)
-    return Turn(seconds, own / steps, max(0.0, others / elapsed))
-
-
-def wait_until_quiet(at_most: float) -> None:
-    """Wait until nobody takes much of the machine, or so many seconds."""
-    until = time.perf_counter() + at_most
-    while time.perf_counter() < until:
-        before, busy = time.perf_counter(), machine_seconds()
-        time.sleep(0.3)
-        if machine_seconds() - busy <= QUIET * (time.perf_counter() - before) * (os.cpu_count() or 1):
-            return
-
-
-def in_turns(
-    contenders: Mapping[str, Contender], rounds: int, steps: int, warm_up: int, patience: float
-) -> dict[str, list[Turn]]:
-    """Return every contender's turns, one for each round; a round begins when the machine is quiet."""
-    for contender in contenders.values():
-        contender.steps(warm_up)
-    turns: dict[str, list[Turn]] = {name: [] for name in contenders}
-    for number in range(rounds):
-        print(f"\rround {number + 1} of {rounds}", end="", file=sys.stderr)
-        wait_until_quiet(patience)
-        # Every second round backwards, so that none is always measured after the same one.
-        for name in list(contenders)[:: 1 if number % 2 else -1]:
-            turns[name].append(turn(contenders[name], steps))
-    print(file=sys.stderr)
-    return turns
-
-
-def report(turns: Mapping[str, list[Turn]], batch: int) -> dict[str, dict[str, Any]]:
-    every = list(zip(*turns.values(), strict=True))
-    quiet = [number for number, turns_ in enumerate(every) if max(t.taken_by_others for t in turns_) <= QUIET]
-    counted = quiet if len(quiet) >= min(LEAST_ROUNDS, len(every)) else range(len(every))
-    result: dict[str, dict[str, Any]] = {}
-    for name, own in turns.items():
-        seconds = [own[number].seconds for number in counted]
-        ratios = [turns[BASELINE][number].seconds / own[number].seconds for number in counted]
-        low, _, high = quantiles(ratios, n=4, method="inclusive")
-        result[name] = {
-            "milliseconds": round(1000 * median(seconds), 2),
-            "CPU milliseconds": round(1000 * median(own[number].cpu_seconds for number in counted), 2),
-            "samples/s": round(batch / median(seconds)),
-            f"of {BASELINE}": round(median(ratios), 3),
-            "quartiles": [round(low, 3), round(high, 3)],
-            "rounds": len(counted),
-            "taken by others": round(median(own[number].taken_by_others for number in counted), 3),
-        }
-    return result
-
-
-def bytes_per_tensor_byte(parties: TwoParties, steps: int, tensor: int) -> float:
-    """What the connection carries for a byte of embeddings and gradients."""
-    parties.steps(1)
-    before = parties.bytes_carried()
-    parties.steps(steps)
-    return (parties.bytes_carried() - before) / (2 * tensor * steps)
-
-
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=8192)
-    parser.add_argument("--fields", type=int, default=39)
+    parser.add_argument("--fields", type=int, default=39, help="categories")
+    parser.add_argument("--numbers", type=int, default=0)
     parser.add_argument("--largest-vocabulary", type=int, default=LARGEST_VOCABULARY)
     parser.add_argument("--embedding-dim", type=int, default=16)
     parser.add_argument("--cut", type=int, default=128, help="width of the cut")
     parser.add_argument("--classes", type=int, default=2)
-    parser.add_argument("--way", choices=WAYS, nargs="+", default=WAYS)
+    parser.add_argument("--optimizer", choices=["sgd", "adam", "adagrad"], default="sgd")
+    parser.add_argument("--updates", choices=["lazy", "dense"], default="lazy", help="of the embeddings")
+    parser.add_argument("--way", type=way, nargs="+", help=f"{', '.join(WAYS)}, or WIRE:STALENESS:MICRO_BATCHES")
     parser.add_argument("--peer", type=peer, nargs="+", default=[], metavar="NAME=PYTHON", help=", ".join(PEERS))
-    parser.add_argument("--micro-batches", type=int, default=1)
-    parser.add_argument("--staleness", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=15, help="two at least")
     parser.add_argument("--steps", type=int, default=8, help="steps of a turn")
     parser.add_argument("--warm-up", type=int, default=5, help="steps of each contender before the first round")
     parser.add_argument("--threads", type=int, default=2, help="of contenders with one process")
     parser.add_argument("--feature-threads", type=int, default=2)
     parser.add_argument("--label-threads", type=int, default=2)
-    parser.add_argument(
-        "--patience", type=float, default=10.0, help="seconds to wait before a round for other programs to be quiet"
-    )
+    parser.add_argument("--round-trip", type=float, default=0.0, help="milliseconds between two processes")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of the network and of two processes")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    steps = options.warm_up + options.rounds * options.steps + options.staleness
-    job = criteo_shape(
-        options.batch,
-        steps,
-        options.fields,
-        options.largest_vocabulary,
-        "float32",
-        micro_batches=options.micro_batches,
-        staleness=options.staleness,
-    )
-    model = ModelConfig(embedding_dim=options.embedding_dim, bottom=(128, options.cut), top=(128, 128))
-    job = job.model_copy(
-        update={"data": job.data.model_copy(update={"classes": options.classes}), "model": model},
-    )
+    on_gpu = options.device == "cuda"
+    options.way = options.way or [name for name in WAYS if not on_gpu or crossing(name)]
+    if options.peer and (on_gpu or options.numbers or options.optimizer != "sgd"):
+        parser.error("peers train on categories alone, with SGD, on the CPU")
+    if on_gpu and not all(map(crossing, options.way)):
+        parser.error("one process on a GPU is measured by gpu.py")
+    return options
+
+
+def main() -> None:
+    options = arguments()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("skipped: it needs a GPU, and PyTorch sees none here")
+        return
+    job = raced_job(options)
     with tempfile.TemporaryDirectory() as name, ExitStack() as running:
         folder = Path(name)
-        write_task(job, options.threads, folder / "task")
+        write_task(job, options, folder / "task")
         contenders = {BASELINE: Contender(CONTENDERS / "unsplit.py", folder / "task")}
         contenders |= {way: own_contender(way, job, folder / way, options) for way in options.way}
         for library, python in options.peer:
@@ -255,16 +209,21 @@ def main() -> None:
             contenders[library] = Contender(program, folder / "task", python=python, folder=folder / library)
         for contender in contenders.values():
             running.enter_context(contender)
-        turns = in_turns(contenders, options.rounds, options.steps, options.warm_up, options.patience)
-        result = report(turns, options.batch)
+            if options.round_trip and isinstance(contender, TwoParties):
+                contender.delay(options.round_trip / 2)
+        turns = in_turns(contenders, options.rounds, options.steps, options.warm_up)
+        result = against(BASELINE, turns, options.batch)
         running.close()
-        for wire in (wire for wire in WIRES if wire in options.way):
-            threads = options.feature_threads, options.label_threads
-            with TwoParties(with_wire(job, wire), folder / f"{wire} counted", threads=threads, proxy=True) as parties:
-                tensor = wire_bytes((options.batch, job.model.cut_width("feature")), wire)
-                carried = bytes_per_tensor_byte(parties, options.steps, tensor)
-            result[wire]["bytes per tensor byte"] = round(carried, 4)
-    if options.json:
+        for way_name, crosses in ((name, found) for name in options.way if (found := crossing(name))):
+            with two_parties(crosses, job, folder / f"{way_name} counted", options, proxy=True) as parties:
+                tensors = 2 * wire_bytes((options.batch, job.model.cut_width("feature")), crosses.wire)
+                carried = parties.bytes_of_a_step(options.steps)
+                result[way_name]["bytes per tensor byte"] = round(carried / tensors, 4)
+    print_found(result, as_json=options.json)
+
+
+def print_found(result: dict[str, dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
         print(json.dumps(result))
         return
     for name, figures in result.items():

@@ -1,6 +1,6 @@
-"""How fast labels are released, and in how much memory: `python benchmarks/release.py [--json]`.
+"""How fast labels are released, and in how much memory: `python benchmarks/release.py [--json]`. One core.
 
-One core. Each mechanism is timed beside two ways to do without it, in the same run and on the same labels:
+Noisy labels: each mechanism takes turns with two ways to do without it, on the same labels:
 
 - `searchsorted`: the same words from the same generator, looked up by plain bisection in the cumulative row;
 - `numpy`: NumPy's own generator and distributions (fast, neither secure nor exact, so not private).
@@ -8,6 +8,10 @@ One core. Each mechanism is timed beside two ways to do without it, in the same 
 What is timed is the release: from true labels to outcomes. (NumPy's noise comes out as floats at once; ours takes one
 more look-up, `release.noisy`, when it is used.) Every repetition draws afresh, and the best of them counts. The peak
 memory counts everything but the labels of the chunk themselves.
+
+Noisy statistics: CPU seconds for half of the records of a vault, whose vectors come in blocks of 16,384. `again` is the
+same request once more, which draws nothing. `labels` is the time with all labels 1 over that with all labels 0, the
+median of nine pairs: it should be 1, since the time must not tell the labels.
 """
 
 from __future__ import annotations
@@ -15,51 +19,39 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import resource
-import sys
+import statistics
+import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.mechanisms import Mechanism, gaussian, laplace, randomized_response, secure_words
+from tpsl.mechanisms import (
+    DEFAULT_BOUND,
+    Mechanism,
+    fit_noise,
+    gaussian,
+    laplace,
+    randomized_response,
+    secure_words,
+)
+from tpsl.vault import StatisticPlan, Vault
 
 Labels = npt.NDArray[np.uint8]
 
 MANY = 10
-RECORDS = {2: 10_000_000, MANY: 1_000_000}
-RECORDS_FOR_MEMORY = 50_000_000
+RECORDS = 10_000_000
+"""Of two classes; of many a tenth."""
 AT_ONCE = 1 << 17
 """Words drawn at once by the baseline, as many as the library draws: larger arrays leave the cache."""
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Labels in a second, and how many times as many as each baseline."""
-
-    mechanism: str
-    labels_per_second: float
-    searchsorted_per_second: float
-    numpy_per_second: float
-    times_searchsorted: float
-    times_numpy: float
-    required_per_second: float | None
-
-
-@dataclass(frozen=True)
-class Memory:
-    """The largest memory in use at any moment while all records are released chunk by chunk."""
-
-    mechanism: str
-    records: int
-    chunk: int
-    peak_bytes: int
-    peak_bytes_per_label_of_a_chunk: float
-    resident_growth_after_first_chunk_bytes: int
+VECTORS_AT_ONCE = 16_384
+PAIRS = 9
+STATISTICS = ((2, 200_000, 256), (2, 200_000, 2048), (10, 50_000, 1024), (100, 50_000, 1024))
+"""(classes, records, width)."""
 
 
 def by_searchsorted(mechanism: Mechanism, labels: Labels) -> npt.NDArray[np.integer]:
@@ -101,103 +93,109 @@ def numpy_response_many(labels: Labels) -> npt.NDArray[Any]:
     return np.where(moved, (labels + rng.integers(1, MANY, len(labels))) % MANY, labels)
 
 
-CASES: list[tuple[Mechanism, Callable[[Labels], npt.NDArray[Any]], float | None]] = [
-    (randomized_response(1.0), numpy_response, 30e6),
-    (laplace(1.0), numpy_laplace, 5e6),
-    (gaussian(1.0, 1e-5), numpy_gaussian, None),
-    (randomized_response(1.0, MANY), numpy_response_many, None),
-    (laplace(1.0, MANY), numpy_laplace_many, None),
+CASES: list[tuple[Mechanism, Callable[[Labels], npt.NDArray[Any]]]] = [
+    (randomized_response(1.0), numpy_response),
+    (laplace(1.0), numpy_laplace),
+    (gaussian(1.0, 1e-5), numpy_gaussian),
+    (randomized_response(1.0, MANY), numpy_response_many),
+    (laplace(1.0, MANY), numpy_laplace_many),
 ]
 
 
-def labels_of(classes: int, count: int) -> Labels:
-    return np.random.default_rng(0).integers(0, classes, count, dtype=np.uint8)
+def seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
 
 
-def best_seconds(work: Callable[[], object], repetitions: int) -> float:
-    seconds = []
-    for _ in range(repetitions):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
+def label_speeds(mechanism: Mechanism, by_numpy: Callable[[Labels], object], records: int, rounds: int) -> Any:
+    """Return millions of labels a second of the three ways, each round one after the other."""
+    labels = np.random.default_rng(0).integers(0, mechanism.classes, records, dtype=np.uint8)
+    ways: dict[str, Callable[[], object]] = {
+        "tpsl": lambda: mechanism.release(labels),
+        "searchsorted": lambda: by_searchsorted(mechanism, labels),
+        "numpy": lambda: by_numpy(labels),
+    }
+    ways["tpsl"]()  # builds the sampler's guide, once for each mechanism
+    taken = [{name: seconds(way) for name, way in ways.items()} for _ in range(rounds)]
+    speeds = {name: records / max(1e-9, min(each[name] for each in taken)) / 1e6 for name in ways}
+    return {
+        "noisy labels": str(mechanism),
+        **{f"{name}, M/s": speed for name, speed in speeds.items()},
+        **{f"times {name}": speeds["tpsl"] / speeds[name] for name in ("searchsorted", "numpy")},
+    }
 
 
-def measure_speed(repetitions: int) -> list[Speed]:
-    speeds = []
-    for mechanism, by_numpy, required in CASES:
-        labels = labels_of(mechanism.classes, RECORDS[mechanism.classes])
-        mechanism.release(labels[:1])  # builds the sampler's guide, once for each mechanism
-        ours, searched, numpy_own = (
-            len(labels) / best_seconds(work, repetitions)
-            for work in (
-                lambda: mechanism.release(labels),  # noqa: B023 -- called before the loop goes on
-                lambda: by_searchsorted(mechanism, labels),  # noqa: B023
-                lambda: by_numpy(labels),  # noqa: B023
-            )
-        )
-        speeds.append(Speed(str(mechanism), ours, searched, numpy_own, ours / searched, ours / numpy_own, required))
-        progress(f"timed {mechanism}")
-    return speeds
+def peak_bytes(work: Callable[[], object]) -> int:
+    tracemalloc.start()
+    work()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
 
 
-def measure_memory() -> list[Memory]:
-    measured = []
-    for mechanism in (randomized_response(1.0), laplace(1.0)):
-        mechanism.release(labels_of(2, 1))
-        for chunk in (100_000, 1_000_000, 10_000_000):
-            labels = labels_of(2, chunk)
-            mechanism.release(labels)
-            resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            tracemalloc.start()
-            for _ in range(RECORDS_FOR_MEMORY // chunk):
-                mechanism.release(labels)
-            _, peak = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
-            # Linux counts in KiB, macOS in bytes.
-            unit = 1 if sys.platform == "darwin" else 1024
-            growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident) * unit
-            measured.append(Memory(str(mechanism), RECORDS_FOR_MEMORY, chunk, peak, peak / chunk, growth))
-        progress(f"measured the memory of {mechanism}")
-    return measured
+def label_memory(mechanism: Mechanism, chunk: int) -> dict[str, Any]:
+    labels = np.random.default_rng(0).integers(0, 2, chunk, dtype=np.uint8)
+    peak = peak_bytes(lambda: mechanism.release(labels))
+    return {"memory": str(mechanism), "chunk": chunk, "peak MB": peak / 1e6, "bytes a label": peak / chunk}
 
 
-def progress(message: str) -> None:
-    print(message, file=sys.stderr)
+def vectors(records: int, width: int) -> Iterator[npt.NDArray[np.int32]]:
+    block = np.random.default_rng(0).integers(-500, 500, (VECTORS_AT_ONCE, width), dtype=np.int32)
+    for start in range(0, records, VECTORS_AT_ONCE):
+        yield block[: min(VECTORS_AT_ONCE, records - start)]
 
 
-def print_tables(speeds: list[Speed], memories: list[Memory]) -> None:
-    print(f"{'million labels/s, one core':32} {'tpsl':>8} {'searchsorted':>13} {'numpy':>8}   {'ratios':15} required")
-    for s in speeds:
-        rates = (
-            f"{s.labels_per_second / 1e6:8.1f} {s.searchsorted_per_second / 1e6:13.1f} {s.numpy_per_second / 1e6:8.1f}"
-        )
-        ratios = f"{s.times_searchsorted:5.1f}x {s.times_numpy:5.2f}x"
-        met = ""
-        if s.required_per_second is not None:
-            verdict = "met" if s.labels_per_second >= s.required_per_second else "MISSED"
-            met = f"{s.required_per_second / 1e6:g}, {verdict}"
-        print(f"{s.mechanism:32} {rates}   {ratios:15} {met}")
-    print()
-    print(
-        f"{'peak memory, 50 M labels':32} {'chunk':>11} {'peak MB':>9} {'bytes/label':>12} {'growth after 1st, MB':>21}"
-    )
-    for m in memories:
-        sizes = f"{m.peak_bytes / 1e6:9.2f} {m.peak_bytes_per_label_of_a_chunk:12.2f}"
-        print(f"{m.mechanism:32} {m.chunk:11,} {sizes} {m.resident_growth_after_first_chunk_bytes / 1e6:21.2f}")
+def release_statistic(vault: Vault, plan: StatisticPlan, records: int) -> None:
+    vault.release_statistic(plan, np.arange(0, 2 * records, 2), vectors(records, plan.width))
+
+
+def vault_of(folder: Path, classes: int, labels: npt.NDArray[np.int64]) -> Vault:
+    return Vault.create(folder, classes=classes, batches=[(np.arange(len(labels)), labels, None)], scratch=True)
+
+
+def time_by_label(folder: Path, plan: StatisticPlan, classes: int, records: int) -> float:
+    """Return the time with all labels 1 over that with all labels 0."""
+    ratios = []
+    for repeat in range(PAIRS):
+        took = {}
+        for label in (repeat % 2, 1 - repeat % 2):
+            with vault_of(folder / f"{repeat}-{label}", classes, np.full(2 * records, label)) as vault:
+                took[label] = seconds(lambda: release_statistic(vault, plan, records))
+        ratios.append(took[1] / took[0])
+    return statistics.median(ratios)
+
+
+def statistic(classes: int, records: int, width: int) -> dict[str, Any]:
+    plan = StatisticPlan(fit_noise("gaussian", 1.0, 1e-6, DEFAULT_BOUND, classes), DEFAULT_BOUND, width)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with vault_of(folder / "vault", classes, np.random.default_rng(1).integers(0, classes, 2 * records)) as vault:
+            drawn, again = (seconds(lambda: release_statistic(vault, plan, records)) for _ in range(2))
+            peak = peak_bytes(lambda: release_statistic(vault, plan, records))
+        labels = time_by_label(folder, plan, classes, max(1, records // 4))
+    shape = {"statistic of classes": classes, "records": records, "width": width}
+    return {**shape, "drawn, s": drawn, "again, s": again, "labels": labels, "peak MB": peak / 1e6}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else on stdout")
-    parser.add_argument("--repetitions", type=int, default=5, help="the best of so many counts (default 5)")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=RECORDS, help="the most of any measurement")
+    parser.add_argument("--repetitions", type=int, default=5, help="the best of so many counts")
+    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    memories = measure_memory()
-    speeds = measure_speed(options.repetitions)
+    rows = [
+        label_speeds(mechanism, by_numpy, options.records // (10 if mechanism.classes > 2 else 1), options.repetitions)
+        for mechanism, by_numpy in CASES
+    ]
+    rows += [label_memory(CASES[1][0], min(chunk, options.records)) for chunk in (100_000, 1_000_000, 10_000_000)]
+    rows += [statistic(classes, min(records, options.records), width) for classes, records, width in STATISTICS]
     if options.json:
-        print(json.dumps({"speed": [asdict(s) for s in speeds], "memory": [asdict(m) for m in memories]}))
-    else:
-        print_tables(speeds, memories)
+        print(json.dumps({"measured": rows}))
+        return
+    for row in rows:
+        texts = {key: f"{value:,.3g}" if isinstance(value, float) else str(value) for key, value in row.items()}
+        print(", ".join(f"{key} {text}" for key, text in texts.items()))
 
 
 if __name__ == "__main__":

@@ -12,25 +12,33 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch.nn import functional
 
-from step import RATE, batch_rows, features, split_step
+from tpsl.data.features import Features
 from tpsl.kernels.rows import gather, loops
 from tpsl.mechanisms import laplace
+from tpsl.models.halves import CACHE_LINE, Bottom, Bottoms, Top, Tops
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
-from tpsl.models.table import padded_width
-from tpsl.perturb import BinaryCrossEntropy
+from tpsl.models.optimizer import HalfOptimizer
+from tpsl.perturb import BinaryCrossEntropy, LogitGradient
 from tpsl.split.batches import Batches
+from tpsl.split.feature_party import FeatureParty
+from tpsl.split.label_party import LabelParty
+from tpsl.vault import Vault
 
 FIELDS, NUMBERS, DIM, WIDTH = 26, 13, 16, 128
 HIDDEN = 4
 """Layers with a ReLU behind them."""
 FLOAT = 4
+RATE = 0.01
 
 
 @dataclass(frozen=True)
@@ -59,11 +67,46 @@ def products(batch: int, inputs: int, outputs: int) -> tuple[Callable[[], object
     return lambda: (functional.linear(x, w, b), g @ w, g.T @ x), 6.0 * batch * inputs * outputs
 
 
+def features(records: int, rows: int) -> Features:
+    rng = np.random.default_rng(0)
+    return Features(
+        rng.integers(0, rows, (records, FIELDS), dtype=np.int32),
+        rng.normal(size=(records, NUMBERS)).astype(np.float32),
+        rows,
+        tuple(f"c{i}" for i in range(FIELDS)),
+        tuple(f"n{i}" for i in range(NUMBERS)),
+    )
+
+
+def split_step(held: Features, batch: int) -> Callable[[], None]:
+    """Return a step of both parties with Laplace noise at ε = 1."""
+    config, optimizer = ModelConfig(embedding_updates="lazy"), OptimizerConfig(name="sgd", learning_rate=RATE)
+    generator = torch.Generator().manual_seed(0)
+    f = Bottom(held.embedding_rows, FIELDS, NUMBERS, config, generator)
+    h = Top(f.width, 2, config, generator)
+    mechanism, ids = laplace(1.0), np.arange(len(held))
+    with tempfile.TemporaryDirectory() as folder:
+        batches = [(ids, (ids % 4 == 0).astype(np.int64), None)]
+        with Vault.create(Path(folder) / "vault", batches=batches, scratch=True) as vault:
+            vault.release(mechanism)
+            noisy = vault.noisy_labels(mechanism, ids)
+    feature = FeatureParty(Bottoms([f], f.width), HalfOptimizer(f, optimizer), held)
+    label = LabelParty(Tops([h], 2), HalfOptimizer(h, optimizer), LogitGradient(mechanism, "linear"), noisy)
+    rows = np.arange(batch, 2 * batch)
+
+    def step() -> None:
+        (gradients,) = label.backward(rows, rows, [feature.forward(rows)], len(rows))
+        label.update()
+        feature.backward(gradients, len(rows))
+        feature.update()
+
+    return step
+
+
 def parts(batch: int, rows: int) -> list[Part]:
-    held = features(8 * batch, FIELDS, NUMBERS, rows)
-    batches, chosen = Batches(held), batch_rows(1, batch, len(held))
+    batches, chosen = Batches(features(8 * batch, rows)), np.arange(batch, 2 * batch)
     categorical, _ = batches.batch(chosen)
-    inputs = padded_width(FIELDS * DIM + NUMBERS)
+    inputs = -(-(FIELDS * DIM + NUMBERS) // CACHE_LINE) * CACHE_LINE
     table, joined, cut = torch.randn(rows, DIM), torch.zeros(batch, inputs), torch.randn(batch, WIDTH)
     weights = [torch.randn(WIDTH, inputs), *(torch.randn(WIDTH, WIDTH) for _ in range(HIDDEN - 1))]
     update = loops("cpu").RowUpdate("sgd", table, {"lr": RATE}, {})
@@ -112,10 +155,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     operations, bandwidth = best_rates(options.rounds)
-    held = features(8 * options.batch, FIELDS, NUMBERS, options.embedding_rows)
-    settings = ModelConfig(embedding_updates="lazy"), OptimizerConfig(name="sgd", learning_rate=RATE)
-    step = split_step(held, *settings, options.batch, laplace(1.0), "linear")
-    whole = least_seconds(lambda: step(1), options.rounds)
+    step = split_step(features(8 * options.batch, options.embedding_rows), options.batch)
+    whole = least_seconds(step, options.rounds)
     rows = []
     for part in parts(options.batch, options.embedding_rows):
         floor = max(part.operations / operations, part.bytes / bandwidth)

@@ -6,7 +6,8 @@ Ids are in random order, the hard case for the index. Each stage runs in a proce
 is its own; time counts from when its libraries are imported. With several sizes the last table shows whether time is
 linear in the records: CPU seconds per record at each size, the line a + b·records with the least squared relative
 error, and the largest over the smallest cost per record beyond a. Smaller sizes are measured up to `--rounds` times, as
-often as the largest one has them, and the least time counts: whatever else the machine does only adds to it.
+often as the largest one has them, and the least time counts: whatever else the machine does only adds to it. The
+baseline of each stage is to read the files by PyArrow alone.
 """
 
 import argparse
@@ -63,6 +64,10 @@ class Bench:
         for number, (ids, labels, units) in enumerate(batches(self.records, self.units, size)):
             columns = {"id": ids, "label": labels} | ({} if units is None else {"unit": units})
             pq.write_table(pa.table(columns), self.files / f"part-{number:05}.parquet")
+
+    def read_files(self) -> None:
+        """The baseline."""
+        assert sum(len(pq.read_table(path)) for path in self.files.iterdir()) == self.records
 
     def create(self) -> None:
         table = LabelTable(path=self.files, id="id", label="label", unit="unit" if self.units else None)
@@ -124,6 +129,7 @@ class Bench:
         return {
             "import": self.nothing,
             "write files": self.write_files,
+            "read files": self.read_files,
             "create": self.create,
             "release": self.release,
             "release again": self.release_again,
@@ -166,6 +172,8 @@ def measured(records: int, options: argparse.Namespace) -> dict[str, dict[str, f
             taken = found[stage] = json.loads(last)
             speed = "" if stage == "import" else f"{records / taken['seconds']:14,.0f} records/s"
             time_taken = f"{taken['seconds']:9.1f} s (CPU {taken['cpu']:.1f} s)"
+            if "read files" in found:
+                speed += f", {taken['cpu'] / found['read files']['cpu']:.1f} times the CPU time of reading the files"
             print(f"{stage:17s} peak {taken['peak']:6.0f} MB {time_taken} {speed}", *remarks, sep="\n  ", flush=True)
         size = sum(file.stat().st_size for file in path.iterdir())
         print(f"vault {size / 1e6:,.0f} MB, {size / records:.1f} bytes for each record\n", flush=True)

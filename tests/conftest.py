@@ -278,10 +278,10 @@ def browser(_driver: Any) -> Browser:
 
 
 class TcpProxy:
-    """`tests/tcp_proxy.py` as a process; every method returns when its command has taken effect."""
+    """`benchmarks/tcp_proxy.py` as a process; every method returns when its command has taken effect."""
 
     def __init__(self, target: str) -> None:
-        program = Path(__file__).parent / "tcp_proxy.py"
+        program = Path(__file__).parents[1] / "benchmarks" / "tcp_proxy.py"
         self.process = subprocess.Popen(
             [sys.executable, program, "--listen", "0", "--to", target],
             stdin=subprocess.PIPE,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-PROGRAM = Path(__file__).parent / "tcp_proxy.py"
+PROGRAM = Path(__file__).parents[1] / "benchmarks" / "tcp_proxy.py"
 SOON = 60.0
 A_WHILE = 0.3
 

@@ -1,7 +1,8 @@
-"""The programs that `race.py` races beside this package: each trains for ever, in turns.
+"""The programs that `race.py` races: each trains for ever, in turns.
 
     python PROGRAM.py FOLDER
 
-They run in environments where this package is not installed, so they import only one another, PyTorch, and the library
-that they are made with. The docstring of each says how its environment is made, with the PyTorch of this one.
+All but `this_package.py` run in environments where this package is not installed, so they import only one another,
+PyTorch, and the library that they are made with. The docstring of each says how its environment is made, with the
+PyTorch of this one.
 """

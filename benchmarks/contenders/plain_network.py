@@ -19,6 +19,7 @@ class Task:
 
     shape: dict[str, Any]
     categorical: Tensor
+    numeric: Tensor
     labels: Tensor
 
     @classmethod
@@ -27,8 +28,11 @@ class Task:
         shape = json.loads((folder / "shape.json").read_text(encoding="utf-8"))
         torch.set_num_threads(shape["threads"])
         torch.manual_seed(0)
-        categorical = torch.from_numpy(np.load(folder / "categorical.npy").astype(np.int64))
-        return cls(shape, categorical, torch.from_numpy(np.load(folder / "labels.npy")))
+        categorical, numeric, labels = (
+            torch.from_numpy(np.load(folder / f"{name}.npy")).to(shape["device"])
+            for name in ("categorical", "numeric", "labels")
+        )
+        return cls(shape, categorical.long(), numeric, labels)
 
     def rows(self) -> Iterator[Tensor]:
         """Yield the rows of one batch after the other, epoch after epoch, each in a new random order."""
@@ -63,18 +67,28 @@ class Task:
         parameters = [parameter for half in halves for parameter in half.parameters()]
         return torch.optim.SGD(parameters, lr=self.shape["learning_rate"])
 
+    def optimizers(self, bottom: Bottom, top: Top) -> list[torch.optim.Optimizer]:
+        """Return the optimisers that the shape names; PyTorch's Adam for sparse gradients takes nothing else."""
+        name, rate = self.shape["optimizer"], self.shape["learning_rate"]
+        table, dense = list(bottom.embedding.parameters()), [*bottom.layers.parameters(), *top.parameters()]
+        if name == "adam":
+            first = torch.optim.SparseAdam if bottom.embedding.sparse else torch.optim.Adam
+            return [first(table, rate), torch.optim.Adam(dense, rate)]
+        return [torch.optim.Adagrad([*table, *dense], rate)] if name == "adagrad" else [self.sgd(bottom, top)]
+
 
 class Bottom(nn.Module):
-    """Categories → the cut."""
+    """Categories, and numbers if the shape has any → the cut."""
 
     def __init__(self, shape: dict[str, Any], *, sparse: bool) -> None:
         super().__init__()
         self.embedding = nn.Embedding(shape["table_rows"], shape["embedding_dim"], sparse=sparse)
-        self.layers = _relu_layers(shape["fields"] * shape["embedding_dim"], shape["bottom"])
+        self.layers = _relu_layers(shape["fields"] * shape["embedding_dim"] + shape["numbers"], shape["bottom"])
 
-    def forward(self, categorical: Tensor) -> Tensor:
+    def forward(self, categorical: Tensor, numeric: Tensor | None = None) -> Tensor:
         """Return the embeddings of a batch."""
-        cut: Tensor = self.layers(self.embedding(categorical).flatten(1))
+        inputs = self.embedding(categorical).flatten(1)
+        cut: Tensor = self.layers(inputs if numeric is None else torch.cat([inputs, numeric], dim=1))
         return cut
 
 

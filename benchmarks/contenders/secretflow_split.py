@@ -41,9 +41,9 @@ PLACES = 16
 class FeatureHalf(Bottom):
     """The bottom half: SecretFlow hands categories over as floats, and asks how many outputs there are."""
 
-    def forward(self, categorical: Tensor) -> Tensor:
+    def forward(self, categorical: Tensor, numeric: Tensor | None = None) -> Tensor:
         """Return the embeddings of a batch."""
-        return super().forward(categorical.long())
+        return super().forward(categorical.long(), numeric)
 
     def output_num(self) -> int:
         """Return that there is one output."""

@@ -13,6 +13,7 @@ from tpsl.cli.console import answer, notice, progress_bar
 from tpsl.cli.flags import JsonFlag, RunsArgument, SetOption, Settings, argument, flag, option
 from tpsl.files import make_private_folder, write_atomically
 from tpsl_research import data_sets
+from tpsl_research.data_sets import PUBLIC
 
 if TYPE_CHECKING:
     from tpsl.training.job import Job
@@ -35,8 +36,6 @@ SeedsOption = Annotated[int, option("NUMBER", "Number of seeds, from 0; each rep
 ResultsOption = Annotated[Path, option("FOLDER", "Folder for the results; what is in it is continued.")]
 
 _PARTS = ("data", "model", "training", "local")
-_PUBLIC = ("flights", "synthetic")
-"""Data that comes with the package."""
 _HEADS: tuple[Part, ...] = ("private", "local")
 _FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
 Name = TypeVar("Name", bound=str)
@@ -207,7 +206,7 @@ def _base(
     changed = replace(settings, job={**settings.job, **({"data": chosen} if chosen else {})})
     job = changed.load_job(start or {"training": training})
     local = settings.load_local(None)
-    if job.data.source not in _PUBLIC and not local.not_private:
+    if job.data.source not in PUBLIC and not local.not_private:
         raise ValueError(
             f"this experiment trains without noise, or with noise from a seed, on {job.data.source}: that is NOT "
             "PRIVATE, and for data that does not come with the package it needs --set local.not_private=true"

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from tpsl_research.clicklog import ClickData
     from tpsl_research.example_data import Written
 
+PUBLIC = ("flights", "synthetic")
+"""Data that comes with the package."""
 CLICK_LOGS = ("criteo", "avazu")
-NAMES = ("flights", "synthetic", *CLICK_LOGS)
+NAMES = (*PUBLIC, *CLICK_LOGS)
 
 
 def data(

@@ -9,7 +9,7 @@ import pytest
 
 from tpsl.alignment import terms as terms_module
 from tpsl.alignment.rounds import AligningFeatureParty, AligningLabelParty, attend_as_features
-from tpsl.audit.frame_log import FrameLog, SentFrame
+from tpsl.audit.replay import FrameLog, SentFrame
 from tpsl.training.observer import UNWATCHED
 
 LABEL = "label"

@@ -9,13 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from tests.attacks.fingerprint import UNDECIDED, Float32s, Guesses, fingerprint_attack, neighbours
 
-from tpsl.attacks import run_attacks
 from tpsl.attacks.auc_prediction import auc_ceiling
-from tpsl.attacks.fingerprint import UNDECIDED, Float32s, Guesses, _neighbours, fingerprint_attack
+from tpsl.attacks.evidence import NoisyLabelReader
+from tpsl.attacks.transcript_walk import PreparedAttack, evaluate_attacks
 from tpsl.attacks.white_box import WhiteBox
+from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import laplace
 from tpsl.perturb import grad_perturb
+from tpsl.training.build import build_top
+from tpsl.training.transcript import TranscriptStep
 
 SIGMAS = 4.9  # α = 1e-6
 
@@ -89,6 +93,17 @@ def nearer_label(received: Float32s, g_0: Float32s, g_1: Float32s) -> Guesses:
     return guesses
 
 
+def both_gradients(run: Any, seen: TranscriptStep) -> tuple[Float32s, Float32s]:
+    """Return `g_0` and `g_1` of one step, to the last bit as back-propagation computes them."""
+    top = build_top(run.job, ["feature"], 2).members[0].train().requires_grad_(False)
+    run.trajectory.load_into(top, seen.step)
+    embeddings = torch.from_numpy(seen.embeddings).requires_grad_()
+    z = top(embeddings)
+    p = torch.sigmoid(z.detach())
+    g_0, g_1 = (torch.autograd.grad(z, embeddings, p - label, retain_graph=True)[0].numpy() for label in (0, 1))
+    return g_0, g_1
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 def test_the_textbook_formula_gives_labels_away_and_ours_does_not(epsilon: float) -> None:
     result = fingerprint_experiment(*generated_gradients(5000, width=128, seed=1), epsilon, seed=2)
@@ -101,8 +116,7 @@ def test_the_textbook_formula_gives_labels_away_and_ours_does_not(epsilon: float
 def test_on_recorded_gradients(recorded: Callable[..., Any]) -> None:
     """The same experiment where g_0 and g_1 are those of a network in training, at a 128-wide cut."""
     run = recorded({"mechanism": "none"}, model={"embedding_dim": 4, "bottom": [128], "top": [128]})
-    white_box = WhiteBox(run.job, ["feature"], 2, run.trajectory)
-    pairs = [white_box.both_gradients(seen) for seen in run.transcript]
+    pairs = [both_gradients(run, seen) for seen in run.transcript]
     g_0, g_1 = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
     result = fingerprint_experiment(g_0, g_1, 0.1, seed=3)
     assert result.records == 6000
@@ -116,9 +130,18 @@ def test_on_our_transcript(recorded: Callable[..., Any], estimator: str) -> None
         {"mechanism": "laplace", "epsilon": 0.1, "estimator": estimator},
         model={"embedding_dim": 4, "bottom": [128], "top": [128]},
     )
-    found = run_attacks(run.path, run.data.labels, which=["fingerprint"])["fingerprint"]
+    mechanism = run.job.privacy.build(2)
+    reader = NoisyLabelReader(WhiteBox(run.job, ["feature"], 2, run.trajectory), mechanism, estimator)
+
+    def scores(seen: TranscriptStep) -> npt.NDArray[np.float64]:
+        """Guess by the bits where they decide, by the recovered noisy label elsewhere."""
+        guesses = fingerprint_attack(seen.gradients, *both_gradients(run, seen))
+        return np.where(guesses == UNDECIDED, reader.guesses(seen), guesses).astype(np.float64)
+
+    attack = PreparedAttack("fingerprint", "transcript+weights", scores)
+    (found,) = evaluate_attacks(run.transcript, [attack], reveal(run.data.labels))
     deviation = (found.auc_high - found.auc_low) / (2 * 1.96)
-    assert found.auc <= found.ceiling + SIGMAS * deviation
+    assert found.auc <= auc_ceiling(mechanism.epsilon) + SIGMAS * deviation
 
 
 def test_small_noise_is_found_too_and_none_is_exact() -> None:
@@ -134,7 +157,7 @@ def test_small_noise_is_found_too_and_none_is_exact() -> None:
 
 def test_neighbours_are_all_float32_numbers_around_a_value() -> None:
     values = np.array([1.0, -1.0, 1e-38, 0.0], dtype=np.float32)
-    found = _neighbours(values, 2)
+    found = neighbours(values, 2)
     for value, row in zip(values, found, strict=True):
         below = np.nextafter(value, np.float32(-np.inf))
         above = np.nextafter(value, np.float32(np.inf))

@@ -11,7 +11,7 @@ import torch
 
 from tpsl.attacks.attacked_run import AttackedRun
 from tpsl.attacks.auc_prediction import predicted_auc
-from tpsl.attacks.noisy_label import NoisyLabelReader
+from tpsl.attacks.evidence import NoisyLabelReader
 from tpsl.attacks.scoring import Evaluation
 from tpsl.attacks.suite import ATTACKS
 from tpsl.attacks.white_box import WhiteBox
@@ -26,8 +26,7 @@ from tpsl.mechanisms import (
     subset_selection,
     table_mechanism,
 )
-from tpsl.models.halves import Top
-from tpsl.models.members import Tops
+from tpsl.models.halves import Top, Tops
 from tpsl.perturb import LOSSES, LogitGradient, Loss, cross_entropy
 from tpsl.training.job import make_job
 from tpsl.training.transcript import Trajectory, TrajectoryWriter, TranscriptStep

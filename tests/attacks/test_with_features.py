@@ -64,7 +64,7 @@ def test_attacks_that_profit_from_features_stand_beside_a_ceiling_that_knows_the
         assert attacks[name].auc_low > alone
         assert attacks[name].scored_by == "noisy label and features"
         assert attacks[name].ceiling_is_estimated
-    for name in ("shortest_distance", "shortest_distance_soft", "likelihood", "fingerprint"):
+    for name in ("shortest_distance", "shortest_distance_soft", "likelihood"):
         assert (attacks[name].scored_by, attacks[name].ceiling) == ("noisy label", pytest.approx(alone))
         assert not attacks[name].ceiling_is_estimated
     reference = attacks["no_transcript"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tpsl.cli.flags import Settings, UnknownKey, all_keys, key_above, settable_keys
-from tpsl.models.computing import precision
+from tpsl.models.halves import precision
 from tpsl.training.job import Job, load_job
 from tpsl.training.local import Local
 

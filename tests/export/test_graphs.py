@@ -13,8 +13,7 @@ from tpsl.data.dataset import load
 from tpsl.data.features import Features
 from tpsl.export.graphs import BottomGraph, TopGraph
 from tpsl.export.half import export_half
-from tpsl.models.halves import Top
-from tpsl.models.members import Tops
+from tpsl.models.halves import Top, Tops
 from tpsl.models.model_config import ModelConfig
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.perturb import cross_entropy

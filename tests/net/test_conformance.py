@@ -13,7 +13,7 @@ import torch
 from tests.net.scene import AGREED
 from torch import Tensor
 
-from tpsl.audit.frame_log import FrameLog, SentFrame
+from tpsl.audit.replay import FrameLog, SentFrame
 from tpsl.net.asking import AtHome, Due, Label, Question, Script
 from tpsl.net.certificates import Certificates
 from tpsl.net.client import LabelClient

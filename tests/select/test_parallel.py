@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.models.computing import compute_in, precision
+from tpsl.models.halves import compute_in, precision
 from tpsl.models.optimizer import OPTIMIZERS
 from tpsl.registry import use
 from tpsl.select import parallel

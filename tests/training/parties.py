@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tpsl.audit.frame_log import FrameLog, SentFrame
+from tpsl.audit.replay import FrameLog, SentFrame
 from tpsl.data.dataset import feature_party_names, load
 from tpsl.net.agreement import Agreement
 from tpsl.net.asking import Answers

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from safetensors.torch import load_file
 
 from tpsl.attacks.as_features import as_features
+from tpsl.attacks.evidence import NoisyLabelReader
 from tpsl.attacks.known_labels import KnownLabels
 from tpsl.attacks.known_others import KnownOthers
-from tpsl.attacks.noisy_label import NoisyLabelReader
 from tpsl.attacks.transcript_walk import AttackError, joint_steps
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.attacks.with_features import ReadTranscript, read_transcript

@@ -118,15 +118,6 @@ class WhiteBox:
             self._last = Reading(seen.step, logits.numpy(), received.numpy(), readable.numpy())
         return self._last
 
-    def both_gradients(self, seen: TranscriptStep) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Return `g_0` and `g_1` of one step, two classes, to the last bit as back-propagation computes them."""
-        seen = self.of_one_member(seen)
-        z, embeddings = self._forward(seen)
-        v_0, v_1 = self._loss.derivatives(z.detach())
-        (g_0,) = torch.autograd.grad(z, embeddings, v_0, retain_graph=True)
-        (g_1,) = torch.autograd.grad(z, embeddings, v_1)
-        return g_0.numpy(), g_1.numpy()
-
     def nearness(self, seen: TranscriptStep) -> Floats:
         """Return `-‖g̃ - g_j‖²` for k classes, up to a number of each record's own: shape `[n, k]`."""
         parts = []

@@ -1,9 +1,10 @@
-"""Canaries: records of the user's own data whose labels are replaced by fair coins, independent of everything."""
+"""Canaries, records whose labels are replaced by fair coins, and the new folder that an audit works in."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from tpsl.data.dataset import Dataset
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
+from tpsl.files import make_private_folder
 from tpsl.mechanisms import RandomWords
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.job import Job
@@ -24,6 +26,18 @@ OWN_FEATURES = "label-features"
 
 _BLOCK = 4
 """At most one pair of neighbours in each block of this many training records, at a random place."""
+
+
+class AuditError(ValueError):
+    """An audit that cannot be made; the message names the folder."""
+
+
+def new_folder(folder: Path) -> None:
+    """Make a folder for its owner only; one with content is refused: what is found must come from this audit alone."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise AuditError(f"{folder}: exists already; an audit needs a new folder")
+    make_private_folder(folder)
+    folder.chmod(0o700)
 
 
 @dataclass(frozen=True)

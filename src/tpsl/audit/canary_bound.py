@@ -27,8 +27,7 @@ from scipy.special import betaincinv
 from tpsl.attacks.evidence import Evidence
 from tpsl.attacks.transcript_walk import joint_steps
 from tpsl.attacks.white_box import WhiteBox
-from tpsl.audit.canaries import Planted, features_moved, plant_canaries
-from tpsl.audit.folder import AuditError, new_folder
+from tpsl.audit.canaries import AuditError, Planted, features_moved, new_folder, plant_canaries
 from tpsl.data.dataset import Dataset
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+from tpsl.audit.canaries import AuditError, new_folder
 from tpsl.audit.canary_bound import AuditResult, audit_run
-from tpsl.audit.folder import AuditError, new_folder
 from tpsl.audit.repeated_releases import ReleasesResult, repeat_releases
 from tpsl.audit.replay import ReplayResult, flipped_at_the_source, replay_run
 from tpsl.audit.statistic_canaries import StatisticResult, audit_statistic

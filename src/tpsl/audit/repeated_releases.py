@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.audit.folder import new_folder
+from tpsl.audit.canaries import new_folder
 from tpsl.handover.giving import hand_over, handed_problems
 from tpsl.mechanisms import Mechanism, secure_words
 from tpsl.progress import Progress, no_progress

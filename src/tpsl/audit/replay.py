@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 
-from tpsl.audit.folder import new_folder
-from tpsl.audit.frame_log import FrameLog, SentFrame
+from tpsl.audit.canaries import new_folder
 from tpsl.data.dataset import Dataset
 from tpsl.data.encoder import EncoderState
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import Relabelling
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
+from tpsl.net.asking import Answers, AtHome, Script
+from tpsl.net.codec import decode, encode
+from tpsl.net.messages import Limits, Message, WireType
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.job_agreement import agreement
@@ -43,6 +46,50 @@ _COMPARED = ("*/transcript/*", "label/trajectory.f32", "*/*.safetensors", "label
 """What crossed the border, the label party's weights before each step, all final weights and predictions."""
 _CHUNK = 1 << 22
 _FRAMES = "frames.tsv"
+_ROOMY = Limits(rows=1 << 31, width=1 << 31)
+
+
+class SentFrame(NamedTuple):
+    """A message that crossed the border: who sent it to whom, what it was, and the digest of its bytes."""
+
+    sender: str
+    receiver: str
+    kind: str
+    step: int
+    part: int
+    size: int
+    digest: str
+
+    def __str__(self) -> str:
+        """The message in words, as in `label → feature: Step 3, part 0`."""
+        where = f" {self.step}, part {self.part}" if self.step >= 0 else ""
+        return f"{self.sender} → {self.receiver}: {self.kind}{where}"
+
+
+class FrameLog(AtHome):
+    """The label party in this process, every message made into bytes and read again as over a network.
+
+    `watch` is told of every message before the other side sees it.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[Answers], tuple[Answers, Script]],
+        dtype: WireType,
+        watch: Callable[[SentFrame], None],
+    ) -> None:
+        super().__init__(begin, dtype)
+        self._watch = watch
+
+    def _crossed(self, method: str, messages: Answers, *, to_label: bool) -> Answers:
+        return {name: self._arrived(method, name, message, to_label=to_label) for name, message in messages.items()}
+
+    def _arrived(self, method: str, party: str, message: Message, *, to_label: bool) -> Message:
+        sender, receiver = (party, LABEL_PARTY) if to_label else (LABEL_PARTY, party)
+        frame = encode(message, self._dtype)
+        digest = hashlib.sha256(frame).hexdigest()
+        self._watch(SentFrame(sender, receiver, method, message.step, message.part, len(frame), digest))
+        return decode(frame, _ROOMY, self._dtype, sender=sender)
 
 
 @dataclass(frozen=True)

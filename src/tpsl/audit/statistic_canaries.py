@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.attacks.auc_prediction import predicted_statistic_auc
+from tpsl.audit.canaries import new_folder
 from tpsl.audit.canary_bound import clopper_pearson_lower, epsilon_at_least, worth_guessing
-from tpsl.audit.folder import new_folder
 from tpsl.audit.repeated_releases import most_alike
 from tpsl.mechanisms import RandomWords, StatisticNoise, float_above, secure_words
 from tpsl.progress import Progress, no_progress

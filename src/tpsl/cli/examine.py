@@ -23,7 +23,6 @@ from tpsl.data.check import DataReport, check_data
 from tpsl.data.dataset import load_label_party
 from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.planning.counts import Counts
 from tpsl.report.findings import keep_finding
 from tpsl.report.known_vaults import Memory
 from tpsl.report.page import write_page
@@ -40,7 +39,7 @@ from tpsl.training.run_folder import RunFolder
 if TYPE_CHECKING:
     from tpsl import audit as audits
     from tpsl.attacks import AttackReport
-    from tpsl.planning.plan import Prediction
+    from tpsl.planning import Prediction
 
 
 def report(
@@ -337,8 +336,7 @@ def plan(
     Traffic follows from the job, time from the speed of an earlier run. Nothing is trained, and no label of a table is
     read. Example: tpsl plan job.yaml --rows 100000000 --bandwidth 1Gb/s --latency 20ms
     """
-    from tpsl.planning.line import Network, bandwidth_of, seconds_of
-    from tpsl.planning.plan import Assumptions, last_run, plan, planned_job, records_of
+    from tpsl.planning import Counts, Network, bandwidth_of, last_run, plan, planned_job, records_of, seconds_of
 
     settings = Settings.of(changes, parts=[part for part in ALL_PARTS if part != LOCAL])
     asked = settings.load_job(job)
@@ -346,9 +344,9 @@ def plan(
     asked, last = planned_job(asked, parties), last_run(run)
     network = Network(bandwidth_of(bandwidth) if bandwidth else math.inf, seconds_of(latency) if latency else 0.0)
     with progress_bar("planning") as progress:
-        assumed = Assumptions(rows or records_of(asked, parties, progress), last[1] if last else None, network)
-    asked = resolve_method(asked, lambda: Counts.of(asked, assumed.rows).train, notice)
-    found = plan(asked, assumed)
+        records = rows or records_of(asked, parties, progress)
+    asked = resolve_method(asked, lambda: Counts.of(asked, records).train, notice)
+    found = plan(asked, records, last[1] if last else None, network)
     speed = None if last is None else {"run": str(last[0]), "samples_per_second": last[1]}
     content = {"speed": speed, "predictions": [prediction.as_dict() for prediction in found]}
     answer(json, content, _planned(job, run, found, last))

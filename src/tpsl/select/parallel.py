@@ -17,7 +17,7 @@ from joblib.externals.loky import get_reusable_executor
 from tpsl.data.dataset import Dataset, load_label_party
 from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide, LabelSide
-from tpsl.models.computing import compute_in, precision
+from tpsl.models.halves import compute_in, precision
 from tpsl.models.model_config import Precision
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.registry import use, used

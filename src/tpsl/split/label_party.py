@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import empty, parts
-from tpsl.models.members import Tops
+from tpsl.models.halves import Tops
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.perturb import LogitGradient
 from tpsl.split.batches import Gathered

@@ -1,4 +1,4 @@
-"""What a warm start is worth: `python benchmarks/retraining.py [--rows N] [--seeds N] [--epsilon X] [--json]`.
+"""What a warm start is worth: `python -m tpsl_research.retraining [--rows N] [--seeds N] [--epsilon X] [--json]`.
 
 A network learns from the flights of January to November. Test AUC on December's flights of that network as it is, of
 one that starts from it and goes on with December's training records, and of one that learns from these alone.
@@ -60,6 +60,7 @@ def measure(folder: Path, config: TableData, epsilon: float, seed: int) -> dict[
 
 
 def main() -> None:
+    """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=80_000)
     parser.add_argument("--seeds", type=int, default=3)

@@ -1,4 +1,4 @@
-"""What ε lets others know of a model: `python benchmarks/shared_metrics.py [--data flights] [--draws 200] [--json]`.
+"""What ε lets others know of a model: `python -m tpsl_research.shared_metrics [--data flights] [--draws 200] [--json]`.
 
 Trains one private run, then releases the labels of its test records again and again with seeded noise (for
 experiments, not private) and compares what `tpsl label evaluate` would share with the metrics of true labels: the mean

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tpsl.kernels import group_sums
+from tpsl.heads.backfitting import add_cells, add_products, add_values, take_off, weighted_product
 
 RECORDS, GROUPS, WIDTH = 1000, 7, 5
 RNG = np.random.default_rng(0)
@@ -13,27 +13,25 @@ NUMBERS = RNG.normal(size=RECORDS).astype(np.float32)
 
 def test_sums_of_groups() -> None:
     values, products = np.zeros(GROUPS), np.zeros(GROUPS)
-    group_sums.add_values(CODES, WEIGHTS, values)
-    group_sums.add_products(CODES, LEFT, WEIGHTS, products)
+    add_values(CODES, WEIGHTS, values)
+    add_products(CODES, LEFT, WEIGHTS, products)
     np.testing.assert_array_equal(values, np.bincount(CODES, weights=WEIGHTS))
     np.testing.assert_array_equal(products, np.bincount(CODES, weights=WEIGHTS * LEFT))
 
 
 def test_sums_of_cells() -> None:
     sums, cells = np.zeros((GROUPS * WIDTH, 2)), CODES * WIDTH + OTHER
-    group_sums.add_cells(CODES, OTHER, WIDTH, LEFT, WEIGHTS, sums)
+    add_cells(CODES, OTHER, WIDTH, LEFT, WEIGHTS, sums)
     for column, values in enumerate((WEIGHTS, WEIGHTS * LEFT)):
         np.testing.assert_array_equal(sums[:, column], np.bincount(cells, values, minlength=GROUPS * WIDTH))
 
 
 def test_what_is_taken_off() -> None:
-    change, left, multiple = RNG.normal(size=GROUPS), LEFT.copy(), LEFT.copy()
-    group_sums.take_off(CODES, change, left)
-    group_sums.take_off_multiple(0.3, NUMBERS, multiple)
+    change, left = RNG.normal(size=GROUPS), LEFT.copy()
+    take_off(CODES, change, left)
     np.testing.assert_array_equal(left, LEFT - change[CODES])
-    np.testing.assert_allclose(multiple, LEFT - 0.3 * NUMBERS, atol=1e-6)
 
 
 def test_a_weighted_product() -> None:
-    found = group_sums.weighted_product(WEIGHTS, NUMBERS, LEFT)
+    found = weighted_product(WEIGHTS, NUMBERS, LEFT)
     np.testing.assert_allclose(found, (WEIGHTS * NUMBERS * LEFT).sum(), rtol=1e-12)

@@ -6,7 +6,7 @@ from threading import Event, Thread
 import pytest
 import torch
 
-from tpsl.models.computing import one_thread
+from tpsl.workers import one_thread
 
 
 @pytest.fixture

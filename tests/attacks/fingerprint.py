@@ -45,12 +45,12 @@ def _reproducible(received: Float32s, own: Float32s, other: Float32s) -> npt.NDA
         at_once = max(1, _CANDIDATES_AT_ONCE // (2 * steps + 1))
         for start in range(0, len(of_radius), at_once):
             part = of_radius[start : start + at_once]
-            candidates = _neighbours(estimate[part].astype(np.float32), steps)
+            candidates = neighbours(estimate[part].astype(np.float32), steps)
             fits[part] = _any_fits(candidates, received[part], own[part], difference[part])
     return fits
 
 
-def _neighbours(values: Float32s, steps: int) -> Float32s:
+def neighbours(values: Float32s, steps: int) -> Float32s:
     """Return the float32 numbers up to `steps` below and above each value, one row for each."""
     # As integers, float32 numbers are ordered by magnitude: mirrored below 0, their order is that of the numbers.
     bits = values.view(np.int32).astype(np.int64)

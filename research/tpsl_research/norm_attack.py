@@ -1,4 +1,4 @@
-"""How norm and spectral attacks fare as training goes on: `python benchmarks/norm_attack.py [CRITEO_FILE]`.
+"""How norm and spectral attacks fare as training goes on: `python -m tpsl_research.norm_attack [CRITEO_FILE]`.
 
 Trains a non-private network (SGD, batch 512) for some epochs on Criteo's file, or on flights without one, and prints
 the attack AUCs over stretches of the run, beside how far the predictions have spread.
@@ -25,6 +25,7 @@ SKIPPED = 20
 
 
 def main() -> None:
+    """Train and print the areas."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path, nargs="?", help="Criteo's train.txt or a part of it, plain or compressed")
     parser.add_argument("--rows", type=int, help="use only so many records")

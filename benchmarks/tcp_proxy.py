@@ -1,6 +1,6 @@
 """A TCP proxy on loopback that breaks the network on command; tests and benchmarks start it as a program.
 
-    python tests/tcp_proxy.py --listen 0 --to HOST:PORT
+    python benchmarks/tcp_proxy.py --listen 0 --to HOST:PORT
 
 The first line on stdout is the port it listens on. It reads commands on stdin, one a line, carries each out before it
 reads the next, and ends when stdin does, so it never outlives the program that started it:
