@@ -64,7 +64,7 @@ LONGEST = (
     "deploy/test_pods.py",
     "test_wheel.py",
     "test_workers.py",
-    "cli/test_plan.py",
+    "cli/test_check.py",
     "training/test_workers.py",
     "models/test_workers_of_a_half.py",
     "cli/test_own_parts.py",
@@ -78,7 +78,7 @@ LONGEST = (
     "report/test_run_browser.py",
     "vault/test_vault.py",
     "alignment/test_crash.py",
-    "cli/test_joint_tune.py",
+    "cli/test_tune.py",
 )
 """Files that take long for the number of their tests: five seconds or more."""
 

@@ -25,8 +25,8 @@ import yaml
 from markdown_it import MarkdownIt
 from tests.ports import free_port
 
+from tpsl.cli.flags import all_keys
 from tpsl.cli.main import app, main
-from tpsl.cli.schema_keys import all_keys
 from tpsl.training.job import Job, load_job, make_job
 from tpsl.training.local import load_local
 from tpsl.vault.storage import FORMAT

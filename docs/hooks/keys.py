@@ -10,7 +10,7 @@ from typing import Any
 
 from mkdocs.exceptions import PluginError
 
-from tpsl.cli.schema_keys import Key, all_keys
+from tpsl.cli.flags import Key, all_keys
 
 _MARK = re.compile(r"<!-- keys: (\w+) -->")
 _HEAD = "| key | takes | default | what it is |\n|---|---|---|---|\n"

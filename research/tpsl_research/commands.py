@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 from tpsl.cli.console import answer, notice, progress_bar
-from tpsl.cli.flags import JsonFlag, RunsArgument, SetOption, argument, flag, option
-from tpsl.cli.settings import Settings
+from tpsl.cli.flags import JsonFlag, RunsArgument, SetOption, Settings, argument, flag, option
 from tpsl.files import make_private_folder, write_atomically
 from tpsl_research import data_sets
 from tpsl_research.data_sets import PUBLIC

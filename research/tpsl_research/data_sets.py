@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpsl.cli.console import Facts, Report, answer, progress_bar
-from tpsl.cli.flags import JsonFlag, SetOption, argument, option
-from tpsl.cli.settings import Settings
+from tpsl.cli.flags import JsonFlag, SetOption, Settings, argument, option
 from tpsl.files import as_yaml, write_atomically
 
 if TYPE_CHECKING:

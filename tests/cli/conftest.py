@@ -190,13 +190,7 @@ def programs(fork: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 SMALL_JOB: dict[str, Any] = {
-    "data": {
-        "source": "synthetic",
-        "rows": 400,
-        "numeric_fields": 3,
-        "categorical_fields": 2,
-        "largest_vocabulary": 8,
-    },
+    "data": {"source": "synthetic", "rows": 400, "numeric_fields": 3, "categorical_fields": 2, "largest_vocabulary": 8},
     "privacy": {"mechanism": "laplace", "epsilon": 2.0, "estimator": "linear"},
     "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
     "training": {"batch_size": 50, "epochs": 1, "patience": 0},

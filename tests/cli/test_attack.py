@@ -142,6 +142,6 @@ def test_of_a_statistic_alone_one_attack_exists_and_its_attacker_is_described(
     assert (shown.facts()["mechanism"], shown.facts()["guarantee"]) == ("gaussian statistic", "ε = 1, δ = 1e-6")
     assert "statistic + all other labels" in " ".join(shown.stdout.split())
     explained = " ".join(shown.stderr.split())
-    assert "granted the noisy sum, all vectors and every label but one" in explained
+    assert "granted the noisy sum, all vectors, all other labels" in explained
     assert "No gradients were sent, so no other attack exists." in explained
     assert "noisy label alone" not in explained

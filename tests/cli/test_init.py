@@ -266,10 +266,7 @@ def test_a_part_from_the_other_side_says_nothing_of_this_sides_privacy_and_files
         (("customers.csv",), "say --party feature or --party label"),
         (("customers.csv", "loans.csv", "--party", "label"), "init takes the table of features and the table of"),
         (("customers.csv", "nowhere.csv"), "nowhere.csv: there is no such file"),
-        (
-            ("customers.csv", "loans.csv", "--label", "amount"),
-            "'amount' has 90 different numbers, so it is a quantity",
-        ),
+        (("customers.csv", "loans.csv", "--label", "amount"), "'amount' has 90 different numbers, so it is a quantity"),
         (("customers.csv", "loans.csv", "--label", "Agee"), "there is no column 'Agee'; the columns are 'Customer ID'"),
         (
             ("customers.csv", "--party", "feature", "--epsilon", "1"),

@@ -1,4 +1,4 @@
-"""What a side shows while it runs: on a terminal, in a plain log, as JSON lines; and what the feature side may not."""
+"""What a side shows while it runs: on a terminal, in a log, as metrics; and what the feature side may not."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import io
 import json
 import math
 import os
+import socket
 import threading
 import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
-from tpsl.cli.live import Live, sentence
+from tpsl.cli import live as live_module
+from tpsl.cli.live import Live, LiveState, sentence
+from tpsl.net.messages import Peer, Traffic
 from tpsl.training.evaluation import TestMetrics
 from tpsl.training.observer import FEATURE_FACTS, Observers
 
@@ -41,18 +49,6 @@ def wait_until(true: Any) -> None:
     while not true():
         assert time.monotonic() < deadline, "nothing happened for a minute"
         time.sleep(0.01)
-
-
-def test_it_is_an_observer() -> None:
-    live, written = log(log_json=True)
-    live.gathered({})
-    live.at_step(1, 2, 3)
-    live.waiting_for("airport")
-    live.waiting_for(None)
-    live.event("checkpoint", step=1)
-    assert [(line["event"], line["step"]) for line in objects(written) if line["event"] == "checkpoint"] == [
-        ("checkpoint", 1)
-    ]
 
 
 def test_a_json_log_has_time_event_and_party_in_every_line() -> None:
@@ -255,3 +251,325 @@ def test_news_from_many_threads_is_neither_lost_nor_mixed() -> None:
             thread.join()
     assert {peer.connections for peer in live.peers.values()} == {600}
     assert sum(line["event"] == "connected" for line in objects(written)) == 1200
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Counted:
+    """As much of a channel as is looked at."""
+
+    def __init__(self) -> None:
+        self.traffic = Traffic()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(live_module, "time", made)
+    monkeypatch.setattr("tpsl.progress.time", made)
+    return made
+
+
+@pytest.fixture
+def state(clock: Clock) -> LiveState:
+    """A job of two epochs whose one peer is connected."""
+    made = LiveState(["airport"], 2)
+    made.preparing = None
+    made.peer_is("airport", "connected", "connected")
+    return made
+
+
+def test_the_line_of_a_running_job(state: LiveState, clock: Clock) -> None:
+    channel: Any = Counted()
+    state.gathered({"airport": channel})
+    clock.now += 2
+    state.done = (1200, 2000, 102_000)
+    channel.traffic.bytes_sent, channel.traffic.bytes_received = 20_000_000, 4_600_000
+    assert state.line() == "step 1,200/2,000 · epoch 2 · 51,000 samples/s · 12.3 MB/s · about 5 s left"
+
+
+def test_speed_counts_no_waiting_for_peers_to_come(state: LiveState, clock: Clock) -> None:
+    state.line()
+    clock.now += 600  # a log looks again when something has changed
+    state.gathered({})
+    clock.now += 5
+    state.done = (100, 200, 1000)
+    assert state.line() == "step 100/200 · epoch 1 · 200 samples/s · 0.0 MB/s · about 5 s left"
+
+
+def test_speed_is_that_of_the_last_seconds_and_falls_to_nothing(state: LiveState, clock: Clock) -> None:
+    for second in range(1, 101):
+        clock.now += 1
+        state.done = (second, 1000, second * 10 if second <= 50 else 500 + (second - 50) * 1000)
+        speed = state.speed()
+        if second == 50:
+            assert speed[0] == pytest.approx(10)
+    assert speed[0] == pytest.approx(1000)
+    for _ in range(12):
+        clock.now += 1
+        speed = state.speed()
+    assert speed[0] == 0
+
+
+def test_a_channel_is_counted_once_and_an_old_one_is_not_forgotten(state: LiveState) -> None:
+    old: Any = Counted()
+    new: Any = Counted()
+    old.traffic.bytes_sent, new.traffic.bytes_sent = 100, 7
+    state.gathered({"airport": old})
+    state.gathered({"airport": old})
+    state.gathered({"airport": new})
+    assert state.traffic == (107, 0)
+
+
+@pytest.mark.parametrize(("done", "epoch"), [(0, 1), (1, 1), (10, 1), (11, 2), (20, 2)])
+def test_the_epoch_is_that_of_the_latest_step(state: LiveState, done: int, epoch: int) -> None:
+    state.done = (done, 20, 0)
+    assert state.epoch == epoch
+
+
+def test_a_short_wait_is_part_of_every_step_and_a_long_one_is_shown(state: LiveState, clock: Clock) -> None:
+    state.waiting_for("airport")
+    clock.now += 0.5
+    assert state.missing() == {}
+    clock.now += 6.5
+    assert state.missing() == {"airport": "7 s"}
+    assert state.line() == "waiting for airport (7 s)"
+    state.waiting_for(None)
+    clock.now += 60
+    assert state.missing() == {}
+
+
+def test_a_lost_peer_is_waited_for_with_the_reason_until_it_is_back(state: LiveState, clock: Clock) -> None:
+    state.waiting_for("airport")
+    clock.now += 20
+    assert state.peer_is("airport", "lost", "lost: not heard for 15 s")
+    assert not state.peer_is("airport", "lost", "lost: not heard for 15 s")
+    assert state.missing() == {"airport": "lost: not heard for 15 s"}
+    assert state.peer_is("airport", "waiting", "waiting: nobody listens")
+    assert state.missing() == {"airport": "nobody listens"}
+    assert state.peer_is("airport", "connected", "connected")
+    state.waiting_for("airport")
+    assert state.missing() == {}
+    assert state.peers["airport"].connections == 2
+
+
+def test_who_is_refused_in_a_peers_name_does_not_disconnect_the_peer(state: LiveState) -> None:
+    assert state.peer_is("airport", "refused", "refused: another job")
+    assert state.peers["airport"].connected
+    assert state.missing() == {}
+
+
+def test_nobody_is_waited_for_while_data_are_read() -> None:
+    state = LiveState(["airport"], 1)
+    state.preparing = "reading airport.csv 1/2"
+    assert (state.missing(), state.line()) == ({}, "reading airport.csv 1/2")
+    state.preparing = None
+    assert state.line() == "waiting for airport (not here yet)"
+
+
+def test_what_is_prepared_has_a_time_left_by_its_own_speed(state: LiveState, clock: Clock) -> None:
+    state.progress(1, 2, "reading airport.csv")
+    assert state.line() == "reading airport.csv 1/2"
+    state.progress(0, 0, "fitting the wide part")
+    assert state.line() == "fitting the wide part"
+    clock.now += 30  # a library is loaded
+    state.progress(1, 78, "fitting the wide part")
+    clock.now += 0.5
+    state.progress(2, 78, "fitting the wide part")
+    clock.now += 9.5
+    state.progress(6, 78, "fitting the wide part")
+    assert state.line() == "fitting the wide part 6/78 · about 2 min left"
+    clock.now += 10
+    state.progress(78, 78, "fitting the wide part")
+    assert state.line() == "fitting the wide part 78/78"
+    state.progress(0, 0, "fitting the wide part")  # of another party
+    assert state.line() == "fitting the wide part"
+    state.waiting_for("airport")
+    clock.now += 2
+    assert state.line() == "waiting for airport (2 s)"
+
+
+def test_a_peer_that_has_said_goodbye_is_not_waited_for(state: LiveState) -> None:
+    state.preparing = None
+    for name in list(state.peers):
+        state.peer_is(name, "connected", "connected")
+    assert state.peer_is("airport", "left", "left: it has said goodbye")
+    assert state.missing() == {}
+    state.peer_is("airport", "connected", "connected again")
+    state.peer_is("airport", "lost", "lost: cut")
+    assert state.missing() == {"airport": "lost: cut"}
+
+
+@pytest.mark.parametrize(("may_end_early", "bound"), [(False, "about"), (True, "at most")])
+def test_the_time_left_is_by_the_speed_of_the_last_seconds(clock: Clock, may_end_early: bool, bound: str) -> None:
+    state = LiveState([], 2, may_end_early)
+    state.preparing = None
+    state.gathered({})
+    for second in range(1, 31):
+        clock.now += 1
+        state.done = (100 + second if second <= 15 else 115 + (second - 15) * 10, 2000, 0)
+        line = state.line()
+    assert line.endswith(f" · {bound} 3 min left")  # 1,735 steps at 10 a second
+    state.is_over = True  # early stopping leaves steps undone
+    assert "left" not in state.line()
+    state.is_over = False
+    state.done = (2000, 2000, 0)
+    assert "left" not in state.line()
+
+
+@contextmanager
+def running(side: Literal["label", "feature"], *peers: str, host: str = "127.0.0.1") -> Iterator[Live]:
+    console = Console(file=io.StringIO())
+    with Live(side, peers=peers, epochs=2, metrics=(host, 0), console=console) as live:
+        yield live
+
+
+def scrape(live: Live, accept: str = "text/plain") -> str:
+    assert live.metrics_port
+    request = urllib.request.Request(f"http://127.0.0.1:{live.metrics_port}/metrics", headers={"Accept": accept})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return str(answer.read().decode())
+
+
+def samples(text: str) -> dict[str, float]:
+    """Values by name, with the peer in brackets."""
+    return {
+        sample.name + "".join(f"[{value}]" for value in sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_the_label_side() -> None:
+    with running("label", "airport", "bank") as live:
+        live.event("listening", address="here")
+        live.watch("airport", "connected")
+        live.watch("airport", "lost: gone")
+        live.watch("airport", "connected")
+        live.at_step(7, 20, 700)
+        assert samples(scrape(live)) == {
+            "tpsl_step": 7,
+            "tpsl_steps_total": 20,
+            "tpsl_records_total": 700,
+            "tpsl_bytes_sent_total": 0,
+            "tpsl_bytes_received_total": 0,
+            "tpsl_connected[airport]": 1,
+            "tpsl_connected[bank]": 0,
+            "tpsl_reconnections_total[airport]": 1,
+            "tpsl_reconnections_total[bank]": 0,
+            "tpsl_waiting[airport]": 0,
+            "tpsl_waiting[bank]": 1,
+        }
+        live.event("epoch", epoch=1, validation_auc=0.75)
+        assert "auc" not in scrape(live)
+
+
+def test_the_feature_side_has_nothing_that_depends_on_labels() -> None:
+    with running("feature", "label") as live:
+        live.watch("label", "connected")
+        live.event("epoch", epoch=1)
+        assert {name.partition("[")[0] for name in samples(scrape(live))} == {
+            "tpsl_step",
+            "tpsl_steps_total",
+            "tpsl_records_total",
+            "tpsl_bytes_sent_total",
+            "tpsl_bytes_received_total",
+            "tpsl_connected",
+            "tpsl_reconnections_total",
+            "tpsl_waiting",
+        }
+
+
+def test_bytes_are_those_of_the_channels() -> None:
+    ours = Peer("airport")
+    with running("label", "airport") as live:
+        live.gathered({"airport": ours})
+        ours.traffic.bytes_sent += 1000
+        found = samples(scrape(live))
+        assert found["tpsl_bytes_sent_total"] == ours.traffic.bytes_sent
+        assert found["tpsl_bytes_received_total"] == 0
+
+
+def test_names_in_any_script_and_the_format_of_newer_scrapers() -> None:
+    with running("label", "银行", "b-2") as live:
+        live.watch("银行", "connected")
+        text = scrape(live, "application/openmetrics-text; version=1.0.0")
+        assert text.endswith("# EOF\n")
+        connected = {
+            sample.labels["peer"]: sample.value
+            for family in open_metrics(text)
+            for sample in family.samples
+            if sample.name == "tpsl_connected"
+        }
+        assert connected == {"银行": 1, "b-2": 0}
+
+
+def test_it_is_there_for_this_machine_only_and_gone_afterwards() -> None:
+    with running("label", "airport") as live:
+        assert live.metrics_port
+        port = live.metrics_port
+        scrape(live)
+        # All of 127/8 is this machine: a server on every address would answer here.
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port), timeout=60)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=60)
+
+
+def test_a_port_in_use_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        live = Live("label", peers=[], epochs=1, metrics=("127.0.0.1", port), console=Console(file=io.StringIO()))
+        with (
+            pytest.raises(ValueError, match=rf"metrics cannot be served on 127\.0\.0\.1:{port} \(Address already"),
+            live,
+        ):
+            pass
+
+
+def answer(live: Live, *headers: str) -> str:
+    assert live.metrics_port
+    with socket.create_connection(("127.0.0.1", live.metrics_port), timeout=60) as connection:
+        connection.sendall("\r\n".join(("GET /metrics HTTP/1.1", *headers, "", "")).encode())
+        return connection.makefile("rb").read().decode()
+
+
+def test_no_other_site_gets_the_figures_through_a_browser() -> None:
+    with running("label", "airport") as live:
+        assert live.metrics_port
+        live.at_step(7, 20, 700)
+        own = f"Host: 127.0.0.1:{live.metrics_port}"
+        rebound = [
+            ["Host: evil.example"],
+            [f"Host: evil.example:{live.metrics_port}"],
+            ["Host: 127.0.0.1.evil.example"],
+            ["Host: [::1]"],
+            [],
+            [own, "Host: evil.example"],
+            [own, "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors"],
+            [own, "Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: cors"],
+        ]
+        for headers in rebound:
+            text = answer(live, *headers)
+            assert text.split()[1] == "403", headers
+            assert "tpsl" not in text
+        for headers in ([own], ["Host: localhost:9000"], [own, "Sec-Fetch-Site: none", "Sec-Fetch-Mode: navigate"]):
+            text = answer(live, *headers)
+            assert text.split()[1] == "200", headers
+            assert "tpsl_step 7.0" in text
+
+
+def test_another_machine_asks_by_the_address_in_numbers() -> None:
+    """As kubelet and Prometheus do. A site that gives its own name to this machine has a name, not a number."""
+    with running("label", "airport", host="0.0.0.0") as live:
+        for host in ("10.1.2.3:9101", "10.1.2.3", "[fd00::7]:9101", "localhost"):
+            assert answer(live, f"Host: {host}").split()[1] == "200", host
+        for host in ("evil.example", "10.1.2.3.evil.example", "10.1.2.3,evil.example", "evil@10.1.2.3", "[::1", ""):
+            assert answer(live, f"Host: {host}").split()[1] == "403", host
+        assert answer(live, "Host: 10.1.2.3", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: cors").split()[1] == "403"

@@ -1,10 +1,13 @@
-"""The command as the shell sees it: help, version, exit status, and one sentence for whatever is wrong."""
+"""The command as the shell sees it: help, options, exit status, one sentence or JSON object for whatever is wrong."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +16,32 @@ import typer
 
 from tpsl import __version__
 from tpsl.cli.main import PANELS, app
+from tpsl.error_codes import code_of
+from tpsl.training.job import JobError
+from tpsl.vault import VaultError
+
+MOST_COMMANDS, MOST_OPTIONS = 30, 200
+"""Of all commands together, `tpsl research` included, each option counted in every command that has it."""
 
 
-def commands_of(group: Any, name: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """All commands and groups below a group, and itself."""
-    below = [(known, group.get_command(None, known)) for known in group.list_commands(None)]
-    deeper = [
-        commands_of(command, (*name, known)) if hasattr(command, "list_commands") else [(*name, known)]
-        for known, command in below
-    ]
-    return [name, *(command for commands in deeper for command in commands)]
+def walked(command: Any, context: Any, name: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, list[Any]]]:
+    """A command and all below it: the words that call it, itself, its parameters."""
+    yield name, command, command.get_params(context)
+    for known in command.list_commands(context) if hasattr(command, "list_commands") else ():
+        below = command.get_command(context, known)
+        yield from walked(below, below.context_class(below, info_name=known, parent=context), (*name, known))
 
 
+ROOT: Any = typer.main.get_command(app)
+WALKED = list(walked(ROOT, ROOT.make_context("tpsl", ["help"])))
+COMMANDS = [name for name, *_ in WALKED]
+LEAVES = {name: parameters for name, command, parameters in WALKED if not hasattr(command, "list_commands")}
 GROUPS = [(), ("vault",), ("label",), ("feature",), ("research",)]
-COMMANDS = commands_of(typer.main.get_command(app))
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 def installed(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -195,3 +210,155 @@ def test_a_group_without_a_command_shows_its_help(tpsl: Any, group: tuple[str, .
     assert outcome.status == 2
     assert " ".join(["Usage: tpsl", *group]) in outcome.stdout
     assert outcome.stderr == ""
+
+
+@pytest.fixture(scope="module")
+def options() -> dict[str, dict[str, Any]]:
+    """All options by name, each by the command that has it."""
+    found: dict[str, dict[Any, Any]] = defaultdict(dict)
+    for command, known in LEAVES.items():
+        for parameter in known:
+            if parameter.param_type_name == "option":
+                for flag in parameter.opts:
+                    found[flag][command] = parameter
+    return found
+
+
+def test_commands_and_options_are_few() -> None:
+    assert ("research", "paper") in LEAVES
+    assert len(LEAVES) <= MOST_COMMANDS
+    assert sum(each.param_type_name == "option" for known in LEAVES.values() for each in known) <= MOST_OPTIONS
+
+
+def kind(option: Any) -> str:
+    element = re.sub(r"^list\[(.*)\]$", r"\1", str(option.bare_type()))
+    return "flag" if option.is_flag else "number" if element in ("int", "float") else "text"
+
+
+def test_an_option_takes_the_same_in_every_command(options: dict[str, dict[str, Any]]) -> None:
+    shared = {flag: {kind(option) for option in by_command.values()} for flag, by_command in options.items()}
+    assert {flag: kinds for flag, kinds in shared.items() if len(kinds) > 1} == {}
+
+
+def test_what_an_option_takes_is_a_word() -> None:
+    for command, known in LEAVES.items():
+        for parameter in known:
+            if parameter.param_type_name == "option" and not parameter.is_flag:
+                assert re.fullmatch(r"[A-Z:=\[\]]+", parameter.metavar or ""), (command, parameter.opts)
+
+
+def test_what_may_be_repeated_has_no_second_name_for_many(options: dict[str, dict[str, Any]]) -> None:
+    """`--labels` is a file: it is no list of what its singular takes."""
+    plurals = {flag for flag in options if f"{flag}s" in options}
+    assert plurals <= {"--label"}
+
+
+def test_a_short_name_stands_for_one_option(options: dict[str, dict[str, Any]]) -> None:
+    short = {
+        flag: {max(option.opts, key=len) for option in by.values()} for flag, by in options.items() if len(flag) == 2
+    }
+    assert short == {"-h": {"--help"}}
+
+
+@pytest.mark.parametrize("command", LEAVES, ids=" ".join)
+def test_a_wrong_option_is_one_object(tpsl: Any, command: tuple[str, ...]) -> None:
+    outcome = tpsl(*command, "--no-such-option", "--json")
+    assert outcome.code(2) == "usage"
+    assert "--no-such-option" in outcome.error(2)
+
+
+FAILURES = {
+    "init a.csv b.csv": "data",
+    "check job.yaml": "job",
+    "train job.yaml": "job",
+    "train --set training.epoch=3": "unknown-key",
+    "train --set privacy.estimator=odd": "job",
+    "train --set local.wait=-1": "local",
+    "train --set data.source=synthetic --set privacy.epsilon=15": "vault",
+    "train job.yaml --labels given --learner magic": "job",
+    "label serve job.yaml": "job",
+    "label evaluate run": "run",
+    "feature join job.yaml --local local.yaml": "job",
+    "align job.yaml": "job",
+    "tune job.yaml": "job",
+    "predict run --records shop=new.csv --out scores.csv": "run",
+    "predict run --records new.csv --connect 127.0.0.1:1": "run",
+    "score run --connect 127.0.0.1:1": "run",
+    "export run --party label --out out": "run",
+    "report run": "run",
+    "ui absent": "run",
+    "vault add late labels.csv --new": "vault",
+    "vault add late labels.csv": "vault",
+    "vault release late --epsilon 1": "vault",
+    "vault ledger late": "vault",
+    "vault verify": "vault",
+    "vault backup --out copy": "vault",
+    "vault move elsewhere": "vault",
+    "vault statement late --certs certs": "vault",
+    "vault statement --check statement.json": "file-not-found",
+    "attack run": "run",
+    "audit run": "job",
+    "certs": "invalid-value",
+    "plan job.yaml": "job",
+    "help keys nothing": "invalid-value",
+    "research data flights --rows 3": "job",
+    "research paper --data criteo": "job",
+    "research frontier job.yaml": "job",
+    "research figures run": "run",
+}
+"""What cannot be done in an empty folder, and why not."""
+
+
+@pytest.mark.parametrize(("command", "code"), FAILURES.items(), ids=FAILURES)
+def test_what_cannot_be_done_is_one_object_with_a_code(tpsl: Any, command: str, code: str) -> None:
+    outcome = tpsl(*command.split(), "--json")
+    assert outcome.code() == code
+    assert outcome.error(), "and one sentence for people"
+
+
+def test_without_the_option_there_is_the_sentence_alone(tpsl: Any) -> None:
+    assert tpsl("train", "job.yaml").stdout == ""
+
+
+def test_a_fault_of_the_program_is_one_object_too(
+    tpsl: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("this cannot be")
+
+    monkeypatch.setattr("tpsl.cli.main._list_keys", broken)
+    with pytest.raises(RuntimeError, match="this cannot be"):
+        tpsl("help", "keys", "--json")
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "internal"
+
+
+def test_a_command_that_printed_its_result_adds_nothing(tpsl: Any, tmp_path: Path) -> None:
+    """Exit status 1 says that the vault is not sound; the result says why."""
+    (tmp_path / "labels.csv").write_text("id,label\n" + "".join(f"r{row},{row % 2}\n" for row in range(40)))
+    tpsl("vault", "add", "late", "labels.csv", "--new", "--json").json()
+    outcome = tpsl("vault", "verify", "--hash", "0" * 64, "--json")
+    assert outcome.status == 1
+    assert json.loads(outcome.stdout)["sound"] is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (JobError, "job"),
+        (VaultError, "vault"),
+        (ValueError, "invalid-value"),
+        (FileNotFoundError, "file-not-found"),
+        (OSError, "operating-system"),
+        (KeyboardInterrupt, "interrupted"),
+    ],
+)
+def test_a_code_is_the_name_of_the_class(kind: type[BaseException], code: str) -> None:
+    assert code_of(kind) == code_of(kind("why")) == code
+
+
+def test_a_class_can_say_its_code() -> None:
+    class OddError(ValueError):
+        code = "rather-odd"
+
+    assert code_of(OddError("why")) == "rather-odd"
+    assert code_of(type("StillOddError", (OddError,), {})) == "rather-odd"

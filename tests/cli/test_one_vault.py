@@ -69,35 +69,6 @@ def refused(outcome: Any) -> None:
     assert "Traceback" not in outcome.stderr
 
 
-@pytest.mark.parametrize(
-    "permitted",
-    [
-        (),
-        ("--set=local.compose=true",),
-    ],
-)
-def test_six_jobs_with_other_numbers_of_classes(bank: Bank, permitted: tuple[str, ...]) -> None:
-    assert bank.train(bank.job(classes=2), "2", *permitted).json()["total_epsilon"] == 1.0
-    for classes in range(3, 8):
-        refused(bank.train(bank.job(classes=classes), str(classes), *permitted))
-    assert bank.totals()["table-label"] == 1.0
-    assert set(bank.totals().values()) <= {0.0, 1.0}
-
-
-@pytest.mark.parametrize(
-    "permitted",
-    [
-        (),
-        ("--set=local.compose=true",),
-    ],
-)
-def test_classes_in_another_order(bank: Bank, permitted: tuple[str, ...]) -> None:
-    assert bank.train(bank.job(class_values=["0", "1"]), "first").json()["total_epsilon"] == 1.0
-    refused(bank.train(bank.job(class_values=["1", "0"]), "second", *permitted))
-    refused(bank.train(bank.job(class_values=["1", "0"]), "third", *permitted, "--vault", bank.folder / "other"))
-    assert bank.totals()["table-label"] == 1.0
-
-
 def test_a_sum_that_is_permitted_is_the_total_of_both_names(bank: Bank) -> None:
     assert bank.train(bank.job(), "first").json()["total_epsilon"] == 1.0
     turned = bank.job("turned.yaml", class_values=["1", "0"])

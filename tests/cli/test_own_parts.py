@@ -37,13 +37,7 @@ def test_own_parts_train_over_a_network_and_are_verified_attacked_and_audited(
     door = ("--certs", "certs/label", "--listen", "127.0.0.1:0", "--set=local.log=[json, csv]")
     label = ours("label", "serve", "job.yaml", "--local", "label.yaml", *door, *SHORT, "--out", "at_label")
     address = label.wait_for("listening")["address"]
-    door = (
-        "--certs",
-        "certs/shop",
-        "--connect",
-        address,
-        "--set=local.log=[json, csv, diary=diary.txt]",
-    )
+    door = ("--certs", "certs/shop", "--connect", address, "--set=local.log=[json, csv, diary=diary.txt]")
     shop = ours("feature", "join", "job.yaml", "--local", "shop.yaml", *door, *SHORT, "--out", "at_shop")
     assert (label.result()["mechanism"], shop.result()["steps"]) == ("ordinal", 12)
 

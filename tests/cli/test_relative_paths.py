@@ -94,10 +94,7 @@ def test_experiments_take_the_file_as_documented(
     monkeypatch.setattr("tpsl_research.frontier_cells.BASELINE_SPACE", (one,))
     monkeypatch.setattr("tpsl.select.space.RECOMMENDED_SPACE", (one,))
     monkeypatch.setattr("tpsl_research.paper.EPSILONS", (1.0,))
-    small = {
-        "frontier": ("--epsilon", 1, "--method", "laplace"),
-        "paper": (),
-    }[command]
+    small = {"frontier": ("--epsilon", 1, "--method", "laplace"), "paper": ()}[command]
     options = ("--data", "criteo=train.txt", "--set=local.not_private=true", "--seeds", 1, "--processes", 1, *small)
     shown = tpsl("research", command, *options, "--json")
     assert shown.json()

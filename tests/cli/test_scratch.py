@@ -72,16 +72,7 @@ def test_nothing_of_a_scratch_run_leaves(tpsl: Any, table_job: Path, certificate
         ("export", "run", "--party", "feature", "--out", "out"),
         ("vault", "release", vault, "--set=privacy.mechanism=laplace", "--epsilon", 2, "--out", "out"),
         ("vault", "statement", vault, "--certs", certificates / "label", "--out", "out"),
-        (
-            "label",
-            "serve",
-            table_job,
-            "--listen",
-            "127.0.0.1:0",
-            "--set=local.insecure_loopback=true",
-            "--out",
-            "run",
-        ),
+        ("label", "serve", table_job, "--listen", "127.0.0.1:0", "--set=local.insecure_loopback=true", "--out", "run"),
         (
             "feature",
             "join",

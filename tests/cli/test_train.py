@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 import yaml
 
-from tpsl.mechanisms import gaussian, laplace, randomized_response
+from tpsl.mechanisms import laplace
+from tpsl.report.words import LARGE_DELTA_TEXT
 from tpsl.training.job import load_job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.transcript import Transcript
@@ -87,34 +89,6 @@ def test_a_run_without_out_gets_a_folder_of_its_own(
     assert (tmp_path / run / "result.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "mechanism", "epsilon", "delta"),
-    [
-        ("--set privacy.mechanism=none --set local.not_private=true", "none", None, 0.0),
-        ("--set privacy.mechanism=laplace --epsilon 0.5", "laplace", laplace(0.5).epsilon, 0.0),
-        ("--set privacy.mechanism=discrete --epsilon 0.5", "discrete", randomized_response(0.5).epsilon, 0.0),
-        ("--set privacy.mechanism=randomized_response --epsilon 3", "discrete", randomized_response(3.0).epsilon, 0.0),
-        (
-            "--set privacy.mechanism=gaussian --set privacy.sigma=2 --set privacy.delta=1e-5",
-            *("gaussian", gaussian(2.0, 1e-5).epsilon, 1e-5),
-        ),
-        ("--epsilon 1 --set privacy.draws=2", "laplace", 2 * laplace(1.0).epsilon, 0.0),
-    ],
-)
-def test_the_result_states_the_guarantee_of_the_mechanism(
-    tpsl: Any, small_job: Path, tmp_path: Path, options: str, mechanism: str, epsilon: float | None, delta: float
-) -> None:
-    result = tpsl("train", small_job, *options.split(), "--out", tmp_path / "run", "--json").json()
-    stated = {name: result[name] for name in ("mechanism", "epsilon", "delta", "total_epsilon", "private")}
-    assert stated == {
-        "mechanism": mechanism,
-        "epsilon": epsilon,
-        "delta": delta,
-        "total_epsilon": epsilon,
-        "private": epsilon is not None,
-    }
-
-
 def test_seeded_noise_repeats_to_the_last_bit_and_is_called_not_private(
     tpsl: Any, small_job: Path, tmp_path: Path
 ) -> None:
@@ -151,16 +125,6 @@ def test_a_seed_fixes_batches_and_initial_weights_but_never_the_noise(
     assert not np.array_equal(ours[0].gradients, theirs[0].gradients)
     assert drawn[0] != drawn[1]
     assert contents(tmp_path / "a", "top.safetensors") != contents(tmp_path / "b", "top.safetensors")
-
-
-@pytest.mark.parametrize("mechanism", ["laplace", "discrete"])
-def test_five_classes_of_delay(tpsl: Any, tmp_path: Path, mechanism: str) -> None:
-    changes = ("--set=data.rows=3000", f"--set=privacy.mechanism={mechanism}", "--set=data.task=delay5")
-    options = ("--data", "flights", *changes, "--epsilon", 2)
-    result = tpsl("train", *options, "--epochs", 1, "--out", tmp_path / "run", "--json").json()
-    assert (result["classes"], result["mechanism"], result["private"]) == (5, mechanism, True)
-    assert 0.999 * 2 <= result["epsilon"] <= 2
-    assert 0 < result["test_auc_low"] < result["test_auc"] < result["test_auc_high"] < 1
 
 
 def test_in_the_natural_layout_the_label_party_has_a_bottom_half(tpsl: Any, tmp_path: Path) -> None:
@@ -318,3 +282,93 @@ def test_an_auc_that_does_not_exist_is_a_dash(tpsl: Any, small_job: Path, tmp_pa
     shown = tpsl("train", small_job, "--out", tmp_path / "run")
     assert "nan" not in shown.stdout
     assert shown.facts()["test AUC"] == "– (it needs test records of two classes)"
+
+
+def test_a_training_leaves_curves_in_the_label_partys_folder_and_nowhere_else(
+    tpsl: Any, small_job: Path, tmp_path: Path
+) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = tmp_path / "run"
+    result = tpsl("train", small_job, "--out", run, "--json").json()
+    events = EventAccumulator(str(run / "label" / "tensorboard")).Reload()
+    (point,) = events.Scalars("test_auc")
+    assert (point.step, point.value) == (result["steps"], pytest.approx(result["test_auc"], rel=1e-6))
+    assert [path.parent.parent.name for path in run.rglob("events.out.*")] == ["label"]
+    assert tpsl("train", small_job, "--out", tmp_path / "none", "--set=local.log=none", "--json").status == 0
+    assert list((tmp_path / "none").rglob("events.out.*")) == []
+
+
+def test_a_logger_that_cannot_be_had_is_one_sentence(
+    tpsl: Any, small_job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    sentence = tpsl("train", small_job, "--out", tmp_path / "run", "--set=local.log=mlflow=http://127.0.0.1:1").error()
+    assert sentence == "error: MLflow is not installed: `pip install 'tpsl[mlflow]'` gets it"
+    assert not (tmp_path / "run").exists()
+
+
+HALF = ("--set=privacy.mechanism=gaussian", "--set=privacy.sigma=1", "--set=privacy.delta=0.5")
+
+
+def test_a_run_with_a_large_delta_is_refused_unless_permitted_and_is_not_simply_called_private(
+    tpsl: Any, small_job: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    sentence = tpsl("train", small_job, *HALF, "--out", run).error()
+    assert "a record would have δ = 0.5 in all, more than 1/records = 0.00313 for 320 records" in sentence
+    assert not (run / "label" / "vault").exists()
+    shown = tpsl("train", small_job, *HALF, "--set=local.max_delta=0.5", "--out", run)
+    assert shown.status == 0, shown.stderr
+    assert shown.facts()["guarantee"].endswith(f", δ = 0.5. {LARGE_DELTA_TEXT}")
+
+
+def test_the_label_party_refuses_before_it_listens(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    job = yaml.safe_load(small_job.read_text())
+    job["privacy"] = {"mechanism": "gaussian", "sigma": 1.0, "delta": 0.5}
+    small_job.write_text(yaml.safe_dump(job))
+    serve = (
+        "label",
+        "serve",
+        small_job,
+        "--listen",
+        "127.0.0.1:0",
+        "--set=local.insecure_loopback=true",
+        "--out",
+        tmp_path / "run",
+    )
+    refused = tpsl(*serve, "--set=local.wait=0")
+    assert "δ = 0.5 in all, more than 1/records" in refused.error()
+    assert "listening" not in refused.stderr
+    (tmp_path / "local.yaml").write_text("max_delta: 0.5\nwait: 0.0\n")
+    waited = tpsl(*serve, "--local", tmp_path / "local.yaml").error()
+    assert "δ" not in waited
+    assert "feature" in waited  # nobody came
+
+
+@pytest.fixture
+def twins(tmp_path: Path) -> Path:
+    """A job whose table has one record under two ids."""
+    ids = [*(f"r{row}" for row in range(60)), "R7"]
+    (tmp_path / "shop.csv").write_text("id,pages\n" + "".join(f"{id},{at % 7}\n" for at, id in enumerate(ids)))
+    (tmp_path / "bank.csv").write_text("id,label\n" + "".join(f"{id},{at % 2}\n" for at, id in enumerate(ids)))
+    job = {
+        "data": {
+            "source": "table",
+            "features": [{"path": "shop.csv", "numeric": ["pages"]}],
+            "label": {"path": "bank.csv"},
+            "test_fraction": 0.02,
+        },
+        "model": {"embedding_dim": 2, "bottom": [4], "top": [4]},
+        "training": {"batch_size": 20, "epochs": 1},
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    return tmp_path / "job.yaml"
+
+
+def test_a_run_warns_of_near_duplicate_ids_when_it_stores_them(tpsl: Any, twins: Path, tmp_path: Path) -> None:
+    sentence = "1 id is a near-duplicate of an earlier one, for example "
+    first = tpsl("train", twins, "--out", tmp_path / "run")
+    assert (first.status, first.stderr.count(sentence)) == (0, 1), first.stderr
+    again = tpsl("train", twins, "--out", tmp_path / "again")
+    assert (again.status, again.stderr.count(sentence)) == (0, 0), again.stderr

@@ -84,52 +84,11 @@ def test_a_broken_run_is_one_sentence(tpsl: Any, finished: Path, tmp_path: Path,
     assert words in sentence
 
 
-@pytest.mark.parametrize("command", RUN_COMMANDS)
-def test_a_run_that_is_not_there_is_one_sentence(tpsl: Any, tmp_path: Path, command: str) -> None:
-    sentence = tpsl(*command.split(), tmp_path / "absent").error()
-    assert str(tmp_path / "absent") in sentence
-
-
 @pytest.mark.parametrize("command", [command for command in RUN_COMMANDS if command != "ui"])
 def test_a_folder_that_is_no_run_is_one_sentence(tpsl: Any, tmp_path: Path, command: str) -> None:
     (tmp_path / "holiday.jpg").write_bytes(b"\xff\xd8")
     sentence = tpsl(*command.split(), tmp_path).error()
     assert str(tmp_path) in sentence
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("train", "{absent}"),
-        ("train", "--data", "criteo", "--set=data.path={absent}"),
-        ("train", "--data", "avazu", "--set=data.path={absent}"),
-        ("tune", "{absent}", "--out", "{out}"),
-        (
-            "research",
-            "frontier",
-            "--data",
-            "criteo={absent}",
-            "--set=local.not_private=true",
-            "--out",
-            "{out}",
-        ),
-        ("research", "paper", "--data", "criteo={absent}", "--set=local.not_private=true", "--out", "{out}"),
-        ("certs", "{absent}"),
-        ("label", "serve", "{absent}"),
-        ("feature", "join", "{absent}"),
-        ("audit", "{absent}"),
-        ("vault", "ledger", "{absent}"),
-        ("vault", "verify", "{absent}"),
-        ("vault", "add", "--new", "{out}", "{absent}"),
-        ("vault", "add", "{out}", "{absent}"),
-    ],
-    ids=lambda arguments: " ".join(arguments[:3]).replace("{absent}", "").strip(),
-)
-def test_a_file_that_is_not_there_is_one_sentence(tpsl: Any, tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    absent = tmp_path / "absent"
-    filled = [argument.format(absent=absent, out=tmp_path / "out") for argument in arguments]
-    sentence = tpsl(*filled).error()
-    assert str(absent) in sentence or str(tmp_path / "out") in sentence
 
 
 LAUGHS = (

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from tpsl.attacks import run_attacks
-from tpsl.cli.demo import RUNS
-from tpsl.cli.train import OPTIONS_ALONE
+from tpsl.cli.train import DEMO, OPTIONS_ALONE
 from tpsl.data.dataset import load
 from tpsl.report.findings import keep_finding
 from tpsl.report.hero import hero
@@ -29,7 +28,7 @@ from tpsl.training.one_process import train
 
 SYNTHETIC = {"source": "synthetic", "rows": 3000, "numeric_fields": 4, "categorical_fields": 2, "signal": 3.0}
 PAGES: dict[str, dict[str, dict[str, Any]]] = {
-    "demo": {name: {**content, "data": {"source": "flights", "rows": 2000}} for name, (_, content) in RUNS.items()},
+    "demo": {name: {**content, "data": {"source": "flights", "rows": 2000}} for name, (_, content) in DEMO.items()},
     "sweep": {
         f"eps-{epsilon:g}": {**OPTIONS_ALONE, "data": SYNTHETIC, "privacy": {"epsilon": epsilon}}
         for epsilon in (0.5, 2.0, 6.0)

@@ -1,10 +1,11 @@
 """Invented click logs, and a cache for each test."""
 
-from pathlib import Path
-
 import pytest
 from tests import click_logs
+from tests.cli.conftest import small_job, table_job, tpsl
 from tests.click_logs import Lines
+
+__all__ = ["small_job", "table_job", "tpsl"]
 
 
 @pytest.fixture
@@ -20,6 +21,6 @@ def avazu_lines() -> Lines:
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test has a cache of its own: none finds what another has kept."""
-    monkeypatch.setenv("TPSL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TPSL_CACHE", str(tmp_path_factory.mktemp("cache")))

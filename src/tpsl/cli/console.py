@@ -33,8 +33,7 @@ stdout = Console()
 stderr = Console(stderr=True)
 printed_json: list[bool] = []
 """Whether this process has printed its JSON object: an error adds none to it."""
-_COLUMNS = 80
-_MANY = 100_000
+_COLUMNS, _MANY = 80, 100_000
 FIRST_LOGGED_AFTER, _LONGEST_SILENCE = 10.0, 300.0
 """Seconds until a log gets the first line of progress, and between two lines at most."""
 STATUS = 128 + signal.SIGTERM
@@ -53,8 +52,8 @@ def print_json(content: Mapping[str, Any]) -> None:
     typer.echo(json.dumps(for_json(content), ensure_ascii=False))
 
 
-Facts = dict[str, str | Path]
-"""What a report states, each fact by its name."""
+Facts = dict[str, str | Path | None]
+"""What a report states, each fact by its name; those without a value are left out."""
 
 
 @dataclass(frozen=True)
@@ -66,20 +65,29 @@ class Report:
     """
 
     headline: str
-    facts: Mapping[str, str | Path] = field(default_factory=dict)
+    facts: Mapping[str, str | Path | None] = field(default_factory=dict)
     next_steps: Mapping[str, str] = field(default_factory=dict)
     tables: Sequence[str | Table] = ()
 
     def __iter__(self) -> Iterator[str | Table | Text]:
         yield Text(_printable_lines(self.headline), "bold")
-        width = max(map(len, [*self.facts, *self.next_steps]), default=0)
-        for name, value in self.facts.items():
-            yield _fact(name, width, str(value), wrapped=isinstance(value, str))
+        facts = {name: value for name, value in self.facts.items() if value}
+        width = max(map(len, [*facts, *self.next_steps]), default=0)
+        for name, value in facts.items():
+            lines = [str(value)]
+            if isinstance(value, str):
+                room = max(_COLUMNS - width - 4, _COLUMNS // 2)
+                lines = textwrap.wrap(value, room, break_long_words=False, break_on_hyphens=False)
+            yield _fact(name, width, lines)
         yield from self.tables
         if self.next_steps:
             yield Text("Next", "bold")
         for name, command in self.next_steps.items():
-            yield _fact(name, width, command, wrapped=False)
+            yield _fact(name, width, [command])
+
+
+def _fact(name: str, width: int, lines: Sequence[str]) -> Text:
+    return Text.assemble((f"  {name:<{width}}  ", "cyan"), f"\n{' ' * (width + 4)}".join(map(printable, lines)))
 
 
 def slim_table(
@@ -96,16 +104,6 @@ def slim_table(
     for row in rows:
         table.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
     return table
-
-
-def _fact(name: str, width: int, value: str, *, wrapped: bool) -> Text:
-    start = f"  {name:<{width}}  "
-    lines = [value]
-    if wrapped:
-        room = max(_COLUMNS - len(start), _COLUMNS // 2)
-        lines = textwrap.wrap(value, room, break_long_words=False, break_on_hyphens=False) or [""]
-    shown = f"\n{' ' * len(start)}".join(map(printable, lines))
-    return Text.assemble((start, "cyan"), shown)
 
 
 def answer(as_json: bool, content: Mapping[str, Any], for_people: Iterable[str | RenderableType]) -> None:

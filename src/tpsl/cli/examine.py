@@ -1,9 +1,10 @@
-"""Looking at runs: `tpsl report` and `tpsl ui` show them, `tpsl attack` and `tpsl audit` test what they promise."""
+"""Looking at runs: `tpsl report` and `tpsl ui` show them, `tpsl attack` and `tpsl audit` test what they promise; and at
+jobs before anything is released: `tpsl check` and `tpsl plan`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -11,21 +12,26 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+from rich import filesize
 from rich.console import RenderableType
+from rich.table import Table
 
 from tpsl.cli import flags
 from tpsl.cli.console import Facts, Report, answer, complain, notice, progress_bar, slim_table, stoppable
-from tpsl.cli.flags import argument, option
-from tpsl.cli.settings import Settings
+from tpsl.cli.flags import ALL_PARTS, LOCAL, Settings, argument, option
+from tpsl.data.check import DataReport, check_data
 from tpsl.data.dataset import load_label_party
+from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.report.findings import keep_finding
 from tpsl.report.known_vaults import Memory
 from tpsl.report.page import write_page
 from tpsl.report.run_table import summary, summary_table, vault_sentences
 from tpsl.report.version_view import version_rows
-from tpsl.report.words import bound_text, rounded_up, spoken
-from tpsl.training.job import load_job
+from tpsl.report.words import MISSING, auc_text, bound_text, counted, spent_text, spoken
+from tpsl.training.job import Job, load_job
+from tpsl.training.local import locals_by_party
+from tpsl.training.method import rare_label_warning_of, resolve_method
 from tpsl.training.observer import Watching
 from tpsl.training.releases import check_first_releases
 from tpsl.training.run_folder import RunFolder
@@ -33,23 +39,21 @@ from tpsl.training.run_folder import RunFolder
 if TYPE_CHECKING:
     from tpsl import audit as audits
     from tpsl.attacks import AttackReport
+    from tpsl.planning import Prediction
 
 
 def report(
     runs: flags.RunsArgument,
     out: Annotated[Path, option("FILE", "The page.")] = Path("report.html"),
     party: flags.ForOption = "label",
-    vault: Annotated[
-        Path | None, option("FOLDER", "Where the runs' vault is now. Default: where each run has noted it.")
-    ] = None,
+    vault: Annotated[Path | None, option("FOLDER", "The runs' vault, where it is not as each run noted it.")] = None,
     json: flags.JsonFlag = False,
 ) -> None:
     """Write a page about runs: what was promised, what it costs, what an attacker got.
 
-    One HTML file that loads nothing. It is for the label party, because test AUCs depend on true labels; with --for
-    it is for a feature party. The folder of a search stands for its runs. Runs that go on are shown as unfinished.
-    The first ε of a run is what its records have spent in all, as its vault says now; of vaults that are gone, what the
-    runs have noted that are given, or lie beside them, is added.
+    One HTML file that loads nothing, for the label party, because test AUCs depend on true labels; with --for it is for
+    a feature party. The folder of a search stands for its runs. The first ε of a run is what its records have spent in
+    all, as its vault says now, plus what runs beside it have noted of vaults that are gone.
     """
     from tpsl.prediction.model import TrainedModel
     from tpsl.report.run_reading import read_view
@@ -60,20 +64,14 @@ def report(
         for done, run in enumerate(runs):
             progress(done, len(runs), run.name)
             views.append(read_view(run, party, memory=memory))
-    names = [view["name"] for view in views]
-    write_page(out, views, title=", ".join(names) if len(names) <= 3 else f"{len(names)} runs")
+    title = ", ".join(view["name"] for view in views) if len(views) <= 3 else f"{len(views)} runs"
+    write_page(out, views, title=title)
     content = {"page": str(out), "runs": [summary(view) for view in views], "versions": version_rows(views)}
     answer(json, content, [summary_table(views), *vault_sentences(views), f"The page: {out.resolve()}"])
 
 
 def ui(
-    folder: Annotated[
-        Path | None,
-        argument(
-            "FOLDER",
-            "Folder with runs, which may lie in folders of it. Default: runs, or this folder if there is none.",
-        ),
-    ] = None,
+    folder: Annotated[Path | None, argument("FOLDER", "Folder with runs. Default: runs, or this folder.")] = None,
     port: Annotated[int, option("PORT", "Port of 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
     party: flags.ForOption = "label",
     json: flags.JsonFlag = False,
@@ -86,17 +84,15 @@ def ui(
     from tpsl.report.live_page import LivePage
     from tpsl.report.watching import WatchedFolder
 
-    if folder is None:
-        folder = Path("runs") if Path("runs").is_dir() else Path()
+    folder = folder or (Path("runs") if Path("runs").is_dir() else Path())
     watched = WatchedFolder(folder, party)
     live = LivePage(watched, port)
     with progress_bar("reading runs") as progress:
         snapshot = watched.snapshot(progress)
-    count, where = len(snapshot.runs), "this folder" if folder == Path() else str(folder)
-    runs = f"{count:,} run{'' if count == 1 else 's'}" if count else "the first run as soon as there is one,"
-    answer(json, {"url": live.url, "folder": str(folder), "runs": count}, [live.url])
+    where = "this folder" if folder == Path() else folder
+    answer(json, {"url": live.url, "folder": str(folder), "runs": len(snapshot.runs)}, [live.url])
     if not json:
-        notice(f"Open this address in a browser: it shows {runs} in {where}. Ctrl-C ends it.")
+        notice(f"Open this address in a browser; runs in {where} by now: {len(snapshot.runs):,}. Ctrl-C ends it.")
     for problem in snapshot.problems:
         notice(f"not shown: {problem}")
     with suppress(KeyboardInterrupt), stoppable("the page has ended"):
@@ -110,13 +106,9 @@ def attack(
 ) -> None:
     """Attack a run by every attack of the suite; the label party scores the guesses with its true labels.
 
-    One process without a GPU records its first 64 steps; other runs need `--set local.record_transcript=true`.
-
-    Attack AUC 0.5 is guessing, 1 is complete recovery. Each attack stands beside the bound of its own kind of attacker:
-    what ε allows an attacker who reads noisy labels; for attackers who profit from features, the AUC of noisy label and
-    best prediction from features together, estimated on these records; for 'no transcript', that of the prediction
-    alone.
-    What was found is kept in the label party's folder of the run, for `tpsl report`.
+    One process without a GPU records its first 64 steps; other runs need `--set local.record_transcript=true`. Attack
+    AUC 0.5 is guessing, 1 is complete recovery. Each attack stands beside the bound of its kind of attacker. What was
+    found is kept in the label party's folder of the run, for `tpsl report`.
     """
     from tpsl.attacks import run_attacks
     from tpsl.attacks.attacked_run import require_parts_of_all
@@ -133,14 +125,12 @@ def attack(
         chosen = [name.replace(" ", "_") for name in which or ()] or None
         report = run_attacks(run, labels, which=chosen, progress=progress)
     keep_finding(run, "attacks", report.as_dict())
-    named = f"{report.mechanism}, {report.estimator}" if report.steps else report.mechanism
-    slack = f", δ = {rounded_up(report.delta, 2)}" if report.delta else ""
     rows = (
         (
             spoken(result.name),
             result.needs.replace("+", " + "),
             f"{result.auc:.4f} ±{(result.auc_high - result.auc_low) / 2:.4f}",
-            "–" if result.closed_form is None else f"{result.closed_form:.4f}",
+            auc_text(result.closed_form),
             bound_text(result.ceiling, result.ceiling_low, result.ceiling_high),
         )
         for result in report.attacks
@@ -148,7 +138,8 @@ def attack(
     numbers = ("AUC", "Theory", "Bound")
     table = slim_table(("Attack", "The attacker has", *numbers), rows, numbers=numbers)
     table.columns[0].no_wrap = True
-    facts: Facts = {"run": run, "mechanism": named, "guarantee": f"ε = {rounded_up(report.epsilon, 6)}{slack}"}
+    named = f"{report.mechanism}, {report.estimator}" if report.steps else report.mechanism
+    facts: Facts = {"run": run, "mechanism": named, "guarantee": spent_text(report.epsilon, report.delta)}
     headline = "Attacked: AUC 0.5 is guessing, 1 is complete recovery"
     found = Report(headline, facts, {"see it as a page": f"tpsl report {run}"}, [table])
     answer(json, {"run": str(run), **report.as_dict()}, found)
@@ -159,13 +150,9 @@ def attack(
 def _explanations(report: AttackReport) -> Iterator[str]:
     if math.isfinite(report.epsilon) and report.steps:
         bound = bound_text(report.ceiling, report.ceiling, report.ceiling)
-        proved = f"Bound {bound}: what ε allows an attacker who scores by the noisy label alone"
-        yield f"{proved}, on average over the noise."
+        yield f"Bound {bound}: what ε allows an attacker who scores by the noisy label alone, averaged over the noise."
     if any(result.scored_by == "statistic" for result in report.attacks):
-        yield (
-            "'statistic': feature parties are told nothing of it. This attacker is granted the noisy sum, all vectors "
-            "and every label but one; its bound is what ε, δ and ρ allow."
-        )
+        yield "'statistic': bound by ε, δ and ρ; this attacker is granted the noisy sum, all vectors, all other labels."
     if report.predicted_from:
         yield (
             "Bound ≈: gradients and embeddings also carry what features say about the label, which ε does not bound; "
@@ -173,15 +160,14 @@ def _explanations(report: AttackReport) -> Iterator[str]:
             f"prediction alone), estimated with true labels from {' and '.join(report.predicted_from)}."
         )
     for result in report.attacks:
-        name = spoken(result.name)
         if result.above_ceiling:
-            yield f"{name} is above its bound by more than chance: run tpsl audit, this may be a bug."
+            yield f"{spoken(result.name)} is above its bound by more than chance: run tpsl audit, this may be a bug."
     if not report.steps:
         yield "No gradients were sent, so no other attack exists."
         return
     for reason in dict.fromkeys(report.not_run.values()):
-        names = [spoken(name) for name, why in report.not_run.items() if why == reason]
-        yield f"Not run: {', '.join(names)} (each {reason})." if len(names) > 1 else f"{names[0]}: not run, it {reason}"
+        names = (spoken(name) for name, why in report.not_run.items() if why == reason)
+        yield f"Not run: {', '.join(names)}; reason: it {reason}"
 
 
 _LOOKED_AT = {
@@ -199,30 +185,20 @@ def audit(
     changes: flags.SetOption = None,
     local: flags.LocalsOption = None,
     epsilon: flags.EpsilonOption = None,
-    only: Annotated[
-        list[str] | None, option("NAME", f"Only this part, of {', '.join(_LOOKED_AT)}; may be repeated.")
-    ] = None,
+    only: Annotated[list[str] | None, option("NAME", f"One part, of {', '.join(_LOOKED_AT)}; may be repeated.")] = None,
     canaries: Annotated[int, option("NUMBER", "Records that get fair-coin labels.", min=1)] = 20_000,
-    confidence: Annotated[
-        float, option("NUMBER", "Confidence of the lower bound that is shown. Accusations are surer than this.")
-    ] = 0.95,
-    handed: Annotated[
-        Path | None, option("FOLDER", "What `vault release --out` wrote, to compare with the run's vault.")
-    ] = None,
-    out: Annotated[
-        Path | None, option("FOLDER", "Keep the audit's runs in this new folder. Default: they are deleted.")
-    ] = None,
+    confidence: Annotated[float, option("NUMBER", "Of the lower bound that is shown; accusations are surer.")] = 0.95,
+    handed: Annotated[Path | None, option("FOLDER", "What `vault release --out` wrote, to compare.")] = None,
+    out: Annotated[Path | None, option("FOLDER", "Keep the audit's runs here. Default: they are deleted.")] = None,
     json: flags.JsonFlag = False,
 ) -> None:
     """Does a job keep the ε that it claims? Exit status 1 if any part of the audit finds that it does not.
 
-    For the label party. Canaries: records with fair-coin labels, which an attack on the transcript guesses; its success
-    says how large ε must at least be. Releases: made-up labels go through the vault many times, no noise may repeat,
-    and what is handed over is what was released. Statistic, if the job has one: a feature party that chooses its
-    vectors as it likes guesses fair coins. Replay: true labels are flipped before the data are read, noisy ones are
-    kept, and no byte that is sent may change. Vault, for a run folder: the noise that was really released is tested.
-    For a run folder as it is, what was found is kept in its label party's folder, for `tpsl report`. A sound job is
-    accused four times in a million audits.
+    For the label party. Canaries: an attack guesses fair-coin labels from the transcript; its success says how large ε
+    must at least be. Releases: made-up labels go through the vault many times, no noise may repeat. Statistic, if the
+    job has one: a feature party that chooses its vectors guesses fair coins. Replay: true labels are flipped, noisy
+    ones kept, and no byte that is sent may change. Vault, for a run folder: tests the noise that was released.
+    Findings about a run folder are kept for `tpsl report`. A sound job is accused four times in a million audits.
     """
     from tpsl import audit as auditing
 
@@ -250,9 +226,8 @@ def audit(
         summary = {"passed": found.passed, "accusations": found.accusations, "parts": list(found.parts)}
         keep_finding(run, "examination", summary)
     answer(json, found.as_dict(), _verdicts(found))
-    if found.vault is not None and not json:
-        for sentence in found.vault.cannot_see:
-            notice(sentence)
+    for sentence in found.vault.cannot_see if found.vault is not None and not json else ():
+        notice(sentence)
     for accusation in found.accusations:
         complain(accusation)
     if not found.passed:
@@ -271,11 +246,155 @@ def _verdicts(found: audits.Examination) -> Iterator[str | RenderableType]:
         yield f"statistic: {claimed} at {100 * statistic.confidence:g} % confidence"
     rows = []
     for part, result in found.parts.items():
-        values = {name.replace("_", " "): getattr(result, name) for name in _LOOKED_AT[part]}
-        numbers = (
-            f"{name} {each:,.0f}" if isinstance(each, int | float) else str(each) for name, each in values.items()
-        )
-        rows.append((part, ", ".join(numbers), "passed" if result.passed else "FAILED"))
+        values = {spoken(name): getattr(result, name) for name in _LOOKED_AT[part]}
+        shown = (f"{name} {each:,.0f}" if isinstance(each, int | float) else str(each) for name, each in values.items())
+        rows.append((part, ", ".join(shown), "passed" if result.passed else "FAILED"))
     yield slim_table(("part", "looked at", "verdict"), rows)
     if found.replay is not None and found.replay.passed:
         yield "every byte of the transcript and every weight is the same"
+
+
+def check(
+    job: flags.JobArgument,
+    changes: flags.SetOption = None,
+    local: flags.LocalsOption = None,
+    json: flags.JsonFlag = False,
+) -> None:
+    """Look at the data of a job before anything is released: counts, and what is strange.
+
+    Reads the data of every party that is here, the true labels too where the label party's is: then what is printed
+    must stay with the label party. Exit status 1 if there are errors, 0 if there are none or only warnings.
+    """
+    parties = Settings.of(changes).load_parties(job, local)
+    agreed, own = parties.job, parties.own.items()
+    sources = {party: source for party, parts in own if (source := parts.source(party)) is not None}
+    with progress_bar("reading") as progress:
+        found = check_data(agreed.data, late_labels=agreed.has_late_labels, sources=sources, progress=progress)
+    worth = None
+    if found.passed and found.classes and agreed.trains:
+        mechanism, counts = agreed.privacy.build(agreed.classes), list(_training_classes(agreed, found).values())
+        worth = round(effective_labels(mechanism, counts, agreed.privacy.draws))
+    tell_of_rare_labels(agreed, found)
+    answer(json, {**found.as_dict(), "effective_labels": worth}, _for_people(found, agreed, worth))
+    if found.classes:
+        notice("true labels were read: what is printed stays with the label party")
+    if not agreed.hands_over and agreed.needs_split_training() is None:
+        notice("the label party has labels alone: with training.exchange: labels these cross, noisy, and no embedding")
+    if not found.passed:
+        raise typer.Exit(1)
+
+
+def tell_of_rare_labels(job: Job, found: DataReport) -> None:
+    """Add a warning to what was found if noise will drown the rarest class."""
+    if found.passed and (warning := rare_label_warning_of(job, _training_classes(job, found))):
+        found.warn(LABEL_PARTY, warning)
+
+
+def _training_classes(job: Job, found: DataReport) -> dict[str, int]:
+    """Return about how many training records each class has."""
+    return {name: round(count * (1 - job.data.test_fraction)) for name, count in found.classes.items()}
+
+
+def _for_people(found: DataReport, job: Job, worth: int | None) -> Iterator[str | Table]:
+    numbers = ("missing", "different values")
+    for party in found.parties:
+        yield f"{party.party}: {party.records:,} records in {party.source}"
+        rows = [
+            (each.name, spoken(each.kind), f"{each.missing:,}", "" if each.distinct is None else f"{each.distinct:,}")
+            for each in party.columns
+        ]
+        if rows:
+            yield slim_table(("column", "kind", *numbers), rows, numbers=numbers)
+    for name in found.not_here:
+        reason = f" ({found.looked_for[name]})" if name in found.looked_for else ""
+        yield f"{name}: its data is not here, and was not checked{reason}"
+    if not (found.parties or found.not_here):
+        yield "the data of this job come with tpsl: there is nothing to check"
+    if found.classes:
+        yield "labels: " + ", ".join(f"{name}: {count:,}" for name, count in found.classes.items())
+    if worth is not None:
+        mechanism = job.privacy.build(job.classes)
+        yield f"{mechanism}: the noisy labels of the training records are worth {worth:,} clean ones"
+    yield from (f"{finding.level}: {finding.text}" for finding in found.findings)
+    yield "no errors" if found.passed else "the job cannot run on these data"
+
+
+def plan(
+    job: flags.JobArgument,
+    changes: flags.SetOption = None,
+    local: flags.LocalsOption = None,
+    rows: Annotated[int | None, option("NUMBER", "Records. Default: those of the job's files here.", min=10)] = None,
+    bandwidth: Annotated[
+        str | None, option("SPEED", "Between the parties, each way: 1Gb/s. Default: no limit.")
+    ] = None,
+    latency: Annotated[str | None, option("TIME", "Round trip between the parties, as ping says it: 20ms.")] = None,
+    run: Annotated[Path, option("FOLDER", "The run whose speed is assumed, or its folder: the last.")] = Path("runs"),
+    json: flags.JsonFlag = False,
+) -> None:
+    """Predict the time and the traffic of a job, split and with its noisy labels handed over.
+
+    Traffic follows from the job, time from the speed of an earlier run. Nothing is trained, and no label of a table is
+    read. Example: tpsl plan job.yaml --rows 100000000 --bandwidth 1Gb/s --latency 20ms
+    """
+    from tpsl.planning import Counts, Network, bandwidth_of, last_run, plan, planned_job, records_of, seconds_of
+
+    settings = Settings.of(changes, parts=[part for part in ALL_PARTS if part != LOCAL])
+    asked = settings.load_job(job)
+    parties = locals_by_party(asked, local)
+    asked, last = planned_job(asked, parties), last_run(run)
+    network = Network(bandwidth_of(bandwidth) if bandwidth else math.inf, seconds_of(latency) if latency else 0.0)
+    with progress_bar("planning") as progress:
+        records = rows or records_of(asked, parties, progress)
+    asked = resolve_method(asked, lambda: Counts.of(asked, records).train, notice)
+    found = plan(asked, records, last[1] if last else None, network)
+    speed = None if last is None else {"run": str(last[0]), "samples_per_second": last[1]}
+    content = {"speed": speed, "predictions": [prediction.as_dict() for prediction in found]}
+    answer(json, content, _planned(job, run, found, last))
+
+
+_NAMES = {"gradients": "split", "labels": "handed over"}
+"""How a job's noisy labels, or what follows from them, get to the feature parties."""
+
+
+def _planned(job: Path, folder: Path, found: Sequence[Prediction], last: tuple[Path, float] | None) -> Report:
+    names = [_NAMES[prediction.job.training.exchange] for prediction in found]
+    table = slim_table(("", *names, "because"), _plan_rows(found), numbers=names)
+    if last is None:
+        title, speed = "What will cross is known, the time is not", f"unknown: no finished run in {folder}"
+    else:
+        at_most = "at most " if found[0].job.training.patience else ""
+        times = ", ".join(f"{name} {at_most}{_time(each.seconds)}" for name, each in zip(names, found, strict=True))
+        title, speed = f"The job will take: {times}", f"{last[1]:,.0f} samples/s, as {last[0]} had"
+    facts = {
+        "speed": speed,
+        "assumed": "both parties' machines as in that run; evaluations as fast as training; all epochs are trained",
+        "not counted": "reading, the release, a wide part, checkpoints",
+    }
+    return Report(title, facts, {"train, in one process": f"tpsl train {job}"}, [table])
+
+
+def _plan_rows(found: Sequence[Prediction]) -> Iterator[list[str]]:
+    """Yield the rows of the table: what, its value for each prediction, and where it comes from."""
+    counts = found[0].counts
+    yield ["records", *(f"{each.counts.rows:,}" for each in found), f"{counts.train:,} to train on"]
+    yield ["time", *(_time(each.seconds) for each in found), f"{counts.steps:,} steps"]
+    steps = [MISSING if each.step is None else f"{1000 * each.step:,.1f} ms" for each in found]
+    yield ["  a step", *steps, "computing and the line"]
+    for to_label in (True, False):
+        sizes = [filesize.decimal(round(each.to_label if to_label else each.from_label)) for each in found]
+        yield ["to label party" if to_label else "from label party", *sizes, "with TLS"]
+        crossing = (each for one in found for each in one.crossing if each.width(to_label=to_label))
+        for method in dict.fromkeys(each.method for each in crossing):
+            alike = [[each for each in one.crossing if each.method == method] for one in found]
+            totals = [sum(each.bytes(to_label=to_label) for each in own) for own in alike]
+            calls = counted(max(sum(each.calls for each in own) for own in alike), "message")
+            yield [f"  {method}", *(filesize.decimal(size) if size else MISSING for size in totals), calls]
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return MISSING
+    for limit, unit, length in ((120, "s", 1), (7200, "min", 60), (48 * 3600, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds / 86_400:,.1f} d"

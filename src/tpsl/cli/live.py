@@ -1,10 +1,5 @@
 """What `label serve` and `feature join` show while they run: a live line, plain lines, or JSON lines, on stderr.
 
-`Live` is an observer, and shows the transport's `watch` and the `progress` and `notice` of loading:
-
-    with Live("label", peers=["airport"], epochs=2) as live:
-        serve(job, ..., watching=Watching(live, live.progress, live.notice, live.watch))
-
 The events of a JSON log are listening, connected, lost, left, waiting, refused, resumed, restarted, checkpoint, epoch,
 stopped early, progress, notice, finished and error. None has a fact that depends on true labels.
 
@@ -44,15 +39,10 @@ WATCHED = ("connected", "lost", "left", "waiting", "refused")
 """How the transport's sentences about a peer begin."""
 _WINDOW = 10.0  # seconds over which speeds are averaged
 _NOTABLE_WAIT = 1.0  # seconds: every step waits a little for the other side
-_EVERY = 5.0  # seconds between two plain lines or two progress events
-_REFRESHES = 4  # of the live line, a second
 _LONGEST = 300  # characters of a sentence about a peer, who may have written part of it
 _ONLY_FOR_MACHINES = ("checkpoint", "error")  # too many; said by the command itself
 _FACTS_FOR_MACHINES = ("validation_loss_se", "validation_log_likelihood")
-_ENDS = ("_low", "_high")
-"""What the ends of a number's interval are called."""
-
-
+_ENDS = ("_low", "_high")  # what the ends of a number's interval are called
 LOOPBACK = "127.0.0.1"
 
 
@@ -131,10 +121,9 @@ class LiveState(Observer):
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next step belongs to, from 1; at the end that of the last step."""
+        """The epoch of the latest step, from 1."""
         done, total, _ = self.done
-        step = done - 1 if done and (self.is_over or done == total) else done
-        return step * self.epochs // max(total, 1) + 1
+        return max(-(-done * self.epochs // max(total, 1)), 1)
 
     def missing(self) -> dict[str, str]:
         """Return the peers this side waits for, each with the reason."""
@@ -175,10 +164,8 @@ class LiveState(Observer):
             return self.preparing
         done, total, _ = self.done
         samples, megabytes = self.speed()
-        parts = []
-        if total:
-            parts += [f"step {done:,}/{total:,}", f"epoch {self.epoch:,}"]
-            parts += [f"{samples:,.0f} samples/s", f"{megabytes:,.1f} MB/s"]
+        step = [f"step {done:,}/{total:,}", f"epoch {self.epoch:,}"]
+        parts = [*step, f"{samples:,.0f} samples/s", f"{megabytes:,.1f} MB/s"] if total else []
         left = None if self.is_over else self._pace.seconds_left(total)
         if waiting := ", ".join(f"{peer} ({reason})" for peer, reason in self.missing().items()):
             parts.append(f"waiting for {waiting}")
@@ -201,20 +188,19 @@ class Live(LiveState):
         *,
         peers: Sequence[str],
         epochs: int,
+        may_end_early: bool = False,
         log_json: bool = False,
         metrics: tuple[str, int] | None = None,
         console: Console = stderr,
-        every: float = _EVERY,
+        every: float = 5.0,
         only_errors: bool = False,
     ) -> None:
-        super().__init__(peers, epochs)
+        super().__init__(peers, epochs, may_end_early)
         self.metrics_port: int | None = None
         self._party, self._metrics, self._console, self._every = party, metrics, console, every
         self._log_json, self._only_errors = log_json, only_errors
         self._on_terminal = console.is_terminal and not console.is_dumb_terminal and not (log_json or only_errors)
-        self._lock = threading.RLock()
-        self._stopped, self._shown = threading.Event(), object()
-        self._open = ExitStack()
+        self._lock, self._stopped, self._open = threading.RLock(), threading.Event(), ExitStack()
 
     def __enter__(self) -> Self:
         if self._metrics is not None:
@@ -224,7 +210,7 @@ class Live(LiveState):
             line = RichLive(
                 get_renderable=lambda: Text(printable(self.line()), no_wrap=True, overflow="ellipsis"),
                 console=self._console,
-                refresh_per_second=_REFRESHES,
+                refresh_per_second=4,
                 transient=True,
                 redirect_stdout=False,  # a command's result is no part of the display
             )
@@ -278,22 +264,19 @@ class Live(LiveState):
             self._console.print(sentence(name, facts), style="dim", highlight=False, markup=False, soft_wrap=True)
 
     def _log_progress(self) -> None:
-        while not self._stopped.wait(self._every):
-            self._log_progress_once()
-        if self.done[0] and not self.preparing:
-            self.is_over = True
-            self._log_progress_once()
-
-    def _log_progress_once(self) -> None:
-        # Not the seconds of a wait: a wait of an hour does not need 720 lines.
-        now = (self.preparing, self.done, tuple(self.missing()))
-        if now == self._shown:
-            return
-        self._shown = now
-        if self._log_json:
-            self._show("progress", self.facts())
-        else:
-            self._write(printable(self.line()))
+        shown: object = None
+        while not self.is_over:
+            ended = self._stopped.wait(self._every)
+            if ended and (self.preparing or not self.done[0]):
+                return
+            self.is_over = ended
+            # Not the seconds of a wait: a wait of an hour does not need 720 lines.
+            now = (self.preparing, self.done, tuple(self.missing()))
+            if now != shown and self._log_json:
+                self._show("progress", self.facts())
+            elif now != shown:
+                self._write(printable(self.line()))
+            shown = now
 
     def _write(self, line: str) -> None:
         # A log that nobody reads any more (a closed pipe) must not stop the training.
@@ -346,7 +329,7 @@ def metrics_served(host: str, port: int, state: LiveState) -> Iterator[int]:
         return [b"Metrics are given out only under the name of this machine.\n"]
 
     server.set_app(not_for_sites)
-    registry.register(_State(state))  # only now: the server listens already
+    registry.register(_Metrics(state))  # only now: the server listens already
     try:
         yield server.server_port
     finally:
@@ -354,14 +337,13 @@ def metrics_served(host: str, port: int, state: LiveState) -> Iterator[int]:
         server.server_close()
 
 
-class _State(Collector):
-    def __init__(self, state: LiveState) -> None:
-        self._state = state
+@dataclass(frozen=True)
+class _Metrics(Collector):
+    state: LiveState
 
     def collect(self) -> Iterable[Metric]:
-        state = self._state
-        done, total, records = state.done
-        sent, received = state.traffic
+        done, total, records = self.state.done
+        sent, received = self.state.traffic
         yield GaugeMetricFamily("tpsl_step", "Steps done.", value=done)
         yield GaugeMetricFamily("tpsl_steps_total", "Steps of the whole job.", value=total)
         yield CounterMetricFamily("tpsl_records", "Records processed by this process.", value=records)
@@ -370,8 +352,8 @@ class _State(Collector):
         connected = GaugeMetricFamily("tpsl_connected", "1 while the peer is connected.", labels=["peer"])
         again = CounterMetricFamily("tpsl_reconnections", "How often the peer came back.", labels=["peer"])
         waiting = GaugeMetricFamily("tpsl_waiting", "1 while this side waits for the peer.", labels=["peer"])
-        waited_for = state.missing()
-        for name, peer in state.peers.items():
+        waited_for = self.state.missing()
+        for name, peer in self.state.peers.items():
             connected.add_metric([name], int(peer.connected))
             again.add_metric([name], max(peer.connections - 1, 0))
             waiting.add_metric([name], int(name in waited_for))

@@ -13,10 +13,9 @@ import typer
 from typer.core import TyperGroup
 
 from tpsl import __version__
-from tpsl.cli import console, demo, examine, init, party_commands, predict, preview, train, vault_commands
+from tpsl.cli import console, examine, init, party_commands, predict, train, vault_commands
 from tpsl.cli.console import STATUS, Report, answer, complain, print_json, warn
-from tpsl.cli.flags import JsonFlag, argument, flag, option
-from tpsl.cli.schema_keys import all_keys
+from tpsl.cli.flags import JsonFlag, all_keys, argument, flag, option
 from tpsl.error_codes import code_of
 from tpsl.registry import Registry, use
 
@@ -40,23 +39,19 @@ def _group(help: str, **commands: Callable[..., None]) -> typer.Typer:
 
 def explain(
     context: typer.Context,
-    topic: Annotated[
-        list[str] | None,
-        argument("TOPIC…", "The word `keys`, then words in their names; or a command, as `vault release`."),
-    ] = None,
+    topic: Annotated[list[str] | None, argument("TOPIC…", "`keys`, then words in their names; or a command.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Explain a command, or list the keys of a job and of a local file as --set takes them.
 
     Each key with what it means, its values and its default. Example: tpsl help keys epochs local
     """
-    first, *words = topic or [""]
-    if first == "keys":
-        _list_keys(words, json)
+    if topic and topic[0] == "keys":
+        _list_keys(topic[1:], json)
         return
-    root: Any = context.find_root().command
     printed = io.StringIO()
     with redirect_stdout(printed) if json else nullcontext():
+        root: Any = context.find_root().command
         root.main([*(topic or []), "--help"], prog_name="tpsl", standalone_mode=False)
     answer(json, {"help": printed.getvalue()}, [])
 
@@ -78,7 +73,7 @@ def _list_keys(words: list[str], json: bool) -> None:
 
 
 PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Begin": {"init": init.init, "demo": demo.demo, "check": preview.check},
+    "Begin": {"init": init.init, "demo": train.demo, "check": examine.check},
     "Train": {
         "train": train.train,
         "label": _group(
@@ -107,13 +102,13 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "attack": examine.attack,
         "audit": examine.audit,
     },
-    "Operate": {"certs": party_commands.certs, "plan": preview.plan, "help": explain},
+    "Operate": {"certs": party_commands.certs, "plan": examine.plan, "help": explain},
 }
 """The commands as help lists them, those of every day first."""
 
 
 class _Commands(TyperGroup):
-    """The commands of `PANELS`, and after them those of `COMMANDS`."""
+    """The commands of `PANELS`, and after them those of `COMMANDS`; their help shows words and not Python's types."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*(name for names in PANELS.values() for name in names), *COMMANDS.names()]
@@ -122,10 +117,8 @@ class _Commands(TyperGroup):
         command = super().get_command(ctx, cmd_name)
         if command is None and cmd_name in COMMANDS:
             command = typer.main.get_command(COMMANDS.get(cmd_name))
-            command.name = cmd_name
+            command.name, command.rich_help_panel = cmd_name, _INSTALLED  # type: ignore[attr-defined]
         if command is not None:
-            panels = (panel for panel, names in PANELS.items() if cmd_name in names)
-            command.rich_help_panel = next(panels, _INSTALLED)  # type: ignore[attr-defined]
             _show_words(command, ctx)
         return command
 
@@ -134,19 +127,16 @@ class _Commands(TyperGroup):
 
 
 def _show_words(command: Any, ctx: Any) -> None:
-    """Have the help of a command, and of those below it, show words and not Python's types."""
     _without_types(command.get_params(command.context_class(command, parent=ctx)))
     for below in getattr(command, "commands", {}).values():
         _show_words(below, ctx)
 
 
 def _without_types(parameters: list[Any]) -> list[Any]:
-    """Return parameters of which help shows nothing after a flag or an argument's name."""
+    """Return parameters of which help shows no type: an option has its word, flags and arguments have a name alone."""
     for parameter in parameters:
-        if parameter.param_type_name == "argument":
+        if parameter.param_type_name == "argument" or parameter.is_flag:
             parameter.display_type_rich = lambda ctx: None
-        elif parameter.is_flag:
-            parameter.metavar = ""
     return parameters
 
 
@@ -160,11 +150,11 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for name, command in (each for commands in PANELS.values() for each in commands.items()):
+for panel, name, command in ((panel, *each) for panel, commands in PANELS.items() for each in commands.items()):
     if isinstance(command, typer.Typer):
-        app.add_typer(command, name=name)
+        app.add_typer(command, name=name, rich_help_panel=panel)
     else:
-        app.command(name)(command)
+        app.command(name, rich_help_panel=panel)(command)
 
 
 def _version(show: bool) -> None:
@@ -178,18 +168,9 @@ def _options(
     context: typer.Context,
     modules: Annotated[
         list[str] | None,
-        option(
-            "MODULE",
-            "Import a module that registers parts of your own; may be repeated. TPSL_USE names some too, separated by "
-            "commas.",
-            "--use",
-            envvar="TPSL_USE",
-            show_envvar=False,
-        ),
+        option("MODULE", "Import modules that register your parts, as TPSL_USE=a,b does.", "--use", envvar="TPSL_USE"),
     ] = None,
-    version: Annotated[
-        bool, flag("--version", "Print the version and exit.", callback=_version, is_eager=True)
-    ] = False,
+    version: Annotated[bool, flag("--version", "Print the version.", callback=_version, is_eager=True)] = False,
 ) -> None:
     use(name.strip() for names in modules or () for name in names.split(",") if name.strip())
     if context.invoked_subcommand is None:
@@ -212,21 +193,20 @@ def main() -> None:
     try:
         status = app(prog_name="tpsl", standalone_mode=False)
     except typer.TyperException as error:
-        # The help that a group without a command prints is an "error" without a message.
-        if error.format_message():
-            _fail("usage", error.format_message())
         status = error.exit_code
+        if error.format_message():  # that of a group without a command is empty: its help was printed
+            _fail("usage", error.format_message())
     except (ValueError, OSError) as error:
-        _fail(code_of(error), str(error) or type(error).__name__)
         status = 1
+        _fail(code_of(error), str(error) or type(error).__name__)
     except Exception as error:  # a fault of ours: the traceback is for a report of it
         _tell_programs("internal", f"{type(error).__name__}: {error}")
         raise
     if status == _INTERRUPTED:
         warn("interrupted")
     if status:
-        names = {_INTERRUPTED: "interrupted", STATUS: "terminated"}
-        _tell_programs(names.get(status, "failed"), f"ended with exit status {status}")
+        code = {_INTERRUPTED: "interrupted", STATUS: "terminated"}.get(status, "failed")
+        _tell_programs(code, f"ended with exit status {status}")
     sys.exit(status)
 
 

@@ -1,7 +1,6 @@
-"""`--ray N`: the workers of a party as a Ray Train job, on a Ray cluster that is the party's own.
+"""`--ray N`: the workers of a party as a Ray Train job, on a Ray cluster of this party.
 
-Ray starts N processes that run the command line, as `torchrun` does, and starts all of them again if one dies. Anyone
-who reaches a cluster can run programs in it.
+Ray starts N processes that run the command line, as `torchrun` does, and starts all of them again if one dies.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
@@ -111,17 +110,19 @@ def _connect(count: int) -> None:
 def _shown(log: Path) -> Iterator[None]:
     """Show what is added to a log, on standard error, until the block ends."""
     make_private_folder(log.parent)
-    ended, said = threading.Event(), sys.stderr
-    with open_private(log, "ab"), log.open(encoding="utf-8", errors="replace") as file, ExitStack() as at_end:
+    ended = threading.Event()
+    with open_private(log, "ab"), log.open(encoding="utf-8", errors="replace") as file:
         file.seek(0, 2)
 
-        def show() -> None:
+        def show(said: TextIO) -> None:
             while not ended.wait(0.2):
                 said.write(file.read())
+            said.write(file.read())
 
-        thread = threading.Thread(target=show)
+        thread = threading.Thread(target=show, args=[sys.stderr])
         thread.start()
-        at_end.callback(lambda: said.write(file.read()))
-        at_end.callback(thread.join)
-        at_end.callback(ended.set)
-        yield
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()

@@ -7,19 +7,18 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from tpsl.cli import flags
 from tpsl.cli.console import Facts, Report, answer, from_here, notice, progress_bar, stoppable, warn
-from tpsl.cli.flags import argument, flag, option
+from tpsl.cli.flags import LOCAL, Settings, argument, flag, option, the_only
 from tpsl.cli.live import Live
 from tpsl.cli.on_ray import trains_on_ray
 from tpsl.cli.run_result import show_result, show_tuned
-from tpsl.cli.settings import LOCAL, Settings, the_only
 from tpsl.data.config import TableData
-from tpsl.data.dataset import feature_party_names, load_label_party
+from tpsl.data.dataset import feature_party_names
 from tpsl.files import write_atomically
 from tpsl.mechanisms import build_mechanism
 from tpsl.net.certificates import AUTHORITY, party_folders
@@ -39,15 +38,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 GOES_ON = "the same command goes on where it stopped"
-DEFAULT_SPACE = "auto"
-TuneOption = Annotated[
-    str | None,
-    option(
-        "FILE",
-        "Search together, instead of one run: all sides name the same YAML list of changes to the job to try, or "
-        f"'{DEFAULT_SPACE}' for what suits the classes and the networks. Noisy labels choose, as in `tpsl tune`.",
-    ),
-]
+TuneOption = Annotated[str | None, option("FILE", "Search together: YAML list of changes to the job, or 'auto'.")]
 
 
 @dataclass(frozen=True)
@@ -98,12 +89,12 @@ class Side:
                 self.party,
                 peers=feature_party_names(self.job.data) if self.party == LABEL_PARTY else [LABEL_PARTY],
                 epochs=self.job.training.epochs,
+                may_end_early=self.job.training.patience > 0,
                 log_json=log_json,
                 metrics=self.local.metrics_address(workers),
                 only_errors=not workers.is_first,
             ) as live,
         ):
-            live.may_end_early = self.job.training.patience > 0
             yield live
 
     @contextmanager
@@ -132,9 +123,8 @@ def serve(
 ) -> None:
     """Be the label party: wait for the feature parties of the job and train with them.
 
-    A job that asks for more than you permit is refused before the port is opened. An interrupted run continues when the
-    same command is given again. The command ends when training ends: `tpsl label evaluate` computes test metrics and
-    the local head, whose time would tell of labels. Example:
+    A job that asks for more than you permit is refused before the port is opened. The same command continues an
+    interrupted run. `tpsl label evaluate` computes test metrics and the local head afterwards. Example:
 
     tpsl label serve job.yaml --listen 0.0.0.0:7443 --certs certs/label
 
@@ -142,17 +132,13 @@ def serve(
     """
     given = {"local.listen": listen, "local.certificates": certs, "local.out": out, "local.vault": vault}
     side = Side.of(Settings.of(changes, given), job, local, "label")
-    if tune is not None:
-        from tpsl.select.joint_search import tune_as_label
-
-        found = tune_as_label(*_search(side, tune))
-        show_tuned(found, side.out, json, {"test metrics": f"tpsl label evaluate {side.out}"})
-        return
-
+    from tpsl.select.joint_search import tune_as_label
     from tpsl.training.over_network import serve as run
 
-    result = side.run(partial(run, side.job, side.local, side.out), ray)
-    if result is not None:
+    if tune is not None:
+        found = tune_as_label(*_search(side, tune))
+        show_tuned(found, side.out, json, {"test metrics": f"tpsl label evaluate {side.out}"})
+    elif (result := side.run(partial(run, side.job, side.local, side.out), ray)) is not None:
         show_result(side.out, result, json, evaluated=False)
 
 
@@ -170,27 +156,22 @@ def join(
 ) -> None:
     """Be a feature party: connect to the label party of the job and train with it.
 
-    An interrupted run continues when the same command is given again. Example:
+    The same command continues an interrupted run; torchrun starts several processes. Example:
 
     tpsl feature join job.yaml --connect label.example:7443 --certs certs/airport
-
-    Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m -- tpsl feature join …
     """
     given = {"local.connect": connect, "local.certificates": certs, "local.party": party, "local.out": out}
     side = Side.of(Settings.of(changes, given), job, local)
-    if tune is not None:
-        from tpsl.select.joint_search import tune_as_feature
-
-        members = tune_as_feature(*_search(side, tune))
-        content: dict[str, Any] = {"out": str(side.out), "party": side.party, "candidates": members}
-        ensemble = f"{len(members)} networks, which the label party weights"
-        score = {"score new records": f"tpsl predict {side.out} --records new.csv --connect HOST:7443"}
-        report = Report("Searched with the label party", {"ensemble": ensemble, "folder": side.out}, score)
-        answer(json, content, report)
-        return
-
+    from tpsl.select.joint_search import tune_as_feature
     from tpsl.training.over_network import join as run
 
+    if tune is not None:
+        members = tune_as_feature(*_search(side, tune))
+        facts: Facts = {"ensemble": f"{len(members)} networks, which the label party weights", "folder": side.out}
+        score = {"score new records": f"tpsl predict {side.out} --records new.csv --connect HOST:7443"}
+        content = {"out": str(side.out), "party": side.party, "candidates": members}
+        answer(json, content, Report("Searched with the label party", facts, score))
+        return
     result = side.run(partial(run, side.job, side.party, side.local, side.out), ray)
     if result is None:
         return
@@ -198,9 +179,11 @@ def join(
         show_result(side.out, trained, json)
         return
     speed = f", {result.samples_per_second:,.0f} samples/s" if result.steps else ""
-    training = f"{counted(result.steps, 'step')}, {counted(result.epochs, 'epoch')}{speed}"
-    weights = side.out / side.party / "bottom.safetensors"
-    facts: Facts = {"run": Path(result.run), "weights": weights, "training": training}
+    facts = {
+        "run": Path(result.run),
+        "weights": side.out / side.party / "bottom.safetensors",
+        "training": f"{counted(result.steps, 'step')}, {counted(result.epochs, 'epoch')}{speed}",
+    }
     steps = {"see it as a page": f"tpsl report {side.out} --for {side.party}"}
     headline = f"Trained on {records_text(result.train_records)} with the label party"
     answer(json, asdict(result), Report(headline, facts, steps))
@@ -211,7 +194,7 @@ def _search(side: Side, space: str) -> tuple[JointSearch, Watched]:
     from tpsl.select.joint_search import JointSearch
     from tpsl.select.space import load_space
 
-    configurations = None if space == DEFAULT_SPACE else load_space(Path(space))
+    configurations = None if space == "auto" else load_space(Path(space))
     insecure = side.local.insecure_loopback
     search = JointSearch.of(side.job, side.party, side.local, side.out, configurations, insecure_loopback=insecure)
     names = [trial.name for trial in search.trials]
@@ -228,29 +211,18 @@ def evaluate(
     run: flags.RunArgument,
     changes: flags.SetOption = None,
     local: flags.LocalOption = None,
-    epsilon: Annotated[
-        float | None,
-        option("NUMBER", "Make metrics that feature parties may see, from noisy labels: the ε that each may cost."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        option("FILE", "With --epsilon: the file to hand over. Default: shared_metrics.json in the run folder."),
-    ] = None,
+    epsilon: Annotated[float | None, option("NUMBER", "Metrics to share, from noisy labels of this ε.")] = None,
+    out: Annotated[Path | None, option("FILE", "With --epsilon. Default: shared_metrics.json in RUN.")] = None,
     json: flags.JsonFlag = False,
 ) -> None:
     """Evaluate a finished run, or search, on its test records, and train its local head if the job has one.
 
-    Both use true labels: what is printed and written is for the label party's eyes. `tpsl label serve` does neither,
-    because a feature party sees when it ends. Example:
-
-    tpsl label evaluate runs/job-label
+    Both use true labels, so the output is for the label party alone. `tpsl label serve` does neither, because a feature
+    party sees when it ends. Example: tpsl label evaluate runs/job-label
 
     With --epsilon the metrics come from noisy labels of the test records, so that the feature parties may know them.
-    These labels come out of the run's vault: they are drawn once, their ε is in its ledger, and asking again with the
-    same ε, for this run or for another on the same records, costs nothing. Nothing is sent: the file is yours to hand
-    over. Example:
-
-    tpsl label evaluate runs/job-label --epsilon 0.5
+    These labels come out of the run's vault: they are drawn once, and asking again with the same ε costs nothing. The
+    file is yours to hand over. Example: tpsl label evaluate runs/job-label --epsilon 0.5
     """
     from tpsl.prediction.model import TUNE
     from tpsl.select.after_search import evaluate_search
@@ -277,8 +249,11 @@ def evaluate(
 
 
 @contextmanager
-def bar_and_loggers(title: str, job: Job, run: Path, local: Local) -> Iterator[Watching]:
-    """Show a progress bar until the block ends, and tell the loggers."""
+def bar_and_loggers(title: str, job: Job, run: Path, local: Local, *, shown: bool = True) -> Iterator[Watching]:
+    """Show a progress bar until the block ends, and tell the loggers; nothing if another process shows the run."""
+    if not shown:
+        yield Watching()
+        return
     early = job.training.patience > 0
     with (
         progress_bar(title, may_end_early=early) as progress,
@@ -289,13 +264,11 @@ def bar_and_loggers(title: str, job: Job, run: Path, local: Local) -> Iterator[W
 
 def _share(run: Path, local: Local, release: tuple[float, str], out: Path | None, json: bool) -> None:
     from tpsl.training import evaluation as shared
+    from tpsl.training.after_training import load_true_labels
 
     folder, (epsilon, mechanism) = RunFolder(run), release
-    job = folder.job()
-    data = own_data(job, LABEL_PARTY, local.data, local.alignment).data
-    source = folder.own_parts(LABEL_PARTY).source(LABEL_PARTY)
     with progress_bar("reading labels") as progress:
-        side = load_label_party(data, progress, late_labels=job.has_late_labels, source=source)
+        side = load_true_labels(folder, local, progress)
     chosen, _ = build_mechanism(mechanism, side.records.classes, epsilon=epsilon)
     terms = shared.EvaluationTerms(chosen, local.vault or folder.vault(), local.release_policy(), notice)
     found, total = shared.evaluate_test_records(folder, side, terms)
@@ -304,9 +277,13 @@ def _share(run: Path, local: Local, release: tuple[float, str], out: Path | None
     content = {"total_epsilon": total.epsilon, "total_delta": total.delta, "private": total.private}
     spent = spent_text(total.epsilon, total.delta) + ("" if total.private else ", NOT PRIVATE")
     whose = "the people in them" if total.who == "person" else found.of
-    facts: Facts = {**estimate_texts(found.metrics), "guarantee": f"{whose} have spent {spent} in all"}
+    facts: Facts = {
+        **estimate_texts(found.metrics),
+        "guarantee": f"{whose} have spent {spent} in all",
+        "to hand over": file,
+    }
     headline = f"Evaluated on noisy labels of {found.records:,} {found.of}, {found.mechanism}"
-    answer(json, {"file": str(file), **content, **found.as_dict()}, Report(headline, {**facts, "to hand over": file}))
+    answer(json, {"file": str(file), **content, **found.as_dict()}, Report(headline, facts))
 
 
 def align(
@@ -323,9 +300,8 @@ def align(
 ) -> None:
     """Find the records that all parties have in common, without showing the others.
 
-    The job says how, in `data.alignment`. The label party listens and the feature parties connect; the local file, the
-    certificate or --party says which party this is. An interrupted alignment continues when the same command is given
-    again. Example:
+    The job says how, in `data.alignment`. The label party listens, the feature parties connect. The same command
+    continues an interrupted alignment. Example:
 
     tpsl align job.yaml --party label --listen 0.0.0.0:7443 --certs certs/label
     """
@@ -334,10 +310,10 @@ def align(
     given = {"local.listen": listen, "local.connect": connect, "local.certificates": certs, "local.party": party}
     settings = Settings.of(changes, {**given, "local.alignment": out})
     side = None if together else Side.of(settings, job, the_only(local))
-    agreed = settings.load_parties(job, local).job if side is None else side.job
-    if isinstance(agreed.data, TableData) and agreed.data.alignment is not None:  # else refused where it is used
-        for sentence in parties.warnings(agreed.data.alignment):
-            warn(sentence)
+    agreed = side.job if side else settings.load_parties(job, local).job
+    plan = agreed.data.alignment if isinstance(agreed.data, TableData) else None
+    for sentence in parties.warnings(plan) if plan else ():  # where there is none, it is refused where it is used
+        warn(sentence)
     if side is None:
         with stoppable(GOES_ON), progress_bar("aligning") as progress:
             found = parties.align_all(agreed, Watching(progress=progress, notice=notice))
@@ -346,8 +322,7 @@ def align(
         return
     agreed = own_data(agreed, side.party, side.local.data, side.local.alignment)
     with side.live() as live:
-        watching = Watching(live, live.progress, live.notice, live.watch)
-        insecure = side.local.insecure_loopback
+        watching, insecure = Watching(live, live.progress, live.notice, live.watch), side.local.insecure_loopback
         mine = parties.align(agreed, side.party, side.local, watching=watching, insecure_loopback=insecure)
     answer(json, mine.as_dict(), _aligned(mine))
 
@@ -356,23 +331,17 @@ def _aligned(each: Aligned) -> Report:
     alignment = each.result.alignment
     some_are_known = alignment.mode == "label-only" and alignment.matched is not None
     matched = f", {alignment.matched:,} of them known to the label party" if some_are_known else ""
-    left_out = [
-        f"{counts[name]:,} {what} {name}"
-        for what, counts in (("without", each.keys.missing), ("with a repeated", each.keys.repeated))
-        for name in counts
-        if counts[name]
-    ]
+    left_out = (("without", each.keys.missing), ("with a repeated", each.keys.repeated))
+    rows = [f"{counts[name]:,} {what} {name}" for what, counts in left_out for name in counts if counts[name]]
     facts: Facts = {
         "alignment": from_here(each.folder),
         "records": f"{len(alignment):,}{matched}" if alignment.mode != "size" else f"{alignment.matched:,} in common",
-        "own rows": ", ".join([f"{alignment.source.rows:,}", *left_out]),
+        "own rows": ", ".join([f"{alignment.source.rows:,}", *rows]),
         "digest": alignment.digest[:16],
         "traffic": f"{each.result.bytes_sent:,} bytes sent, {each.result.bytes_received:,} received",
     }
-    for sentence in each.learned:
-        who, _, what = sentence.partition(": ")
-        facts[f"learned by {who}"] = what
-    return Report("Found the common records", facts)
+    learned = (sentence.partition(": ") for sentence in each.learned)
+    return Report("Found the common records", facts | {f"learned by {who}": what for who, _, what in learned})
 
 
 def certs(
@@ -391,22 +360,18 @@ def certs(
     if not parties:
         raise ValueError("certs needs a job file, or a --party to make a certificate for")
     made, authority = party_folders(out, parties, days), out / AUTHORITY
-    folders = [
-        {"party": m.party, "folder": str(m.folder), "expires": m.expires.isoformat(), "new": m.new} for m in made
-    ]
-    new = [each.party for each in made if each.new]
-    facts, steps, name = dict[str, str | Path](), {}, job or Path("job.yaml")
+    facts, steps, name = Facts(), {}, job or Path("job.yaml")
     for each in made:
-        is_label = each.party == LABEL_PARTY
-        sent = (
-            f"send the folder {each.folder} to {'the label party' if is_label else each.party} over a channel you trust"
-        )
+        to = "the label party" if each.party == LABEL_PARTY else each.party
+        sent = f"send the folder {each.folder} to {to} over a channel you trust"
         kept = f"{each.folder} was there already and stays as it is"
         facts[each.party] = f"{sent if each.new else kept} (valid until {each.expires:%Y-%m-%d})"
-        command = f"label serve {name} --certs {each.folder} --listen 0.0.0.0:7443"
-        if not is_label:
-            command = f"feature join {name} --certs {each.folder} --connect HOST:7443"
-        steps[f"train as {each.party}"] = f"tpsl {command}"
+        command, address = "feature join", "--connect HOST:7443"
+        if each.party == LABEL_PARTY:
+            command, address = "label serve", "--listen 0.0.0.0:7443"
+        steps[f"train as {each.party}"] = f"tpsl {command} {name} --certs {each.folder} {address}"
     facts["authority"] = f"keep {authority} offline or delete it: anyone who has it can pose as any party"
+    new = [each.party for each in made if each.new]
     headline = f"Made certificates for {', '.join(new)}" if new else "All certificates were there already"
+    folders = [each._asdict() | {"folder": str(each.folder), "expires": each.expires.isoformat()} for each in made]
     answer(json, {"authority": str(authority), "parties": folders}, Report(headline, facts, steps))

@@ -6,34 +6,23 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from tpsl.cli import flags
 from tpsl.cli.console import STATUS, Facts, Report, answer, notice, progress_bar, stoppable, warn
-from tpsl.cli.flags import argument, flag, option
-from tpsl.cli.settings import LOCAL, Settings, locals_by_party, the_only
+from tpsl.cli.flags import LOCAL, Settings, argument, flag, option, the_only
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.report.words import records_text
-from tpsl.training.local import Local, LocalError, certificates_of, connect_address, listen_address, party_of
+from tpsl.training.local import Local, locals_by_party, party_of
 from tpsl.training.observer import Watching
 from tpsl.training.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from tpsl.serving.feature_service import FeatureService
-    from tpsl.serving.label_service import LabelService
 
 
 def predict(
     run: flags.ModelArgument,
-    records: Annotated[
-        list[str] | None,
-        option(
-            "[PARTY=]FILE",
-            "New records, CSV or Parquet: this side's, or in one process PARTY=FILE once for each party.",
-        ),
-    ] = None,
+    records: Annotated[list[str] | None, option("[PARTY=]FILE", "New records: this side's, or each party's.")] = None,
     out: Annotated[Path | None, option("FILE", "File for the scores, .parquet or .csv.")] = None,
     changes: flags.SetOption = None,
     local: flags.LocalsOption = None,
@@ -41,31 +30,26 @@ def predict(
     connect: flags.ConnectOption = None,
     certs: flags.CertsOption = None,
     head: flags.HeadOption = "private",
-    numbered: Annotated[
-        bool, flag("--numbered", "Feature party: the label party has no list of the records, and numbers them.")
-    ] = False,
+    numbered: Annotated[bool, flag("--numbered", "Feature party: the label party numbers the records.")] = False,
     json: flags.JsonFlag = False,
 ) -> None:
     """Score new records where one process has the halves and the records of all parties, or together with them.
 
-    Scores are in the order of the first file. Example:
+    Scores are in the order of the first file. With --listen (label party) or --connect (feature party) each party does
+    it in its own process: scores stay with the label party, unless the job says what of them is returned. Examples:
 
     tpsl predict runs/job --records shop=new_customers.csv --out scores.parquet
 
-    With --listen (label party) or --connect (feature party) each party does it in its own process. Scores stay with the
-    label party, unless the job says what of them is returned; what leaves a feature party are embeddings. The label
-    party names no records if it takes them as they come. If a party is restarted, all begin again with the first
-    record. Examples:
-
-    tpsl predict runs/job-label --records new.csv --listen 0.0.0.0:7443 --certs certs/label --out scores.parquet
+    tpsl predict runs/job-label --listen 0.0.0.0:7443 --certs certs/label --out scores.parquet
 
     tpsl predict runs/job-airport --records new.csv --connect label.example:7443 --certs certs/airport
     """
     given = {"local.listen": listen, "local.connect": connect, "local.certificates": certs}
     settings = Settings.of(changes, given, parts=(LOCAL,))
-    mine = None if local and len(local) > 1 else settings.load_local(the_only(local))
-    if mine is None or (mine.listen is None and mine.connect is None):
-        _in_one_process(run, records or (), out, local or (), head, json)
+    several = local is not None and len(local) > 1
+    mine = settings.load_local(None if several else the_only(local))
+    if several or (mine.listen is None and mine.connect is None):
+        _in_one_process(run, records or (), _required(out), local or (), head, json)
         return
     if records and len(records) > 1:
         raise typer.BadParameter("--records is given more than once; that is for all parties in one process")
@@ -78,13 +62,11 @@ def _required(out: Path | None) -> Path:
     return out
 
 
-def _in_one_process(
-    run: Path, records: Iterable[str], out: Path | None, local: Iterable[Path], head: str, json: bool
-) -> None:
+def _in_one_process(run: Path, records: Iterable[str], out: Path, local: Iterable[Path], head: str, json: bool) -> None:
     from tpsl.handover.learning import score_records
     from tpsl.prediction.model import TrainedModel
 
-    scores, files = _required(out), dict[str, str]()
+    files = dict[str, str]()
     for pair in records:
         party, equals, value = pair.partition("=")
         if not equals or party in files:
@@ -96,7 +78,7 @@ def _in_one_process(
     aligned = {party: mine.alignment for party, mine in own.items() if mine.alignment is not None}
     with progress_bar("predicting") as progress:
         local_head = head == "local"
-        place, first = score_records(run, files, scores, local_head=local_head, aligned=aligned, progress=progress)
+        place, first = score_records(run, files, out, local_head=local_head, aligned=aligned, progress=progress)
     _show(json, place, len(first), head)
 
 
@@ -108,30 +90,27 @@ def _with_others(
     from tpsl.prediction.records import read_records
     from tpsl.prediction.two_parties import PredictionSetup, predict_as_feature, predict_as_label
 
-    if mine.connect is None:
-        _required(out)
-    elif records is None:
+    if mine.connect is not None and records is None:
         raise typer.BadParameter("a feature party needs --records FILE")
+    scores = None if mine.connect is not None else _required(out)
     with stoppable("the same command begins again"), progress_bar("predicting") as progress:
         watching = Watching(
             progress=progress, notice=notice, connections=lambda peer, sentence: notice(f"{peer}: {sentence}")
         )
         setup = PredictionSetup(TrainedModel.open(run), mine, watching, mine.insecure_loopback)
-        party = LABEL_PARTY if mine.connect is None else party_of(setup.job, mine, mine.party)
+        party = LABEL_PARTY if scores else party_of(setup.job, mine, mine.party)
         found = None if records is None else read_records(setup.run, party, records, mine.alignment, progress)
-        if mine.connect is None:
-            place, scored = predict_as_label(setup, found, _required(out), local_head=head == "local")
+        if scores is not None:
+            place, scored = predict_as_label(setup, found, scores, local_head=head == "local")
             _show(json, place, len(scored), head)
         elif found is not None:
             _show(json, predict_as_feature(setup, party, found, out, numbered=numbered), len(found))
 
 
 def _show(json: bool, place: Path | None, count: int, head: str | None = None) -> None:
-    content = {"scores": None if place is None else str(place), "records": count}
-    content |= {} if head is None else {"head": head}
-    facts: Facts = {"scores": "they stay with the label party" if place is None else place}
-    if head == "local":
-        facts["guarantee"] = "NOT PRIVATE: keep them where they are"
+    content = {"scores": place and str(place), "records": count, **({} if head is None else {"head": head})}
+    private = "NOT PRIVATE: keep them where they are" if head == "local" else None
+    facts: Facts = {"scores": place or "they stay with the label party", "guarantee": private}
     answer(json, content, Report(f"Scored {records_text(count)}", facts))
 
 
@@ -144,10 +123,8 @@ def export(
 ) -> None:
     """Write a party's trained half for its owner: for PyTorch, as ONNX, as safetensors, with encoder and model card.
 
-    The run folder need hold no other party's half. The folder has a script, predict.py, that goes from raw records to
-    embeddings or probabilities without tpsl. Needs `pip install 'tpsl[export]'`.
-
-    Example: tpsl export runs/flights --party label --out exported/label
+    The script in the folder, predict.py, goes from raw records to embeddings or probabilities without tpsl. Needs `pip
+    install 'tpsl[export]'`. Example: tpsl export runs/flights --party label --out exported/label
     """
     from tpsl.export.half import export_half
     from tpsl.handover.learning import require_no_learner
@@ -155,85 +132,53 @@ def export(
     require_no_learner(RunFolder(run), "there is no half to export, and `tpsl predict` scores with it")
     notice(f"exporting the half of {party}")
     exported = export_half(run, party, out, head=head)
-    folder, card = exported.folder, exported.card
+    folder, states = exported.folder, exported.card["files"]
     if head == "local":
         warn("a local head is trained on true labels and is NOT PRIVATE: keep it, and its scores, at the label party")
-    for file, state in card["files"].items():
+    for file, state in states.items():
         if state != "written":
             warn(f"{folder / file}: {state}")
-    written = ", ".join(file for file, state in card["files"].items() if state == "written")
+    written = [file for file, state in states.items() if state == "written"]
     steps = {"try it": f"python {folder / 'predict.py'} --help"} if "predict.py" in written else {}
-    report = Report(f"Exported the half of {party}", {"folder": folder, "files": written}, steps)
-    answer(json, {"folder": str(folder), "card": card}, report)
+    report = Report(f"Exported the half of {party}", {"folder": folder, "files": ", ".join(written)}, steps)
+    answer(json, {"folder": str(folder), "card": exported.card}, report)
 
 
 def score(
-    run: Annotated[
-        Path, argument("RUN", "Run folder, or that of a search, or a link that is moved when there is a newer one.")
-    ],
+    run: Annotated[Path, argument("RUN", "Run or search folder, or a link that is moved to a newer one.")],
     changes: flags.SetOption = None,
     local: flags.LocalOption = None,
     listen: flags.ListenOption = None,
     connect: flags.ConnectOption = None,
     certs: flags.CertsOption = None,
-    http: Annotated[
-        int | None, option("PORT", "Port of 127.0.0.1 for this side's applications. Default: a free one.")
-    ] = None,
+    http: Annotated[int | None, option("PORT", "Port of 127.0.0.1 for applications. Default: a free one.")] = None,
     head: flags.HeadOption = "private",
-    take_over: Annotated[
-        bool, flag("--take-over", "Wait for the ports until the process that has them ends, then continue.")
-    ] = False,
+    take_over: Annotated[bool, flag("--take-over", "Wait until the process that has the ports ends.")] = False,
     json: flags.JsonFlag = False,
 ) -> None:
     """Score records as they come: a service of the label party (--listen) or of a feature party (--connect).
 
-    The label party's scores records whose shares feature parties send over mutual TLS. A feature party's turns records
-    into embeddings for its clients, and asks the label party for their scores. Applications ask at
-    http://127.0.0.1:PORT/v1/score (a feature party's also at /v1/embed); others on this machine can reach that port
-    too. SIGHUP reads the run folder again, and no request is lost. Examples:
+    A feature party's service turns records into embeddings, and asks the label party over mutual TLS for their scores.
+    Applications ask at http://127.0.0.1:PORT/v1/score (a feature party's also at /v1/embed); others on this machine can
+    reach that port too. SIGHUP reads the run folder again, and no request is lost. Examples:
 
     tpsl score runs/current --listen 0.0.0.0:7443 --certs certs/label --http 8080
 
     tpsl score runs/current --connect label.example:7443 --certs certs/airport --http 8081
     """
-    from tpsl.serving.running import prepared
+    from tpsl.serving.running import prepared, service_of
     from tpsl.serving.running import run as serve
 
     given = {"local.listen": listen, "local.connect": connect, "local.certificates": certs, "local.http": http}
     settings = Settings.of(changes, given, parts=(LOCAL,))
-    service = prepared(lambda: _service(run, settings.load_local(local), head == "local", take_over), take_over)
+    options = {"take_over": take_over, "local_head": head == "local"}
+    service = prepared(lambda: service_of(run, settings.load_local(local), notice, **options), take_over)
 
     def tell() -> None:
-        address, model = f"http://127.0.0.1:{service.http_port}", service.versions.newest.name
-        content: dict[str, Any] = {"http": address, "model": model}
-        party: str | None = getattr(service, "party", None)
-        content |= {"listening": getattr(service, "address", None)} if party is None else {"party": party}
-        text = f"embedding for clients of {party} at {address}"
-        if party is None:
-            text = f"scoring for feature parties at {content['listening']}, for your own applications at {address}"
-        answer(json, content, [text])
+        address, party = f"http://127.0.0.1:{service.http_port}", getattr(service, "party", None)
+        content: dict[str, Any] = {"http": address, "model": service.versions.newest.name}
+        content |= {"party": party} if party else {"listening": service.address}
+        what = f"embedding for clients of {party}" if party else f"scoring for feature parties at {service.address}"
+        answer(json, content, [f"{what}; for applications at {address}"])
 
     raise typer.Exit(STATUS if serve(service, tell) == signal.SIGTERM else 0)
-
-
-def _service(run: Path, mine: Local, local_head: bool, take_over: bool) -> LabelService | FeatureService:
-    """Return the service of the party that this side is, which its address says."""
-    import torch
-
-    from tpsl.prediction.model import TrainedModel
-    from tpsl.serving.feature_service import FeatureOptions, FeatureService
-    from tpsl.serving.label_service import LabelOptions, LabelService
-
-    torch.set_num_threads(mine.threads or 1)  # batches are small: threads would wait for each other
-    secure = not mine.insecure_loopback
-    if mine.connect is not None:
-        party = party_of(TrainedModel.open(run).run.job(), mine, mine.party)
-        channel = certificates_of(mine, party).channel() if secure else None
-        options = FeatureOptions(run, party, connect_address(mine), channel, mine.http, mine.deadline, take_over)
-        return FeatureService(options, notice)
-    if mine.listen is None:
-        raise LocalError("a label party needs --listen HOST:PORT, a feature party --connect HOST:PORT")
-    server = certificates_of(mine, LABEL_PARTY).server() if secure else None
-    listen, returns = listen_address(mine), mine.returns
-    at_label = LabelOptions(run, listen, server, mine.http, mine.deadline, take_over, local_head, returns)
-    return LabelService(at_label, notice)

@@ -26,7 +26,7 @@ from tpsl.vault.cost import is_large_delta
 
 if TYPE_CHECKING:
     from tpsl.handover.learning import LearnResult
-    from tpsl.select.candidates import Candidate, TuneResult
+    from tpsl.select.candidates import TuneResult
 
 
 def show_result(path: Path, result: TrainResult, json: bool, *, evaluated: bool = True) -> None:
@@ -42,9 +42,9 @@ def show_result(path: Path, result: TrainResult, json: bool, *, evaluated: bool 
         spent = f", {words.spent_text(origin.released.epsilon, 0.0)} in all" if origin.released else ""
         records = f"{words.records_text(origin.train_records)}{spent}"
         facts["starts from"] = f"{from_here(origin.run)} ({records}; their labels are in these weights too)"
-    facts |= {**_promise(run, result, ledger), **_quality(result)}
+    facts |= {**_promise(run, result, ledger), **_hold_out(result)}
     if evaluated:
-        facts |= _test_quality(result)
+        facts |= _test(result)
         if local := run.local_head():
             content["local_head"] = local
             facts["local head AUC"] = f"{local['test_auc']:.4f} (NOT PRIVATE, stays with the label party)"
@@ -63,45 +63,45 @@ def _promise(run: RunFolder, result: TrainResult, ledger: RunLedger) -> Facts:
     if result.statistic_records < result.train_records:  # the others have noisy labels
         noise += f", estimator {result.estimator}" + (f", {result.draws} draws of each" if result.draws > 1 else "")
     large = f". {words.LARGE_DELTA_TEXT}" if is_large_delta(result.total_delta, result.train_records) else ""
-    facts: Facts = {"mechanism": noise, "guarantee": words.guarantee_text(result) + large}
-    if noted:
-        facts["vault"] = from_here(noted.vault)
-    if of_vault := words.vault_texts(ledger.facts, words.spent_text(result.total_epsilon, result.total_delta)):
-        facts["of the vault"] = "; ".join(of_vault)
-    if run.is_scratch:
-        facts["scratch run"] = "its vault counts in no total, and nothing of it may leave"
-    return facts
+    total = words.spent_text(result.total_epsilon, result.total_delta)
+    return {
+        "mechanism": noise,
+        "guarantee": words.guarantee_text(result) + large,
+        "vault": from_here(noted.vault) if noted else None,
+        "of the vault": "; ".join(words.vault_texts(ledger.facts, total)),
+        "scratch run": "its vault counts in no total, and nothing of it may leave" if run.is_scratch else None,
+    }
 
 
-def _quality(result: TrainResult) -> dict[str, str]:
+def _hold_out(result: TrainResult) -> Facts:
     from tpsl.training.noisy_metrics import TOO_FEW
 
-    found = {}
-    if result.statistic_records:
-        found["private head"] = f"fitted on noisy statistics of {result.statistic_records:,} labels"
-    elif result.kept_epoch != result.epochs:
-        found["epoch kept"] = f"{result.kept_epoch} of {result.epochs}"
+    statistic, area = result.statistic_records, None
     if math.isfinite(result.validation_auc):
         interval = f"95 % interval {result.validation_auc_low:.2f} to {result.validation_auc_high:.2f}"
-        found["hold-out AUC"] = f"{result.validation_auc:.2f}, {interval} (estimated from noisy labels)"
+        area = f"{result.validation_auc:.2f}, {interval} (estimated from noisy labels)"
     elif math.isfinite(result.validation_loss) and result.classes == 2:
-        found["hold-out AUC"] = f"– ({TOO_FEW})"
-    return found
+        area = f"– ({TOO_FEW})"
+    chosen = not statistic and result.kept_epoch != result.epochs
+    return {
+        "private head": f"fitted on noisy statistics of {statistic:,} labels" if statistic else None,
+        "epoch kept": f"{result.kept_epoch} of {result.epochs}" if chosen else None,
+        "hold-out AUC": area,
+    }
 
 
-def _test_quality(result: TrainResult) -> dict[str, str]:
+def _test(result: TrainResult) -> Facts:
     from tpsl.metrics import no_better_than_guessing
 
     if math.isnan(result.test_log_loss):
-        return {"test AUC": "– (no true label of a test record is known here)"} if result.epochs else {}
-    found = {"test AUC": "– (it needs test records of two classes)"}
-    if not math.isnan(result.test_auc):
-        interval = f"95 % interval {result.test_auc_low:.4f} to {result.test_auc_high:.4f}"
-        found["test AUC"] = f"{result.test_auc:.4f}, {interval}"
-    if no_better_than_guessing(result.test_auc_low):
-        found["verdict"] = "no better than guessing: the interval of the test AUC reaches 0.5"
-    return found | {
-        "test log loss": f"{result.test_log_loss:.4f}, calibration error {result.test_calibration_error:.4f}"
+        return {"test AUC": "– (no true label of a test record is known here)" if result.epochs else None}
+    interval = f"95 % interval {result.test_auc_low:.4f} to {result.test_auc_high:.4f}"
+    guesses = no_better_than_guessing(result.test_auc_low)
+    has_none = math.isnan(result.test_auc)
+    return {
+        "test AUC": "– (it needs test records of two classes)" if has_none else f"{result.test_auc:.4f}, {interval}",
+        "verdict": "no better than guessing: the interval of the test AUC reaches 0.5" if guesses else None,
+        "test log loss": f"{result.test_log_loss:.4f}, calibration error {result.test_calibration_error:.4f}",
     }
 
 
@@ -144,21 +144,14 @@ def show_tuned(result: TuneResult, out: Path, json: bool, steps: Mapping[str, st
 
 
 def _candidates(result: TuneResult) -> Table:
-    def row(candidate: Candidate) -> list[Text]:
-        judged = candidate.validation
-        cells = (
-            candidate.configuration,
-            str(candidate.epoch),
-            f"{judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}",
-            f"{candidate.weight:.3f}",
-            _auc(candidate.test),
-        )
-        return [Text(cell, "bold" if candidate == result.best else "") for cell in cells]
-
     numbers = ("epoch", "noisy validation loss", "weight", "test AUC")
-    return slim_table(("configuration", *numbers), map(row, result.candidates), numbers=numbers)
+    rows = []
+    for each in result.candidates:
+        loss = f"{each.validation.validation_loss:.4f} ± {each.validation.validation_loss_se:.4f}"
+        cells = (each.configuration, str(each.epoch), loss, f"{each.weight:.3f}", _auc(each.test))
+        rows.append([Text(cell, "bold" if each == result.best else "") for cell in cells])
+    return slim_table(("configuration", *numbers), rows, numbers=numbers)
 
 
 def _auc(metrics: TestMetrics) -> str:
-    """The test AUC, if there are true labels of test records here."""
-    return words.auc_text(for_json(metrics.test_auc))
+    return words.auc_text(for_json(metrics.test_auc))  # none where no true label of a test record is known here

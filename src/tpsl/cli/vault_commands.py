@@ -13,15 +13,14 @@ import typer
 from tpsl import __version__
 from tpsl.cli import flags
 from tpsl.cli.console import Facts, Report, answer, complain, notice, progress_bar, slim_table, warn
-from tpsl.cli.flags import JsonFlag, argument, called, flag, label_argument, open_whole, option
-from tpsl.cli.settings import LOCAL, Settings
+from tpsl.cli.flags import LOCAL, JsonFlag, Settings, argument, complete_vault, flag, option
 from tpsl.files import write_atomically
 from tpsl.handover import signing
 from tpsl.handover.card import CARD, LABELS
 from tpsl.handover.giving import hand_over, handed_problems, ids_of_table
 from tpsl.net.certificates import AUTHORITY_FILE
 from tpsl.report.statement_page import MEANING, statement_page
-from tpsl.report.words import counted, records_text, rounded_up, spent_text
+from tpsl.report.words import counted, records_text, rounded_up, spent_text, spoken
 from tpsl.tables.locations import location_of
 from tpsl.training.method import rare_label_warning
 from tpsl.vault import LabelTable, Ledger, ReleaseReport, Vault, VaultError, place, the_vault
@@ -32,32 +31,36 @@ LARGEST = "largest ε of any record"
 _LARGEST_FILE = 1 << 20
 
 
+def _meant(path: Path | None) -> Path | None:
+    return None if path is None else place.label_meant(path)
+
+
+_LABEL: dict[str, Any] = {"callback": _meant, "autocompletion": complete_vault}
+WholeVaultArgument = Annotated[Path | None, argument("FOLDER", "A vault or its label. Default: your vault.", **_LABEL)]
+
+
+def _called(vault: Path) -> str:
+    """What a label or a vault is called on the command line: a label of the one vault by its name."""
+    return vault.name if place.label_meant(Path(vault.name)) == vault else str(vault)
+
+
+def _open_whole(vault: Path) -> Vault:
+    """Open a vault by its folder for what concerns all its labels, however many it has; or by one of them."""
+    return Vault.open(next((vault / label for label in Vault.labels(vault)), vault))
+
+
 def add(
-    vault: Annotated[
-        Path,
-        argument("LABEL", "The label's name in the vault, or FOLDER/LABEL; with --apart a new folder for a vault."),
-    ],
-    tables: Annotated[
-        list[str], argument("TABLE…", "CSV or Parquet files with ids and labels; folders, patterns, s3://bucket/…")
-    ],
-    new: Annotated[
-        bool, flag("--new", "A label that the vault does not have; makes the vault if there is none.")
-    ] = False,
+    vault: Annotated[Path, argument("LABEL", "The label's name in the vault, or FOLDER/LABEL.")],
+    tables: Annotated[list[str], argument("TABLE…", "CSV or Parquet: files, folders, patterns, s3://bucket/…")],
+    new: Annotated[bool, flag("--new", "A new label, in a new vault if there is none.")] = False,
     id: Annotated[str, option("COLUMN", "Column with the record id.")] = "id",
     label: Annotated[str, option("COLUMN", "Column with the label.")] = "label",
     unit: Annotated[str | None, option("COLUMN", "Whom a record is about (a user id), for the ε per user.")] = None,
     classes: Annotated[
         list[str] | None,
-        option(
-            "NUMBER",
-            "Number of classes, 2 if not given: labels are numbers from 0 on. Where they are texts, repeat it with "
-            "each text, in class order (a job's class_values).",
-        ),
+        option("NUMBER", "Labels are numbers below this. Or repeat it: each label's text, in class order. Default: 2."),
     ] = None,
-    apart: Annotated[
-        str | None,
-        option("TEXT", "Make a second vault: a sentence that says why its labels are nobody's in the first."),
-    ] = None,
+    apart: Annotated[str | None, option("TEXT", "Make a second vault: why none of its labels is in the first.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Store labels from files: a new label (--new), or records of one that arrived later; those of all files or none.
@@ -65,9 +68,8 @@ def add(
     A released label never changes any more. Example: tpsl vault add late labels.csv --new
     """
     vault = vault if apart else place.label_meant(vault)
-    texts = classes if classes and not (len(classes) == 1 and classes[0].isdecimal()) else None
+    texts = None if not classes or (len(classes) == 1 and classes[0].isdecimal()) else classes
     number = len(texts) if texts else int(classes[0]) if classes else 2
-    content: dict[str, Any]
     with progress_bar("storing labels") as progress:
         batches = [
             LabelTable(path=location_of(name), id=id, label=label, unit=unit, class_values=texts, progress=progress)
@@ -75,47 +77,31 @@ def add(
         ]
         if new or apart is not None:
             with Vault.create(vault, classes=number, batches=batches, apart=apart, notice=warn) as made:
-                content, has_more = {"records": len(made), "classes": number}, True
-            stored = f"{content['records']:,} of {number} classes, none released"
+                content = {"records": len(made), "classes": number}
         else:
             with Vault.open(vault) as opened:
-                added = opened.add(batches, notice=warn)
-            content, has_more = asdict(added), added.new > 0
-            changed = f", {added.changed:,} with another label" if added.changed else ""
-            stored = f"{added.new:,} new, {added.unchanged:,} known before{changed}"
-            if added.changed_after_release:
-                warn(
-                    f"{added.changed_after_release:,} records have another label now than when they were released; "
-                    "their release stays as it is"
-                )
-    name = called(vault)
-    named = "" if name == vault.name else f" --vault {name}"
-    steps = {"release them": f"tpsl vault release {name} --epsilon 1", "or train": f"tpsl train job.yaml{named}"}
-    report = Report("Stored the labels", {"vault": vault, "labels": stored}, steps if has_more else {})
+                content = asdict(opened.add(batches, notice=warn))
+    if changed := content.get("changed_after_release"):
+        warn(f"{changed:,} records have another label now than when they were released; their release stays as it is")
+    name = _called(vault)
+    train = f"tpsl train job.yaml{'' if name == vault.name else f' --vault {name}'}"
+    steps = {"release them": f"tpsl vault release {name} --epsilon 1", "or train": train}
+    counts = ", ".join(f"{count:,} {spoken(fact)}" for fact, count in content.items())
+    report = Report("Stored the labels", {"vault": vault, "labels": counts}, steps if content.get("new", 1) else {})
     answer(json, {"vault": str(vault), **content}, report)
 
 
 def release(
-    vault: flags.LabelArgument,
+    vault: Annotated[Path, argument("LABEL", "The label: its name in the vault, or FOLDER/LABEL.", **_LABEL)],
     changes: flags.SetOption = None,
     epsilon: flags.EpsilonOption = None,
-    out: Annotated[
-        Path | None,
-        option(
-            "FOLDER", "Also write the noisy labels (Parquet) and a card (JSON), for a feature party that learns alone."
-        ),
-    ] = None,
-    certs: Annotated[
-        Path | None, option("FOLDER", "With --out: the label party's certificate folder; its key signs the card.")
-    ] = None,
+    out: Annotated[Path | None, option("FOLDER", "Also write noisy labels and a card, to hand over.")] = None,
+    certs: Annotated[Path | None, option("FOLDER", "With --out: certificate folder, whose key signs the card.")] = None,
     records: Annotated[
-        Path | None, option("FILE", "CSV or Parquet file with the ids that the feature party has: these records alone.")
+        Path | None, option("FILE", "CSV or Parquet file with ids: release these records alone.")
     ] = None,
     id: Annotated[str, option("COLUMN", "With --records: column with the record id.")] = "id",
-    label: Annotated[
-        str | None,
-        option("COLUMN", "With --out: what the labels are of, for the card: the label column's name in the job."),
-    ] = None,
+    label: Annotated[str | None, option("COLUMN", "With --out: the label column's name in the job.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Draw the noisy label of every record that has none yet; asking again costs nothing and changes nothing.
@@ -127,30 +113,26 @@ def release(
     tpsl vault release late --epsilon 1 --certs certs/label --out for-airport
     """
     settings = Settings.of(changes, {"privacy.epsilon": epsilon}, parts=("privacy", LOCAL))
-    card = None
     with Vault.open(vault) as opened:
         ids = None if records is None else ids_of_table(location_of(records), id, len(opened))
         report = _release(opened, settings, ids)
-        if out is not None:
-            plan = Planned(report.mechanism, report.draws, report.seed)
-            card = hand_over(opened, plan, out, certs, ids, label)
+        plan = Planned(report.mechanism, report.draws, report.seed)
+        card = None if out is None else hand_over(opened, plan, out, certs, ids, label)
         total = opened.ledger().epsilon_per_record
     names = ("draws", "epsilon", "delta", "private", "released", "already_released", "composed")
-    content: dict[str, Any] = {"vault": str(vault), "mechanism": report.mechanism.name}
-    content |= {**{name: getattr(report, name) for name in names}, "epsilon_per_record": total}
+    content: dict[str, Any] = {name: getattr(report, name) for name in names}
+    content |= {"vault": str(vault), "mechanism": report.mechanism.name, "epsilon_per_record": total}
     facts: Facts = {
         "vault": vault,
         "labels": f"{report.released:,} noisy labels released now, {report.already_released:,} before",
         "mechanism": str(report.mechanism),
         "guarantee": f"{LARGEST}: {rounded_up(total, 6)}",
     }
-    name = called(vault)
+    name = _called(vault)
     steps = {"see all releases": f"tpsl vault ledger {name}", "check them": f"tpsl vault verify {name}"}
     if out is not None and card is not None:
         if ids is None:
-            notice(
-                "the file names every released record of the vault; --records FILE leaves out all that are not in FILE"
-            )
+            notice("the file names every released record of the vault; --records FILE restricts it to those of FILE")
         if certs is None:
             warn("nobody has signed the card, so whoever gets it cannot tell where it comes from: sign it with --certs")
         if not card.spent.private:
@@ -183,7 +165,7 @@ def _release(vault: Vault, settings: Settings, ids: Sequence[str] | None) -> Rel
 
 
 def ledger(
-    vault: Annotated[Path | None, label_argument("As elsewhere; none: list all labels of the vault.")] = None,
+    vault: Annotated[Path | None, argument("LABEL", "As elsewhere; none: list all.", **_LABEL)] = None,
     json: JsonFlag = False,
 ) -> None:
     """Show what was released, when and at which price; without a label, what each one has spent in all."""
@@ -196,19 +178,16 @@ def ledger(
 
 
 def _list_labels(json: bool) -> None:
-    folder = the_vault()
-    found: list[dict[str, Any]] = []
-    rows: list[tuple[str, ...]] = []
+    folder, found, rows = the_vault(), list[dict[str, Any]](), list[tuple[str, ...]]()
     for name in Vault.labels(folder):
         with Vault.open(folder / name) as vault:
             ledger = vault.ledger()
-        spent = {"epsilon_per_record": ledger.epsilon_per_record, "delta_per_record": ledger.delta_per_record}
-        counts = {"records": ledger.records, "released_records": ledger.released_records}
-        found.append({"label": name, **counts, **spent, "private": ledger.private})
+        facts = ("records", "released_records", "epsilon_per_record", "delta_per_record", "private")
+        found.append({"label": name, **{fact: getattr(ledger, fact) for fact in facts}})
         total = spent_text(ledger.epsilon_per_record, ledger.delta_per_record)
-        private = "" if ledger.private else ", NOT PRIVATE"
         together = spent_text(ledger.all_labels.epsilon, ledger.all_labels.delta) if ledger.all_labels else total
-        rows.append((name, *(f"{count:,}" for count in counts.values()), total + private, together))
+        counts = f"{ledger.records:,}", f"{ledger.released_records:,}"
+        rows.append((name, *counts, total + ("" if ledger.private else ", NOT PRIVATE"), together))
     if not found:
         raise VaultError(f"there is no vault at {folder}: make one with tpsl train or tpsl vault add --new")
     headings = ("label", "records", "released", "largest total of any record", "over all labels")
@@ -219,13 +198,14 @@ def _list_labels(json: bool) -> None:
 
 
 def _ledger(vault: Path, found: Ledger) -> Report:
-    private = "" if found.private else ", NOT PRIVATE"
-    facts: Facts = {LARGEST: rounded_up(found.epsilon_per_record, 6) + private}
-    if found.all_labels:
-        facts["over all labels"] = rounded_up(found.all_labels.epsilon, 6)
-    if unit := found.largest_unit:
-        facts["largest ε of any unit"] = f"{rounded_up(unit.epsilon, 6)} (a unit with {records_text(unit.records)})"
-    facts["newest hash"] = found.head
+    private, unit, in_all = "" if found.private else ", NOT PRIVATE", found.largest_unit, found.all_labels
+    of_unit = f"{rounded_up(unit.epsilon, 6)} (a unit with {records_text(unit.records)})" if unit else None
+    facts: Facts = {
+        LARGEST: rounded_up(found.epsilon_per_record, 6) + private,
+        "over all labels": rounded_up(in_all.epsilon, 6) if in_all else None,
+        "largest ε of any unit": of_unit,
+        "newest hash": found.head,
+    }
     rows = (
         (
             str(entry.sequence),
@@ -240,60 +220,47 @@ def _ledger(vault: Path, found: Ledger) -> Report:
         if entry.details.get("label") in (found.label, *found.same_labels)
     )
     headings = ("#", "when (UTC)", "what", "records", "ε", "δ", "hash")
-    table = slim_table(headings, rows, numbers=[heading for heading in headings if heading != "what"])
-    name = called(vault)
-    steps = {
-        "check all of it": f"tpsl vault verify {name}",
-        "state it, signed": f"tpsl vault statement {name} --certs certs/label",
-    }
+    table = slim_table(headings, rows, numbers={*headings} - {"what"})
+    name = _called(vault)
+    stated = f"tpsl vault statement {name} --certs certs/label"
+    steps = {"check all of it": f"tpsl vault verify {name}", "state it, signed": stated}
     return Report(f"Ledger of {name}: {counted(len(found.releases), 'release')}", facts, steps, [table])
 
 
 def verify(
-    vault: flags.WholeVaultArgument = None,
-    head: Annotated[
-        str | None,
-        option("HASH", "A hash of the ledger that was noted earlier: is the history up to it the same?", "--hash"),
-    ] = None,
-    handed: Annotated[
-        Path | None,
-        option("FOLDER", "What `vault release --out` wrote: does it hold what was released, and nothing else?"),
-    ] = None,
+    vault: WholeVaultArgument = None,
+    head: Annotated[str | None, option("HASH", "A noted hash of the ledger: is it in its history?", "--hash")] = None,
+    handed: Annotated[Path | None, option("FOLDER", "Also check what `vault release --out` wrote.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Recompute everything the ledger claims and test the noise; exit status 1 if anything does not hold."""
     vault = vault or the_vault()
-    with open_whole(vault) if handed is None else Vault.open(vault) as opened, progress_bar("verifying") as progress:
+    with _open_whole(vault) if handed is None else Vault.open(vault) as opened, progress_bar("verifying") as progress:
         since = opened.entries_since(head.strip().lower()) if head is not None else None
         problems = opened.verify(progress=progress)
         problems += [] if handed is None else handed_problems(opened, handed)
         unseen = [] if problems else opened.cannot_see()
     if head is not None and since is None:
         problems.append(f"the ledger was cut or replaced: no entry of it has the hash {head.strip()}")
-    noted = {} if head is None else {"entries_since_head": since}
-    content = {"vault": str(vault), "sound": not problems, "problems": problems, "cannot_see": unseen, **noted}
-    facts: Facts = {"checked": "chain, records, releases and tables agree, and the noise is that of the tables"}
-    if since is not None:
-        facts["hash"] = f"{_entries(since)} added since it was noted" if since else "that of the newest ledger entry"
-    if handed is not None:
-        facts["handed over"] = f"{handed} holds noisy labels as they were released, and nothing else"
+    content = {"vault": str(vault), "sound": not problems, "problems": problems, "cannot_see": unseen}
+    content |= {} if head is None else {"entries_since_head": since}
+    facts: Facts = {
+        "checked": "chain, records, releases and tables agree, and the noise is that of the tables",
+        "hash": None if since is None else f"is known; entries since: {since:,}",
+        "handed over": handed and f"{handed} holds noisy labels as they were released, and nothing else",
+    }
     steps = {"state what was released": "tpsl vault statement LABEL --certs certs/label"}
     answer(json, content, [] if problems else Report(f"{vault}: sound", facts, steps))
-    for sentence in () if json else unseen:
-        notice(sentence)
-    for problem in () if json else problems:
-        complain(problem)
+    if not json:
+        for sentence in unseen:
+            notice(sentence)
+        for problem in problems:
+            complain(problem)
     if problems:
         raise typer.Exit(1)
 
 
-def _entries(count: int) -> str:
-    return "no entry was" if not count else "1 entry was" if count == 1 else f"{count:,} entries were"
-
-
-def move(
-    to: Annotated[Path, argument("FOLDER", "A new folder, or where the vault is by now.")], json: JsonFlag = False
-) -> None:
+def move(to: Annotated[Path, argument("FOLDER", "A new folder, or where it is.")], json: JsonFlag = False) -> None:
     """Move the vault to another folder, or say where it is by now; every command finds it there from then on."""
     before, after = place.move(to), to.resolve()
     report = Report("Noted where the vault is", {"vault": after, "before": before})
@@ -302,14 +269,14 @@ def move(
 
 def backup(
     out: Annotated[Path, option("FOLDER", "A new folder for the copy.")],
-    vault: flags.WholeVaultArgument = None,
+    vault: WholeVaultArgument = None,
     json: JsonFlag = False,
 ) -> None:
     """Copy the vault as it is at this moment, also while others use it."""
     vault = vault or the_vault()
-    with open_whole(vault) as opened:
+    with _open_whole(vault) as opened:
         opened.back_up(out)
-    with open_whole(out) as copy:
+    with _open_whole(out) as copy:
         labels, head = len(Vault.labels(out)), copy.head()
     content = {"vault": str(vault), "copy": str(out), "labels": labels, "head": head}
     facts: Facts = {"copy": out, "labels": str(labels), "newest hash": head}
@@ -318,17 +285,8 @@ def backup(
 
 
 def statement(
-    vault: Annotated[
-        Path | None,
-        label_argument("The label, as elsewhere. With --check: the vault that it speaks of, if you have it."),
-    ] = None,
-    certs: Annotated[
-        Path | None,
-        option(
-            "FOLDER",
-            "Your certificate folder: the label party's key signs, the other side's authority (ca.pem) checks.",
-        ),
-    ] = None,
+    vault: Annotated[Path | None, argument("LABEL", "With --check: the vault it is about.", **_LABEL)] = None,
+    certs: Annotated[Path | None, option("FOLDER", "Certificate folder: its key signs, its authority checks.")] = None,
     out: Annotated[Path, option("FOLDER", "Folder for the statement, as JSON and as a page to print.")] = Path(),
     check: Annotated[Path | None, option("FILE", "Check this statement instead, and say what it proves.")] = None,
     json: JsonFlag = False,
@@ -343,22 +301,17 @@ def statement(
     """
     if check is not None:
         _check(check, certs, vault, json)
-    elif vault is None or certs is None:
+        return
+    if vault is None or certs is None:
         raise typer.BadParameter("a statement is of a LABEL, and signed with the key in --certs FOLDER")
-    else:
-        _state(vault, certs, out, json)
-
-
-def _state(vault: Path, certs: Path, out: Path, json: bool) -> None:
     with Vault.open(vault) as opened:
         _require_sound(opened, f"the vault {vault} is not sound, so nothing is stated about it")
         facts = opened.statement()
     document = signing.sign({**facts, "program": f"tpsl {__version__}"}, certs)
     stamp = document["content"]["time"][:19].replace(":", "").replace("-", "").replace("T", "-")
     signed, page = (out / f"statement-{stamp}.{ending}" for ending in ("json", "html"))
-    for file in (signed, page):
-        if file.exists():
-            raise ValueError(f"{file}: exists already; a statement is never written over another")
+    if taken := next(filter(Path.exists, (signed, page)), None):
+        raise ValueError(f"{taken}: exists already; a statement is never written over another")
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(signed, (jsonlib.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
     write_atomically(page, statement_page(document, signed.name).encode())
@@ -407,19 +360,17 @@ def _entries_since(content: dict[str, Any], path: Path) -> int:
 
 def _stated(content: dict[str, Any], since: int | None) -> Report:
     signer, unit = content["signer"], content["largest_unit"]
-    facts = {
+    of_unit = unit and f"{spent_text(unit['epsilon'], unit['delta'])} ({records_text(unit['records'])})"
+    facts: Facts = {
         "signed by": f"{signer['party']} ({signer['subject']}) on {content['time']}",
         "fingerprint": signer["certificate"],
         "records": f"{content['released_records']:,} released of {content['records']:,}",
         "largest total": f"{spent_text(content['epsilon_per_record'], content['delta_per_record'])} of any record",
+        "of any unit": of_unit,
+        "a second vault": content["apart"] and f"whose labels are nobody's in the first: {content['apart']}",
+        "private": "yes" if content["private"] else "NO",
+        "ledger": f"{content['ledger_entries']:,} entries",
+        "newest hash": content["ledger_head"],
+        "vault": None if since is None else f"has this history; entries since: {since:,}",
     }
-    if unit is not None:
-        facts["of any unit"] = f"{spent_text(unit['epsilon'], unit['delta'])} ({records_text(unit['records'])})"
-    if content["apart"]:
-        facts["a second vault"] = f"whose labels are nobody's in the first: {content['apart']}"
-    facts["private"] = "yes" if content["private"] else "NO"
-    facts["ledger"] = f"{content['ledger_entries']:,} entries"
-    facts["newest hash"] = content["ledger_head"]
-    if since is not None:
-        facts["vault"] = f"has this history; {_entries(since)} added since"
     return Report("The signature holds", facts)

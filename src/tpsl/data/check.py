@@ -40,7 +40,7 @@ from tpsl.tables.locations import is_there, why_there_is_none
 from tpsl.tables.reading import Block
 
 LABEL = "label"
-ID_LIKE = 0.9
+_ID_LIKE = 0.9
 """From this share of records with a value of their own on, a column is like an id."""
 
 _RARE = 0.001
@@ -59,6 +59,11 @@ _ASKED = 4096
 
 _Labels = npt.NDArray[np.int64]
 _Result = TypeVar("_Result")
+
+
+def hardly_repeats(values: int, records: int) -> bool:
+    """Return whether a category has nearly as many values as records, as an id has; a few records say nothing."""
+    return records >= _FEW and values >= _ID_LIKE * records
 
 
 @dataclass(frozen=True)
@@ -328,7 +333,7 @@ class _ColumnCheck:
         return [] if self._distinct is None else self._about_categories(self._distinct.drop_null())
 
     def _about_categories(self, texts: ArrowArray) -> list[str]:
-        if self._counted >= _FEW and len(texts) >= ID_LIKE * self._counted:
+        if hardly_repeats(len(texts), self._counted):
             return [
                 f"has {len(texts):,} different values in {self._counted:,} records, as an id would: "
                 "a category that hardly repeats teaches nothing, and may tell who a record is about"
@@ -544,6 +549,6 @@ def _id_columns(side: FeatureSide | LabelRecords) -> Iterator[str]:
     for at, (name, part) in enumerate(side.encoder.categories.items()):
         if isinstance(part, Vocabulary):
             rare = (asked[:, at] == first + UNSEEN).mean()
-            if max(rare, len(part.values) / len(side.train)) >= ID_LIKE:
+            if max(rare, len(part.values) / len(side.train)) >= _ID_LIKE:
                 yield name
         first += part.size

@@ -8,10 +8,13 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Notice
 from tpsl.serving.versions import Versions
+from tpsl.training.local import Local, LocalError, certificates_of, party_of
 
 GRACE_SECONDS = 10.0
 """How long requests that are under way may take once a service is told to end."""
@@ -104,3 +107,23 @@ async def when_free(open_port: Callable[[], Awaitable[Result]], take_over: bool,
                 notice(f"ready; waiting until the port is free ({error})")
             told = True
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+
+def service_of(run: Path, local: Local, notice: Notice, *, take_over: bool, local_head: bool) -> Any:
+    """Return the service of the party that this side is, which its address says."""
+    import torch
+
+    from tpsl.prediction.model import TrainedModel
+    from tpsl.serving.feature_service import FeatureOptions, FeatureService
+    from tpsl.serving.label_service import LabelOptions, LabelService
+
+    torch.set_num_threads(local.threads or 1)  # batches are small: threads would wait for each other
+    secure, common = not local.insecure_loopback, (local.http, local.deadline, take_over)
+    if local.connect is not None:
+        party = party_of(TrainedModel.open(run).run.job(), local, local.party)
+        channel = certificates_of(local, party).channel() if secure else None
+        return FeatureService(FeatureOptions(run, party, local.connect, channel, *common), notice)
+    if local.listen is None:
+        raise LocalError("a label party needs --listen HOST:PORT, a feature party --connect HOST:PORT")
+    server = certificates_of(local, LABEL_PARTY).server() if secure else None
+    return LabelService(LabelOptions(run, local.listen, server, *common, local_head, local.returns), notice)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -254,6 +255,29 @@ def own_data(job: Job, party: str, path: Location | None, alignment: Path | None
     elif not isinstance(data, PackageData) or "path" not in type(data).model_fields:
         raise LocalError(f"the data {data.source!r} need no file, but a data path was given: {path}")
     return job.model_copy(update={"data": data.model_copy(update=changes)})
+
+
+def locals_by_party(job: Job, files: Iterable[Path] | None) -> dict[str, Local]:
+    """Return the local files of several parties of a job, where one process is all of them."""
+    found = {}
+    for file in files or ():
+        local = load_local(file)
+        if local.party is None:
+            raise LocalError(f"{file}: names no party; where one process is all of them, each file has `party`")
+        require_party(job, local.party)
+        found[local.party] = local
+    return found
+
+
+def locals_in_folder(job: Job, job_file: Path, named: Collection[str]) -> list[Path]:
+    """Return the local files of parties that are not named: PARTY.yaml in the job's folder that says `party: PARTY`."""
+    found = []
+    for party in (LABEL_PARTY, *feature_party_names(job.data)):
+        file = job_file.with_name(f"{party}.yaml")
+        if party not in named and file != job_file and file.is_file():
+            content = read_yaml(file, LocalError)
+            found += [file] if isinstance(content, dict) and content.get("party") == party else []
+    return found
 
 
 def party_of(job: Job, local: Local, party: str | None) -> str:

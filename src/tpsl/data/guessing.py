@@ -1,4 +1,4 @@
-"""What the columns of a table seem to be, and which is the id, the label or the privacy unit.
+"""What the columns of a table seem to be, which is the id, the label or the privacy unit, and a draft of a job's data.
 
 Guesses from the first records, for a person to look at and to change.
 
@@ -8,15 +8,17 @@ says is for `tpsl.data.check` to find out.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.data.check import ID_LIKE
+from tpsl.data.check import LABEL, hardly_repeats
 from tpsl.tables import DataError
 from tpsl.tables.columns import Place, first_true, label_texts, parsed_or_null, reordered, value_type, with_points
 from tpsl.tables.locations import Location
@@ -25,8 +27,6 @@ from tpsl.tables.spelling import DAY_FIRST, MONTH_FIRST, SHORT_YEAR, shown
 
 SAMPLE_ROWS = 100_000
 """Records that are looked at."""
-_FEW = 20
-"""Fewer records say nothing about whether a category is an id."""
 _RARELY = 0.05
 _ODD_TEXTS = 3
 """Where nearly all values are numbers or dates, this many other texts at most stand for a missing value."""
@@ -155,26 +155,36 @@ def _guess_text(name: str, values: Any, sample: Sample) -> ColumnGuess:
     found = ColumnGuess(name, "category", len(texts), sample.rows - records, absent=gone)
     if len(texts) < 2:
         return found
+
+    def with_odd_texts(kind: KindOfUse, odd: Mapping[str, int]) -> ColumnGuess:
+        missing, distinct = found.missing + sum(odd.values()), found.distinct - len(odd)
+        return replace(found, kind=kind, distinct=distinct, missing=missing, absent=(*found.absent, *odd))
+
     have_leading_zeros = pc.any(pc.match_substring_regex(texts, "^0[0-9]+$")).as_py()  # 007 is no 7
     if not (have_leading_zeros or looks_like_id(name) or _CODE_NAME.search(name.lower())):
         odd = _unreadable(known, with_points(texts, "," if sample.dialect.decimal_comma else ".")[0], pa.float64())
         if odd is not None:
-            return _with_odd_texts(replace(found, kind="number"), odd)
+            return with_odd_texts("number", odd)
     written = {"year": texts, "day": reordered(texts, DAY_FIRST), "month": reordered(texts, MONTH_FIRST)}
     moments = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
     read = {order: _unreadable(known, dates, *moments) for order, dates in written.items()}
-    fits = {order: odd for order, odd in read.items() if odd is not None}
-    if fits:
+    if fits := {order: odd for order, odd in read.items() if odd is not None}:
         fewest = min(map(len, fits.values()))
         best = tuple(order for order, odd in fits.items() if len(odd) == fewest)
         orders = ("year",) if "year" in best else best
         short = texts.filter(pc.match_substring_regex(texts, SHORT_YEAR))
-        dates = replace(found, kind="date", date_orders=orders, short_year=short[0].as_py() if len(short) else "")
-        return _with_odd_texts(dates, fits[orders[0]])
+        dates = with_odd_texts("date", fits[orders[0]])
+        return replace(dates, date_orders=orders, short_year=short[0].as_py() if len(short) else "")
     without_signs = pc.replace_substring_regex(texts, _SIGNS, "")
     if without_signs != texts and _unreadable(known, without_signs, pa.float64()) is not None:
         return replace(found, kind=None, reason=f"numbers with other signs, as {texts[0].as_py()}")
     return _as_category(found, records)
+
+
+def _as_category(found: ColumnGuess, records: int) -> ColumnGuess:
+    if hardly_repeats(found.distinct, records):
+        return replace(found, kind=None, reason="hardly repeats, as ids do")
+    return replace(found, kind="category", reason="")
 
 
 def _unreadable(known: Any, written: Any, *kinds: Any) -> dict[str, int] | None:
@@ -192,17 +202,6 @@ def _unreadable(known: Any, written: Any, *kinds: Any) -> dict[str, int] | None:
         if len(odd) <= _ODD_TEXTS and sum(counts) <= _RARELY * records:
             return dict(zip(odd.field("values").to_pylist(), counts, strict=True))
     return None
-
-
-def _as_category(found: ColumnGuess, records: int) -> ColumnGuess:
-    if records >= _FEW and found.distinct >= ID_LIKE * records:
-        return replace(found, kind=None, reason="hardly repeats, as ids do")
-    return replace(found, kind="category", reason="")
-
-
-def _with_odd_texts(found: ColumnGuess, odd: Mapping[str, int]) -> ColumnGuess:
-    missing, distinct = found.missing + sum(odd.values()), found.distinct - len(odd)
-    return replace(found, distinct=distinct, missing=missing, absent=(*found.absent, *odd))
 
 
 def guess_ids(samples: Sequence[Sample], guesses: Sequence[Mapping[str, ColumnGuess]]) -> list[str]:
@@ -329,3 +328,136 @@ def _ordered(column: str, counts: dict[str, int]) -> LabelGuess:
         is_sure = is_sure or positive is not None
         order.sort(key=lambda value: value == positive)
     return LabelGuess(column, tuple(order), tuple(counts[value] for value in order), is_sure)
+
+
+_ROLES: dict[KindOfUse, str] = {"category": "categorical", "number": "numeric", "date": "dates"}
+
+
+@dataclass(frozen=True)
+class FileDraft:
+    """A party's table: its id, what the other columns seem to be, and the label's if it has one."""
+
+    party: str
+    sample: Sample
+    id: str
+    columns: tuple[ColumnGuess, ...]
+    label: LabelGuess | None = None
+    unit: str | None = None
+
+    @property
+    def date_order(self) -> str:
+        """The order of dates: of those in which all columns but ISO 8601 ones can be read, the first."""
+        orders = [each.date_orders for each in self.columns if each.kind == "date" and each.date_orders != ("year",)]
+        return next((order for order in ("day", "month") if orders and all(order in each for each in orders)), "year")
+
+    @property
+    def missing(self) -> list[str]:
+        """Texts other than the empty one that stand for a missing value in a column that is used."""
+        used = (text for column in self.columns if column.kind is not None for text in column.absent if text)
+        return list(dict.fromkeys(used))
+
+    def content(self, folder: Path | None) -> dict[str, Any]:
+        """Return the file as a job in this folder has it, for the other side without one."""
+        roles = {key: [each.name for each in self.columns if each.kind == kind] for kind, key in _ROLES.items()}
+        found = {
+            "party": self.party,
+            "path": path_from(folder, self.sample.path),
+            "id": self.id,
+            "label": self.label and self.label.column,
+            "unit": self.unit,
+            **roles,
+            "date_order": self.date_order if self.date_order != "year" else None,
+            "missing": ["", *self.missing] if self.missing else None,
+        }
+        return {key: value for key, value in found.items() if value}
+
+
+@dataclass(frozen=True)
+class DataDraft:
+    """The part `data` of a job, or as much of it as one side can describe; `other` is what the other side has sent."""
+
+    features: tuple[FileDraft, ...]
+    label: FileDraft | None
+    other: Mapping[str, Any] = field(default_factory=dict)
+    aligned: bool = False
+
+    @property
+    def files(self) -> tuple[FileDraft, ...]:
+        """The tables that are here, the label party's last."""
+        return (*self.features, *([] if self.label is None else [self.label]))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the tables of all parties are described."""
+        return all(key in self.content(None) for key in ("features", LABEL))
+
+    def content(self, folder: Path | None) -> dict[str, Any]:
+        """Return the part in a job of this folder, for the other side without one; what is not here is left out."""
+        found: dict[str, Any] = {"source": "table", "features": None, LABEL: None, **self.other}
+        if self.features:
+            found["features"] = [file.content(folder) for file in self.features]
+        if self.label is not None and (label := self.label.label) is not None:
+            found[LABEL] = self.label.content(folder)
+            found |= {"classes": len(label.counts)} if len(label.counts) > 2 else {}
+            found |= {"class_values": list(label.values)} if label.values is not None else {}
+        found |= {"alignment": {"mode": "both"}} if self.aligned else {}
+        return {key: value for key, value in found.items() if value is not None}
+
+
+def path_from(folder: Path | None, path: Location) -> str:
+    """Return where a table lies, as a file in this folder says it; without a folder, its name alone."""
+    if folder is None:
+        return path.name
+    return os.path.relpath(path, folder) if isinstance(path, Path) else path.text
+
+
+def draft_data(
+    features: Sequence[Sample], label: Sample | None, ids: Sequence[str] = (), label_column: str | None = None
+) -> DataDraft:
+    """Describe the tables of the parties that are here; of `ids` each table takes the first that it has."""
+    samples = [*features, *([] if label is None else [label])]
+    present = list(dict.fromkeys(name for sample in samples for name in sample.columns))
+    for name in (*ids, *([] if label_column is None else [label_column])):
+        if name not in present:
+            raise DataError(f"there is no column {name!r}; the columns are {', '.join(map(repr, present))}")
+    guesses = [guess_columns(sample) for sample in samples]
+    for sample in samples if ids else ():
+        if not any(name in sample.columns for name in ids):
+            raise DataError(f"{sample.path}: has no column {' or '.join(map(repr, ids))}; name its id too")
+    id_columns = [next((name for name in ids if name in sample.columns), "") for sample in samples]
+    id_columns = id_columns if ids else guess_ids(samples, guesses)
+    at_label = None if label is None else _labels(label, guesses[-1], id_columns[-1], label_column)
+    for known in guesses:  # one table may hold all
+        if at_label is not None and at_label.label is not None and (name := at_label.label.column) in known:
+            known[name] = replace(known[name], kind=None, reason="called as the label")
+    names = ["feature"]
+    if len(features) != 1:  # those of their files, where these differ
+        stems = [re.sub(r"\W+", "-", sample.path.name.partition(".")[0]).strip("-").lower() for sample in features]
+        usable = [stem and stem != LABEL and stems.count(stem) == 1 for stem in stems]
+        names = [stem if usable[at] else f"feature-{at + 1}" for at, stem in enumerate(stems)]
+    drafts = []
+    for name, sample, known, id_column in zip(names, features, guesses, id_columns, strict=False):
+        columns = tuple(column for column in known.values() if column.name != id_column)
+        if not any(column.kind for column in columns):
+            raise DataError(f"{sample.path}: no column can be learned from")
+        drafts.append(FileDraft(name, sample, id_column, columns))
+    return DataDraft(tuple(drafts), at_label)
+
+
+def _labels(sample: Sample, guesses: dict[str, ColumnGuess], id_column: str, label_column: str | None) -> FileDraft:
+    """Describe the label party's table: what it has beside labels is not used until somebody names it in the job.
+
+    Such columns are often known only after the label, or made from it.
+    """
+    label = guess_label(sample, id_column, label_column)
+    unlabelled = sample.rows - sum(label.counts)
+    if unlabelled:
+        raise DataError(
+            f"{sample.path}: {unlabelled:,} of {sample.rows:,} records have no label in column {label.column!r}, and "
+            "training needs one: remove these rows, and the job will train on the records that both tables have; or, "
+            "if the labels are to come while it trains, write a job with `labels: arriving`"
+        )
+    unit = guess_unit(sample, id_column, label.column)
+    unused = [replace(guess, kind=None, reason="not used") for guess in guesses.values()]
+    columns = tuple(column for column in unused if column.name not in (id_column, label.column, unit))
+    return FileDraft(LABEL, sample, id_column, columns, label, unit)

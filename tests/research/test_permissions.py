@@ -40,14 +40,7 @@ def test_a_run_with_all_that_is_found_and_shown_of_it(tpsl: Any, small_job: Path
     content["model"] |= {"wide": True, "members": 2}
     small_job.write_text(yaml.safe_dump(content))
     commands: list[tuple[Any, ...]] = [
-        (
-            "train",
-            small_job,
-            "--out",
-            "runs/run",
-            "--set=local.record_transcript=true",
-            "--set=local.log=tensorboard",
-        ),
+        ("train", small_job, "--out", "runs/run", "--set=local.record_transcript=true", "--set=local.log=tensorboard"),
         ("attack", "runs/run"),
         ("audit", "runs/run", "--only", "replay"),
         ("report", "runs/run", "--out", "page.html"),

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tpsl.cli.drafting import JobDraft, draft_tables
-from tpsl.cli.guessing import sample_of
+from tpsl.data.guessing import DataDraft, draft_data, sample_of
 from tpsl.tables import DataError
 
 ROWS = 40
@@ -20,13 +19,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def draft(folder: Path, *ids: str, label: str | None = None) -> JobDraft:
+def draft(folder: Path, *ids: str, label: str | None = None) -> DataDraft:
     shop, bank = sample_of(folder / "shop.csv"), sample_of(folder / "bank.csv")
-    return draft_tables([shop], bank, ids, label)
+    return draft_data([shop], bank, ids, label)
 
 
 def test_guesses_become_the_data_of_a_job(folder: Path) -> None:
-    assert draft(folder).data(folder / "jobs") == {
+    assert draft(folder).content(folder / "jobs") == {
         "source": "table",
         "features": [
             {
@@ -45,7 +44,7 @@ def test_guesses_become_the_data_of_a_job(folder: Path) -> None:
 
 
 def test_ids_and_the_label_can_be_named(folder: Path) -> None:
-    found = draft(folder, "customer", "amount", label="paid").data(None)
+    found = draft(folder, "customer", "amount", label="paid").content(None)
     assert [found["features"][0]["id"], found["label"]["id"], found["label"]["label"]] == [
         "customer",
         "amount",
@@ -56,7 +55,7 @@ def test_ids_and_the_label_can_be_named(folder: Path) -> None:
 
 def test_one_table_may_hold_features_and_labels(folder: Path) -> None:
     bank = sample_of(folder / "bank.csv")
-    (shop,) = draft_tables([bank], bank).data(None)["features"]
+    (shop,) = draft_data([bank], bank).content(None)["features"]
     assert (shop["path"], shop["id"], shop["numeric"], shop["dates"]) == ("bank.csv", "client", ["amount"], ["day"])
     assert "categorical" not in shop
 
@@ -73,7 +72,7 @@ def test_records_without_a_label_are_refused(folder: Path) -> None:
 def test_several_feature_parties_are_called_as_their_files_are(folder: Path) -> None:
     (folder / "Web shop.csv").write_bytes((folder / "shop.csv").read_bytes())
     samples = [sample_of(folder / name) for name in ("shop.csv", "Web shop.csv")]
-    drafted = draft_tables(samples, sample_of(folder / "bank.csv"))
+    drafted = draft_data(samples, sample_of(folder / "bank.csv"))
     assert [file.party for file in drafted.files] == ["shop", "web-shop", "label"]
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -113,61 +110,3 @@ def test_a_bad_line_of_a_click_log_is_named(tpsl: Any, tmp_path: Path) -> None:
     assert "'2'" in sentence
     assert not (tmp_path / "criteo" / "label.parquet").exists()
     assert "train.csv" in tpsl("research", "data", "avazu", tmp_path / "train.csv", "--out", tmp_path / "avazu").error()
-
-
-def test_check_says_what_is_there_and_what_is_strange(tpsl: Any, tmp_path: Path) -> None:
-    assert tpsl("research", "data", "synthetic", "--out", tmp_path, "--rows", 600).status == 0
-    sound = tpsl("check", tmp_path / "job.yaml")
-    assert sound.status == 0
-    assert "feature: 600 records" in sound.stdout and "labels: 0: " in sound.stdout
-    assert "what is printed stays with the label party" in sound.stderr
-    assert "with training.exchange: labels these cross, noisy, and no embedding" in sound.stderr
-    split = tpsl("check", tmp_path / "job.yaml", "--set=training.head=local")
-    assert split.status == 0 and "training.exchange" not in split.stderr
-    (told,) = re.findall(
-        r"discrete \(ε = 1\): the noisy labels of the training records are worth (\d+) clean ones", sound.stdout
-    )
-    found = tpsl("check", tmp_path / "job.yaml", "--json").json()
-    positive = found["classes"]["1"] / 600
-    spread, noise = positive * (1 - positive), 1 / (math.exp(0.5) - math.exp(-0.5)) ** 2
-    assert found["effective_labels"] == int(told) == pytest.approx(480 * spread / (spread + noise), abs=2)
-    job = yaml.safe_load((tmp_path / "job.yaml").read_text())
-    job["data"]["classes"] = 3
-    file = job["data"]["features"][0]
-    file["id"], file["categorical"][0] = file["categorical"][0], "id"
-    (tmp_path / "strange.yaml").write_text(yaml.safe_dump(job))
-    strange = tpsl("check", tmp_path / "strange.yaml", "--json")
-    assert strange.status == 1
-    found = json.loads(strange.stdout)
-    assert not found["passed"]
-    assert any("column 'id' has 600 different values" in finding["text"] for finding in found["findings"])
-    assert any("rows repeat an id" in finding["text"] for finding in found["findings"])
-
-
-def test_check_of_what_parties_bring_themselves(tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "brought.py").write_text(
-        "class Source:\n"
-        "    ids, labels = list(range(40)), [0, 1] * 20\n"
-        "    def __getitem__(self, row):\n"
-        "        return [float(row)]\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "job.yaml").write_text("data: {source: own, parties: [left]}\n")
-    for party in ("left", "label"):
-        (tmp_path / f"{party}.yaml").write_text(f"party: {party}\ninputs: brought:Source\n")
-    found = tpsl("check", "job.yaml", "--local", "left.yaml", "--local", "label.yaml", "--json").json()
-    assert found["passed"] and found["classes"] == {"0": 20, "1": 20}
-    (tmp_path / "label.yaml").unlink()
-    alone = tpsl("check", "job.yaml", "--local", "left.yaml")
-    assert "label: its data is not here" in alone.stdout
-
-
-def test_check_says_where_it_has_looked_for_data_that_is_not_here(tpsl: Any, tmp_path: Path) -> None:
-    (tmp_path / "days" / "monday").mkdir(parents=True)
-    (tmp_path / "label.csv").write_text("id,label\n" + "".join(f"{i},{i % 2}\n" for i in range(40)))
-    features = "features: [{path: days/mon*, numeric: [size]}]"
-    (tmp_path / "job.yaml").write_text(f"data: {{source: table, {features}, label: {{path: label.csv}}}}\n")
-    told = " ".join(tpsl("check", tmp_path / "job.yaml").stdout.split())
-    days = tmp_path / "days"
-    sentence = f"{days}/mon*: the pattern matches no file, only a folder {days}/monday; {days}/mon*/* is the files in"
-    assert f"feature: its data is not here, and was not checked ({sentence}" in told
