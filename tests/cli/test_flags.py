@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tpsl.cli.flags import Settings, UnknownKey, all_keys, key_above, settable_keys
 from tpsl.models.halves import precision
 from tpsl.training.job import Job, load_job
-from tpsl.training.local import Local
+from tpsl.training.local import SMALL_BATCH, Local
 
 MOST_KEYS = 120
 """Of the job and the local file together; one that several data sources have counts once."""
@@ -139,3 +140,19 @@ def test_precision_is_a_setting_of_the_process() -> None:
     finally:
         Settings.of(None).load_local(None)
     assert precision() == "float32"
+
+
+def test_small_batches_are_computed_by_one_thread_unless_threads_are_given() -> None:
+    before = torch.get_num_threads()
+    try:
+        for batch, threads, expected in (
+            (SMALL_BATCH, {}, 1),
+            (SMALL_BATCH + 1, {}, 3),
+            (SMALL_BATCH, {"threads": 2}, 2),
+        ):
+            torch.set_num_threads(3)
+            settings = Settings(local=threads, job={"training": {"batch_size": batch}})
+            settings.load_local(None, settings.load_job(None))
+            assert torch.get_num_threads() == expected
+    finally:
+        torch.set_num_threads(before)

@@ -30,7 +30,7 @@ from tpsl.cli.console import notice, warn
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.registry import Registry
 from tpsl.training.job import Job, load_job, make_job
-from tpsl.training.local import Local, load_local, locals_by_party, locals_in_folder, own_data
+from tpsl.training.local import SMALL_BATCH, Local, load_local, locals_by_party, locals_in_folder, own_data
 from tpsl.training.own_parts import OwnParts
 from tpsl.vault import Vault, the_vault
 from tpsl.vault.place import label_meant
@@ -259,9 +259,9 @@ class Settings:
             warn("the noise is seeded: this run is NOT PRIVATE")
         return job
 
-    def load_local(self, file: Path | None) -> Local:
+    def load_local(self, file: Path | None, job: Job | None = None) -> Local:
         """Return this side's local file, or none, with these settings; sets PyTorch's threads and precision."""
-        return self._in_place(load_local(file) if file else Local())
+        return self._in_place(load_local(file) if file else Local(), job)
 
     def load_parties(self, start: Path | Mapping[str, Any] | None, files: Iterable[Path] | None) -> Parties:
         """Return a job and all its parties, where one process is all of them; these settings are the label party's.
@@ -275,12 +275,12 @@ class Settings:
         if found and _is_first_worker():
             notice(f"read beside the job, as tpsl init writes them: {', '.join(map(str, found))}")
         locals_ = {LABEL_PARTY: Local(), **locals_, **locals_by_party(job, found)}
-        locals_[LABEL_PARTY] = self._in_place(locals_[LABEL_PARTY])
+        locals_[LABEL_PARTY] = self._in_place(locals_[LABEL_PARTY], job)
         for party, local in locals_.items():
             job = own_data(job, party, local.data, local.alignment)
         return Parties(job, locals_[LABEL_PARTY], {party: local.own_parts() for party, local in locals_.items()})
 
-    def _in_place(self, local: Local) -> Local:
+    def _in_place(self, local: Local, job: Job | None) -> Local:
         import torch
 
         from tpsl.models.halves import compute_in
@@ -289,8 +289,9 @@ class Settings:
         if options.get("vault") is not None:
             options["vault"] = label_meant(Path(options["vault"]))
         changed = local.overridden(**options)
-        if changed.threads is not None:
-            torch.set_num_threads(changed.threads)
+        is_small = job is not None and changed.device == "cpu" and job.training.batch_size <= SMALL_BATCH
+        if threads := changed.threads or int(is_small):
+            torch.set_num_threads(threads)
         if changed.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("local.device: PyTorch finds no GPU on this machine")
         compute_in(changed.precision)

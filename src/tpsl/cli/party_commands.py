@@ -53,7 +53,8 @@ class Side:
     @classmethod
     def of(cls, settings: Settings, job_file: Path, local_file: Path | None, party: str | None = None) -> Side:
         """Return the side that the files and the options describe; `party` if the command says which it is."""
-        job, local = settings.load_job(job_file), settings.load_local(local_file)
+        job = settings.load_job(job_file)
+        local = settings.load_local(local_file, job)
         me = party_of(job, local, party or local.party)
         return cls(job, me, local, local.out or Path("runs") / f"{job_file.stem}-{me}")
 

@@ -77,6 +77,8 @@ ConnectAddress = Annotated[str, AfterValidator(_reachable)]
 MetricsAddress = Annotated[str, AfterValidator(_in_numbers)]
 LocalPath = Annotated[Path, Field(strict=False)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
+SMALL_BATCH = 256
+"""Records; with fewer in a batch, threads wait for each other longer than they compute."""
 _PATHS = ("certificates", "out", "start_from", "vault", "data", "alignment")
 
 
@@ -139,7 +141,11 @@ class Local(BaseModel):
     deadline: Seconds = Field(
         5.0, gt=0, description="Scoring: seconds that a request may take, waiting for other parties included."
     )
-    threads: int | None = Field(None, ge=1, description="CPU threads; all cores if not given.")
+    threads: int | None = Field(
+        None,
+        ge=1,
+        description=f"CPU threads; all cores if not given, or one for batches of at most {SMALL_BATCH} records.",
+    )
     device: Literal["cpu", "cuda"] = Field("cpu", description="Where this side computes.")
     precision: Precision = Field(
         "float32",
