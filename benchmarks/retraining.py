@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from tpsl.data.config import TableData
 from tpsl.data.true_labels import reveal
 from tpsl.metrics import auc
-from tpsl.prediction.together import predict
+from tpsl.model.together import predict
 from tpsl.training.job import Job
 from tpsl.training.job_sections import PrivacyConfig, TrainingConfig
 from tpsl.training.one_process import load_records, train_together

@@ -33,7 +33,7 @@ import torch
 
 from tpsl.data.encoder import EncoderState, Vocabulary
 from tpsl.net.certificates import create_authority, issue
-from tpsl.prediction.half_loading import load_bottom, load_top
+from tpsl.model.half_loading import load_bottom, load_top
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder

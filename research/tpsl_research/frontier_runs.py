@@ -22,8 +22,8 @@ from tpsl.mechanisms import build_mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.net.failures import BadMessage
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.prediction.half_loading import Probabilities
-from tpsl.prediction.model import TrainedModel
+from tpsl.model.half_loading import Probabilities
+from tpsl.model.trained import TrainedModel
 from tpsl.progress import no_notice
 from tpsl.training.evaluation import TEST_METRICS, evaluate
 from tpsl.training.job import Job, make_job

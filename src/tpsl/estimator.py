@@ -26,10 +26,10 @@ from tpsl.data.encoder import EncoderState, IndexedCategories, learn
 from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.true_labels import TrueLabels
+from tpsl.model.half_loading import TrainedHalves
+from tpsl.model.together import load_halves
 from tpsl.models.computing import one_thread
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.prediction.half_loading import TrainedHalves
-from tpsl.prediction.together import load_halves
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.releases import check_first_releases

@@ -27,8 +27,8 @@ from pydantic import BaseModel
 from tpsl.attacks import AttackReport, AttackResult, run_attacks
 from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset
+from tpsl.model.together import predict
 from tpsl.models.model_config import ModelConfig
-from tpsl.prediction.together import predict
 from tpsl.progress import Progress
 from tpsl.report.ledgers import result_now
 from tpsl.report.words import auc_text, bound_text, guarantee_text, measured_text

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tpsl.prediction.local_head import load_predictor
+from tpsl.model.local_head import load_predictor
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import load_file
 
 from tpsl.data.dataset import load_feature_party
-from tpsl.export.card import feature_facts, label_facts
 from tpsl.handover.card import CardError
 from tpsl.handover.giving import hand_over
 from tpsl.handover.learning import learn
-from tpsl.prediction.model import TrainedModel
-from tpsl.prediction.together import load_halves
+from tpsl.model.model_card import feature_facts, label_facts
+from tpsl.model.together import load_halves
+from tpsl.model.trained import TrainedModel
 from tpsl.split.label_party import LabelParty
 from tpsl.training.alone import parts_of_both
 from tpsl.training.job import Job, JobError, make_job

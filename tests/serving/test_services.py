@@ -19,10 +19,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tpsl.data.dataset import load
-from tpsl.prediction.half_loading import PredictionError, load_bottom
-from tpsl.prediction.local_head import load_embedder, load_predictor
-from tpsl.prediction.model import TrainedModel
-from tpsl.prediction.together import predict
+from tpsl.model.half_loading import PredictionError, load_bottom
+from tpsl.model.local_head import load_embedder, load_predictor
+from tpsl.model.together import predict
+from tpsl.model.trained import TrainedModel
 from tpsl.serving import gathering, http_door
 from tpsl.serving.feature_service import FeatureService
 from tpsl.training.job import make_job

@@ -22,13 +22,13 @@ import pytest
 from tpsl import metrics
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import TrueLabels
+from tpsl.model.half_loading import PredictionError
+from tpsl.model.local_head import load_predictor
 from tpsl.net.certificates import Certificates
 from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing
 from tpsl.net.messages import Message
-from tpsl.prediction.half_loading import PredictionError
-from tpsl.prediction.local_head import load_predictor
 from tpsl.training import after_training
 from tpsl.training.after_training import evaluate_run
 from tpsl.training.evaluation import TEST_METRICS

@@ -24,10 +24,10 @@ from torch import nn
 from tpsl.attacks import run_attacks
 from tpsl.data.dataset import load
 from tpsl.data.features import Features
+from tpsl.model.together import predict
 from tpsl.models.computing import compute_in
 from tpsl.models.model_config import Precision
 from tpsl.net.asking import AtHome
-from tpsl.prediction.together import predict
 from tpsl.registry import ExtensionError
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import UNWATCHED, Watching

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tpsl.attacks import run_attacks
 from tpsl.audit import examine
 from tpsl.data.true_labels import reveal
-from tpsl.prediction.together import predict
+from tpsl.model.together import predict
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import ALL_STEPS, load_records, train
 from tpsl.training.own_parts import OwnParts

@@ -11,8 +11,8 @@ from torch import nn
 from tpsl.attacks import run_attacks
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
+from tpsl.model.together import load_halves, predict
 from tpsl.perturb import LOSSES, Loss, cross_entropy
-from tpsl.prediction.together import load_halves, predict
 from tpsl.registry import ExtensionError
 from tpsl.training.evaluation import evaluate
 from tpsl.training.job import Job, make_job

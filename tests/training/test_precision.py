@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tpsl.data.dataset import Dataset, load
+from tpsl.model.together import predict
 from tpsl.models.computing import compute_in
 from tpsl.models.model_config import Precision
-from tpsl.prediction.together import predict
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.training.one_process import train

@@ -10,7 +10,7 @@ import pytest
 from tpsl.data.dataset import load
 from tpsl.data.features import Features
 from tpsl.data.party_file import encode_file
-from tpsl.prediction.together import load_halves, predict
+from tpsl.model.together import load_halves, predict
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunError, RunFolder

@@ -15,7 +15,7 @@ from tpsl.audit.examination import examine
 from tpsl.data.encoder import EncoderState
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import laplace
-from tpsl.prediction.together import predict
+from tpsl.model.together import predict
 from tpsl.report.ledgers import read_ledger, result_now
 from tpsl.tables import DataError
 from tpsl.training.job import Job, make_job

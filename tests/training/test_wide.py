@@ -12,8 +12,8 @@ from tpsl.audit import replay
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response
-from tpsl.prediction.half_loading import PredictionError
-from tpsl.prediction.together import load_halves, predict
+from tpsl.model.half_loading import PredictionError
+from tpsl.model.together import load_halves, predict
 from tpsl.training.build import load_pretrained, pretrained_weights
 from tpsl.training.job import Job, JobError, make_job
 from tpsl.training.observer import Watching

@@ -15,8 +15,8 @@ import pytest
 from tests.ports import free_port
 
 from tpsl.data.dataset import load
+from tpsl.model.trained import TrainedModel
 from tpsl.net.failures import Refused
-from tpsl.prediction.model import TrainedModel
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local, LocalError

@@ -9,7 +9,7 @@ import pytest
 
 from tpsl.handover.card import CardError
 from tpsl.handover.giving import hand_over
-from tpsl.prediction.model import TrainedModel
+from tpsl.model.trained import TrainedModel
 from tpsl.training.alone import parts_of_both
 from tpsl.training.job import Job, JobError, make_job
 from tpsl.training.local import Local

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpsl.prediction.model import WITH_JUDGES, TrainedModel
+from tpsl.model.trained import WITH_JUDGES, TrainedModel
 from tpsl.training.job import make_job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup

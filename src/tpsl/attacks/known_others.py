@@ -29,10 +29,10 @@ from tpsl.data.features import Features, Inputs
 from tpsl.data.sides import LabelRecords
 from tpsl.heads.feature_map import FeatureMap
 from tpsl.mechanisms import DiscreteGaussian, RandomWords, clip_rows, seeded_words
+from tpsl.model.half_loading import TrainedHalves
+from tpsl.model.statistic_head import TrainedStatisticHead
+from tpsl.model.together import load_halves
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.prediction.half_loading import TrainedHalves
-from tpsl.prediction.statistic_head import TrainedStatisticHead
-from tpsl.prediction.together import load_halves
 from tpsl.training.releases import statistic_ids, statistic_plan
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule, in_parts

@@ -51,7 +51,7 @@ def report(
     The first ε of a run is what its records have spent in all, as its vault says now; of vaults that are gone, what the
     runs have noted that are given, or lie beside them, is added.
     """
-    from tpsl.prediction.model import TrainedModel
+    from tpsl.model.trained import TrainedModel
     from tpsl.report.run_reading import read_view
 
     runs = [run.path for path in runs for run in TrainedModel.open(path).runs()]

@@ -252,7 +252,7 @@ def evaluate(
 
     tpsl label evaluate runs/job-label --epsilon 0.5
     """
-    from tpsl.prediction.model import TUNE
+    from tpsl.model.trained import TUNE
     from tpsl.training.after_training import evaluate_run
     from tpsl.tuning.after_search import evaluate_search
 

@@ -82,7 +82,7 @@ def _in_one_process(
     run: Path, records: Iterable[str], out: Path | None, local: Iterable[Path], head: str, json: bool
 ) -> None:
     from tpsl.learners.record_scoring import RecordScorer
-    from tpsl.prediction.model import TrainedModel
+    from tpsl.model.trained import TrainedModel
 
     scores, files = _required(out), dict[str, str]()
     for pair in records:
@@ -103,9 +103,9 @@ def _with_others(
     run: Path, mine: Local, records: str | None, out: Path | None, head: str, numbered: bool, json: bool
 ) -> None:
     """Be one party of the run, and score new records with the others; a feature party does not know by which head."""
-    from tpsl.prediction.model import TrainedModel
-    from tpsl.prediction.records import read_records
-    from tpsl.prediction.two_parties import PredictionSetup, predict_as_feature, predict_as_label
+    from tpsl.model.records import read_records
+    from tpsl.model.trained import TrainedModel
+    from tpsl.model.two_parties import PredictionSetup, predict_as_feature, predict_as_label
 
     if mine.connect is None:
         _required(out)
@@ -148,8 +148,8 @@ def export(
 
     Example: tpsl export runs/flights --party label --out exported/label
     """
-    from tpsl.export.half import export_half
     from tpsl.learners.learning import require_no_learner
+    from tpsl.model.half import export_half
 
     require_no_learner(RunFolder(run), "there is no half to export, and `tpsl predict` scores with it")
     notice(f"exporting the half of {party}")
@@ -219,7 +219,7 @@ def _service(run: Path, mine: Local, local_head: bool, take_over: bool) -> Label
     """Return the service of the party that this side is, which its address says."""
     import torch
 
-    from tpsl.prediction.model import TrainedModel
+    from tpsl.model.trained import TrainedModel
     from tpsl.serving.feature_service import FeatureOptions, FeatureService
     from tpsl.serving.label_service import LabelOptions, LabelService
 

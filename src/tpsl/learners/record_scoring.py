@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tpsl.data.dataset import class_names
 from tpsl.learners.learning import learned_network
-from tpsl.prediction.model import TrainedModel
-from tpsl.prediction.records import NewRecords, read_records
-from tpsl.prediction.scores import place_of_scores
-from tpsl.prediction.together import Network, predict_records
+from tpsl.model.records import NewRecords, read_records
+from tpsl.model.scores import place_of_scores
+from tpsl.model.together import Network, predict_records
+from tpsl.model.trained import TrainedModel
 from tpsl.progress import Progress, no_progress
 
 

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from tpsl.data.dataset import load_label_party
 from tpsl.data.sides import LabelSide
+from tpsl.model.trained import TUNE
 from tpsl.net.failures import NOT_FINITE, BadMessage, JobStopped
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.prediction.model import TUNE
 from tpsl.progress import no_notice
 from tpsl.training.job import Job, SearchStep
 from tpsl.training.local import Local, LocalError, listen_address, own_data

@@ -9,7 +9,7 @@ from tpsl.data.sides import FeatureSide
 from tpsl.handover.learning import labels_for
 from tpsl.learners.known import COMMITTEE
 from tpsl.learners.learning import LearnResult, learn_with
-from tpsl.prediction.model import TrainedModel
+from tpsl.model.trained import TrainedModel
 from tpsl.training.alone import require_alone
 from tpsl.training.local import Local
 from tpsl.training.setup import RunSetup

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tpsl.files import read_plain, write_atomically
-from tpsl.prediction.model import TUNE
+from tpsl.model.trained import TUNE
 from tpsl.tuning.candidates import Trial, TuneResult
 from tpsl.vault import NoisyLabels
 

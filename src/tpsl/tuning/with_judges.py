@@ -16,7 +16,7 @@ from typing import Any
 
 from tpsl.data.dataset import Dataset
 from tpsl.files import make_private_folder, write_atomically
-from tpsl.prediction.model import TUNE, WITH_JUDGES, TrainedModel
+from tpsl.model.trained import TUNE, WITH_JUDGES, TrainedModel
 from tpsl.progress import no_notice
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.setup import RunSetup
