@@ -20,10 +20,10 @@ from tpsl.learners.learner import LearnerRecords
 from tpsl.learners.noisy_targets import NoisyTargets
 from tpsl.mechanisms import build_mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
+from tpsl.model.predictors import Probabilities
+from tpsl.model.trained import TrainedModel
 from tpsl.net.failures import BadMessage
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.model.half_loading import Probabilities
-from tpsl.model.trained import TrainedModel
 from tpsl.progress import no_notice
 from tpsl.training.evaluation import TEST_METRICS, evaluate
 from tpsl.training.job import Job, make_job

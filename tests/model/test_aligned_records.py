@@ -7,8 +7,7 @@ import pyarrow.csv
 import pytest
 
 from tpsl.alignment.parties import align_all
-from tpsl.model.records import read_records, require_same_records
-from tpsl.model.together import predict_records
+from tpsl.model.records import predict_records, read_records, require_same_records
 from tpsl.model.trained import TrainedModel
 from tpsl.tables import DataError
 from tpsl.training.job import Job, make_job

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tpsl.model.committee import mixture
+from tpsl.model.predictors import mixture
 
 
 def test_a_mixture_is_by_weight() -> None:

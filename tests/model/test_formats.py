@@ -16,17 +16,16 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tpsl.model import predict_script
-from tpsl.model.formats import _quiet, write_formats
-from tpsl.model.graphs import BottomGraph
-from tpsl.model.half_loading import TrainedBottom
+from tpsl.model.exporting import _quiet, write_formats
+from tpsl.model.predictors import Embedder, TrainedBottom
 from tpsl.models.members import Bottoms
 
 WIDTH = 4
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def graph(half: nn.Module) -> BottomGraph:
-    return BottomGraph(TrainedBottom("party", Bottoms([half], WIDTH))).eval()
+def graph(half: nn.Module) -> Embedder:
+    return Embedder([TrainedBottom("party", Bottoms([half], WIDTH))]).eval()
 
 
 def example(folder: str, module: str, monkeypatch: pytest.MonkeyPatch) -> Any:

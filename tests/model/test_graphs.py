@@ -11,12 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from tpsl.data.dataset import load
 from tpsl.data.features import Features
-from tpsl.model.committee import Committee
-from tpsl.model.graphs import BottomGraph, TopGraph
-from tpsl.model.half import export_half
-from tpsl.model.half_loading import TrainedTop
-from tpsl.model.local_head import load_embedder, load_predictor
-from tpsl.model.together import predict
+from tpsl.model.predictors import Ensemble, LabelHalf, PrivateHead
+from tpsl.model.trained import TrainedModel
 from tpsl.models.halves import Top
 from tpsl.models.members import Tops
 from tpsl.models.model_config import ModelConfig
@@ -31,9 +27,9 @@ from tpsl.training.stages.statistic import STATISTIC_HEAD
 def test_several_classes_and_members(classes: int) -> None:
     config, generator = ModelConfig(bottom=(5,), top=(6,)), torch.Generator().manual_seed(0)
     members = [Top(10, classes, config, generator) for _ in range(3)]
-    top = TrainedTop(Tops(members, classes), cross_entropy(classes), classes, {"a": 15, "b": 15})
+    top = PrivateHead(Tops(members, classes), cross_entropy(classes), {"a": 15, "b": 15})
     shares = {party: torch.randn(7, 15, generator=generator) for party in top.widths}
-    found = TopGraph(top, None)(*shares.values()).detach()
+    found = LabelHalf(top, None)(*shares.values()).detach()
     assert np.array_equal(found, top.probabilities(shares))
 
 
@@ -43,8 +39,8 @@ def test_a_committee_of_several_widths(classes: int) -> None:
     for weight, width in ((0.75, 5), (0.25, 3)):
         tops = [Top(2 * width, classes, ModelConfig(bottom=(width,), top=(6,)), generator)]
         widths = {"a": width, LABEL_PARTY: width}
-        members.append((weight, TrainedTop(Tops(tops, classes), cross_entropy(classes), classes, widths)))
-    committee = Committee(tuple(members))
+        members.append((weight, PrivateHead(Tops(tops, classes), cross_entropy(classes), widths)))
+    committee = Ensemble(tuple(members))
     assert committee.widths == {"a": 8, LABEL_PARTY: 8}
     shares = {party: torch.randn(7, 8, generator=generator) for party in committee.widths}
     by_hand = sum(
@@ -52,7 +48,7 @@ def test_a_committee_of_several_widths(classes: int) -> None:
         for (weight, top), cut in zip(members, (slice(0, 5), slice(5, 8)), strict=True)
     )
     np.testing.assert_allclose(committee.probabilities(shares), by_hand, rtol=1e-6)
-    found = TopGraph(committee, None)(*shares.values()).detach()
+    found = LabelHalf(committee, None)(*shares.values()).detach()
     np.testing.assert_allclose(found, committee.probabilities(shares), rtol=1e-6)
 
 
@@ -61,17 +57,17 @@ def test_shares_that_begin_with_a_frozen_embedding(job_of_tables: Callable[..., 
     data = load(job.data)
     train(job, tmp_path / "run", data=data)
     inputs = {"shop": data.feature_parties["shop"], LABEL_PARTY: data.label_features}
-    halves = {party: load_embedder(tmp_path / "run", party) for party in inputs}
+    halves = {party: TrainedModel.open(tmp_path / "run").embedder(party) for party in inputs}
     tensors, shares, rows = {}, {}, data.test[:20]
     for party, features in inputs.items():
         assert isinstance(features, Features)
         tensors[party] = [torch.from_numpy(array) for array in features.batch(rows)]
         shares[party] = halves[party].embed(features, rows)
     assert halves["shop"].width == 2 * halves[LABEL_PARTY].width
-    assert torch.equal(BottomGraph(halves["shop"])(*tensors["shop"]), shares["shop"])
+    assert torch.equal(halves["shop"](*tensors["shop"]), shares["shop"])
     for local_head in (False, True):
-        predictor = load_predictor(tmp_path / "run", local_head=local_head)
-        graph = TopGraph(predictor, halves[LABEL_PARTY]).eval()
+        predictor = TrainedModel.open(tmp_path / "run").predictor(local_head=local_head)
+        graph = LabelHalf(predictor, halves[LABEL_PARTY]).eval()
         found = graph(shares["shop"], *tensors[LABEL_PARTY]).detach()
         np.testing.assert_allclose(found, predictor.probabilities(shares), atol=1e-6)
 
@@ -86,13 +82,13 @@ def test_the_head_of_a_statistic_in_both_formats(job_of_tables: Callable[..., Jo
     weights = load_file(head)  # these labels are independent of the features: the head is the base rate
     weights["weights"] = torch.randn(weights["weights"].shape, generator=torch.Generator().manual_seed(0))
     save_file(weights, head)
-    expected = predict(tmp_path / "run", data, data.test[:20])
+    expected = TrainedModel.open(tmp_path / "run").predict_rows(data, data.test[:20])
     assert expected.std() > 1e-2
     shop, own = data.feature_parties["shop"], data.label_features
     assert isinstance(shop, Features) and isinstance(own, Features)
     tensors = [torch.from_numpy(array) for array in shop.batch(data.test[:20])]
-    share = BottomGraph(load_embedder(tmp_path / "run", "shop"))(*tensors).detach()
-    card = export_half(tmp_path / "run", LABEL_PARTY, tmp_path / "exported").card
+    share = TrainedModel.open(tmp_path / "run").embedder("shop")(*tensors).detach()
+    card = TrainedModel.open(tmp_path / "run").export(tmp_path / "exported", LABEL_PARTY).card
     assert set(card["files"].values()) == {"written"}
     given = {
         "share_shop": share.numpy(),

@@ -21,9 +21,7 @@ from torch import nn
 
 from tpsl.data.party_file import encode_file
 from tpsl.model import predict_script
-from tpsl.model.formats import ExportError
-from tpsl.model.half import export_half
-from tpsl.model.model_card import feature_facts, label_facts
+from tpsl.model.exporting import ExportError
 from tpsl.model.trained import TrainedModel
 from tpsl.registry import ExtensionError
 from tpsl.training.job import Job
@@ -69,7 +67,7 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the exported halves of both parties."""
     folder = tmp_path_factory.mktemp("exported")
     for party in ("shop", "label"):
-        files = export_half(run, party, folder / party).card["files"]
+        files = TrainedModel.open(run).export(folder / party, party).card["files"]
         assert set(files.values()) == {"written"}
     return folder
 
@@ -88,7 +86,7 @@ def test_both_engines_give_the_scores_of_runs_and_committees_from_raw_records(
     run: Path, exported: Path, committee: Path, new_records: tuple[Path, Path], tmp_path: Path
 ) -> None:
     for party in ("shop", "label"):
-        assert set(export_half(committee, party, tmp_path / party).card["files"].values()) == {"written"}
+        assert set(TrainedModel.open(committee).export(tmp_path / party, party).card["files"].values()) == {"written"}
     shop, bank = new_records
     calls, results = [], []
     for folder, path in ((exported, run), (tmp_path, committee)):
@@ -158,7 +156,7 @@ def test_the_script_refuses_a_number_that_could_be_either(
 
 def test_the_cards_of_a_committee_name_its_members(committee: Path) -> None:
     model, tuned = TrainedModel.open(committee), json.loads((committee / "tune.json").read_text())
-    shop, label = feature_facts(model, "shop"), label_facts(model)
+    shop, label = model.card("shop"), model.card()
     assert shop["versions"] == label["versions"] == model.versions()
     assert label["metrics"]["test_auc"] == tuned["committee"]["test_auc"]
     assert [member["weight"] for member in label["members"]] == [row["weight"] for row in tuned["candidates"]]
@@ -217,7 +215,7 @@ def test_a_feature_partys_card_knows_nothing_of_labels(run: Path, exported: Path
     shutil.copytree(run, alone)
     shutil.rmtree(alone / "label")
     (alone / "result.json").unlink()
-    facts = feature_facts(TrainedModel.open(alone), "shop")
+    facts = TrainedModel.open(alone).card("shop")
     assert {name: card[name] for name in facts if name != "created"} == {
         name: value for name, value in facts.items() if name != "created"
     }
@@ -234,8 +232,8 @@ def test_a_half_that_was_an_object_is_exported_if_it_is_given_again(
     own = OwnParts(bottom=lambda width, inputs: OwnBottom(inputs.numeric.shape[1], width))
     train(job_of_tables({"wide": False}), tmp_path / "run", vault=tmp_path / "vault", own={"shop": own})
     with pytest.raises(ExtensionError, match="was the Python object <lambda> when the run began: give it again"):
-        export_half(tmp_path / "run", "shop", tmp_path / "out")
-    files = export_half(tmp_path / "run", "shop", tmp_path / "out", own=own).card["files"]
+        TrainedModel.open(tmp_path / "run").export(tmp_path / "out", "shop")
+    files = TrainedModel.open(tmp_path / "run", {"shop": own}).export(tmp_path / "out", "shop").card["files"]
     assert set(files.values()) == {"written"}
     exported = list(load_file(tmp_path / "out" / "half.safetensors").values())
     for trained in load_file(tmp_path / "run" / "shop" / "bottom.safetensors").values():
@@ -246,17 +244,17 @@ def test_what_cannot_be_exported_is_one_sentence(
     run: Path, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ExportError, match="there is no party 'shoe' in the job; the parties are shop, label"):
-        export_half(run, "shoe", tmp_path / "out")
+        TrainedModel.open(run).export(tmp_path / "out", "shoe")
     with pytest.raises(ExportError, match="is there already, and is not an empty folder"):
-        export_half(run, "shop", exported / "shop")
+        TrainedModel.open(run).export(exported / "shop", "shop")
     unfinished = tmp_path / "run"
     shutil.copytree(run, unfinished)
     (unfinished / "result.json").unlink()
     (unfinished / "shop" / "result.json").unlink()
     for party in ("shop", "label"):
         with pytest.raises(ValueError, match="is not finished"):
-            export_half(unfinished, party, tmp_path / "out")
-    monkeypatch.setattr("tpsl.model.formats.find_spec", lambda name: None)
+            TrainedModel.open(unfinished).export(tmp_path / "out", party)
+    monkeypatch.setattr("tpsl.model.exporting.find_spec", lambda name: None)
     with pytest.raises(ExportError, match=r"ONNX is not installed: `pip install 'tpsl\[export\]'` gets it"):
-        export_half(run, "shop", tmp_path / "out")
+        TrainedModel.open(run).export(tmp_path / "out", "shop")
     assert not (tmp_path / "out").exists()

@@ -8,10 +8,8 @@ import pyarrow.parquet
 import pytest
 
 from tpsl.data.true_labels import reveal
-from tpsl.model.half_loading import PredictionError
-from tpsl.model.local_head import load_predictor
-from tpsl.model.records import read_records
-from tpsl.model.together import predict, predict_records
+from tpsl.model.predictors import PredictionError
+from tpsl.model.records import predict_records, read_records
 from tpsl.model.trained import TrainedModel
 from tpsl.training.evaluation import evaluate
 from tpsl.training.one_process import load_records, train
@@ -45,7 +43,8 @@ def test_records_are_scored_as_in_the_run(parts: dict[str, Any], shops: Any, tmp
     assert found.test_log_loss == pytest.approx(noted["test_log_loss"], rel=1e-6)
     if job.trains:
         assert (
-            predict(run.path, data, data.test) == TrainedModel.open(run.path).halves().probabilities(inputs, data.test)
+            TrainedModel.open(run.path).predict_rows(data, data.test)
+            == TrainedModel.open(run.path).halves().probabilities(inputs, data.test)
         ).all()
 
 
@@ -63,7 +62,7 @@ def test_a_run_without_one_or_with_another_file_in_its_place_is_refused(three_pa
     head = tmp_path / "run" / "label" / "NOT-PRIVATE"
     shutil.copy(tmp_path / "run" / "label" / "top.safetensors", head / "local_head.safetensors")
     with pytest.raises(PredictionError, match=r"local_head\.safetensors: holds no local head"):
-        load_predictor(tmp_path / "run", local_head=True)
+        TrainedModel.open(tmp_path / "run").predictor(local_head=True)
     shutil.rmtree(head)
     with pytest.raises(PredictionError, match="the run has no local head"):
-        load_predictor(tmp_path / "run", local_head=True)
+        TrainedModel.open(tmp_path / "run").predictor(local_head=True)

@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpsl.model.half_loading import PredictionError
-from tpsl.model.records import read_records
-from tpsl.model.together import predict_records
+from tpsl.model.predictors import PredictionError
+from tpsl.model.records import predict_records, read_records
 from tpsl.model.trained import TrainedModel
 from tpsl.registry import ExtensionError
 from tpsl.training.job import make_job

@@ -14,19 +14,16 @@ import pytest
 import torch
 from tests.at_desk import LIMIT, AtDesk, attending
 
-from tpsl.model.collecting import Collecting, Scoring
-from tpsl.model.local_head import load_embedder, load_predictor
-from tpsl.model.records import NewRecords, read_records
-from tpsl.model.scores import Scores
-from tpsl.model.together import predict_records
-from tpsl.model.trained import TrainedModel
-from tpsl.model.two_parties import (
+from tpsl.model.joint_prediction import (
     FINISH,
     MOST_NUMBERED,
     PREDICT,
+    Collected,
     PredictingFeatureParty,
     PredictingLabelParty,
 )
+from tpsl.model.records import NewRecords, Scores, predict_records, read_records
+from tpsl.model.trained import TrainedModel
 from tpsl.net.agreement import Agreement
 from tpsl.net.asking import NOTHING, AtHome, Due, Script
 from tpsl.net.connection import Terms
@@ -63,16 +60,17 @@ class Office:
         self.desk = Desk(PARTIES, AGREED, Terms(Limits(16, 6), "float32"))
 
     def label(self, *, local_head: bool = False) -> PredictingLabelParty:
-        predictor, own = load_predictor(self.run, local_head=local_head), load_embedder(self.run, "label")
+        model = TrainedModel.open(self.run)
+        predictor, own = model.predictor(local_head=local_head), model.embedder("label")
         return PredictingLabelParty(
-            Scoring(predictor, own, NAMES), self.records["label"], self.returned, self.keep, UNWATCHED
+            predictor, own, self.records["label"], self.returned, self.keep, UNWATCHED, class_names=NAMES
         )
 
-    def keep(self, collected: Collecting, records: NewRecords) -> None:
+    def keep(self, collected: Collected, records: NewRecords) -> None:
         collected.scores().write(self.written, records)
 
     def feature(self, party: str) -> PredictingFeatureParty:
-        embedder = load_embedder(self.run, party)
+        embedder = TrainedModel.open(self.run).embedder(party)
         return PredictingFeatureParty(party, embedder, self.records[party], self.returned, NAMES, UNWATCHED)
 
     def at_desk(self, party: str) -> AtDesk:
@@ -241,7 +239,7 @@ def test_all_begin_again_with_the_first_part_and_forget_the_scores_that_came(
 
 @pytest.mark.parametrize("announced", [(), (0,), (MOST_NUMBERED + 1,), (4, 4)])
 def test_only_a_number_of_records_within_reason_is_taken(three_parties: Path, announced: tuple[int, ...]) -> None:
-    scoring = Scoring(load_predictor(three_parties), None, NAMES)
-    party = PredictingLabelParty(scoring, None, PredictionConfig(), lambda *_: None, UNWATCHED)
+    predictor, returned = TrainedModel.open(three_parties).predictor(), PredictionConfig()
+    party = PredictingLabelParty(predictor, None, None, returned, lambda *_: None, UNWATCHED, class_names=NAMES)
     with pytest.raises(BadMessage, match=r"'shop' announces .* records; from 1 to 10,000,000 are taken"):
         party.begin({"shop": Message(numbers=announced)})

@@ -10,8 +10,7 @@ import pytest
 from pyarrow import csv
 from pyarrow import parquet as pq
 
-from tpsl.model.records import NewRecords
-from tpsl.model.scores import Scores, place_of_scores
+from tpsl.model.records import NewRecords, Scores, place_of_scores
 
 IDS = pa.array(["b", "a", "007"])
 AS_TEXT = csv.ConvertOptions(column_types={"id": pa.string()})

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tpsl.data.dataset import Dataset, load
-from tpsl.model.half_loading import PredictionError
-from tpsl.model.together import predict
+from tpsl.model.predictors import PredictionError
 from tpsl.model.trained import TrainedModel
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
@@ -47,7 +46,7 @@ def test_a_run_scores_its_own_test_records_again(tmp_path: Path, releases: int) 
     # In the run the test records came in parts together with the held-out ones.
     assert judged and np.allclose(found, kept, atol=1e-6)
     assert kept.std() > 1e-2, "or the head is the base rate, and anything would do"
-    assert (predict(run.path, data, data.test) == found).all()
+    assert (TrainedModel.open(run.path).predict_rows(data, data.test) == found).all()
     # What the parties send is the same for both heads; the local one reads its part of it.
     local = TrainedModel.open(run.path).halves(local_head=True)
     assert local.top.widths == network.top.widths

@@ -10,10 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from tpsl.data.dataset import class_names
-from tpsl.model.half_loading import PredictionError
-from tpsl.model.records import NewRecords, read_records
-from tpsl.model.scores import place_of_scores
-from tpsl.model.together import predict, predict_records
+from tpsl.model.predictors import PredictionError
+from tpsl.model.records import NewRecords, place_of_scores, predict_records, read_records
 from tpsl.model.trained import TrainedModel
 from tpsl.tables import DataError
 from tpsl.training import schedule
@@ -39,7 +37,7 @@ def test_the_files_of_the_training_give_what_the_run_predicts(three_parties: Pat
     records = read_all(three_parties, {party: folder / f"{party}.csv" for party in ("shop", "bank", "label")})
     found = scored(three_parties, records, tmp_path / "scores.parquet")
     data = load_records(RunFolder(three_parties).job())
-    expected = predict(three_parties, data)
+    expected = TrainedModel.open(three_parties).predict_rows(data)
     assert list(found) == data.ids.to_pylist()
     assert np.array_equal(np.array(list(found.values()), np.float32), expected)
     assert stat.S_IMODE((tmp_path / "scores.parquet").stat().st_mode) == 0o600

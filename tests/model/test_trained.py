@@ -8,7 +8,7 @@ import pytest
 
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
-from tpsl.model.half_loading import PredictionError
+from tpsl.model.predictors import PredictionError
 from tpsl.model.trained import TrainedModel
 from tpsl.training import schedule
 from tpsl.training.evaluation import evaluate
@@ -43,7 +43,7 @@ def test_new_records_get_the_committee_s_probabilities(tmp_path: Path, monkeypat
     monkeypatch.setattr(schedule, "TEST_ROWS_AT_ONCE", 64)
     assert [len(part) for part in schedule.in_parts(data.test, committee.networks)] == [16] * 7 + [8]
     np.testing.assert_allclose(committee.probabilities(inputs, data.test), predicted, rtol=0, atol=1e-6)
-    with pytest.raises(PredictionError, match="whose committee has no local head"):
+    with pytest.raises(PredictionError, match="whose ensemble has no local head"):
         model.halves(local_head=True)
     (tmp_path / "runs" / found.candidates[1].run / "label" / "epochs" / "0002" / "top.safetensors").unlink()
     with pytest.raises(PredictionError, match=r"0002/top\.safetensors: cannot be read"):

@@ -16,17 +16,10 @@ import pytest
 import torch
 
 from tpsl.heads.local_training import LocalHead
-from tpsl.model.half_loading import PredictionError
-from tpsl.model.records import NewRecords, read_records
-from tpsl.model.together import predict_records
+from tpsl.model.joint_prediction import METHODS, PREDICT, PredictionSetup, predict_as_feature, predict_as_label
+from tpsl.model.predictors import PredictionError
+from tpsl.model.records import NewRecords, predict_records, read_records
 from tpsl.model.trained import TrainedModel
-from tpsl.model.two_parties import (
-    METHODS,
-    PREDICT,
-    PredictionSetup,
-    predict_as_feature,
-    predict_as_label,
-)
 from tpsl.net.asking import NOTHING, Due
 from tpsl.net.client import LabelClient
 from tpsl.net.desk import Desk

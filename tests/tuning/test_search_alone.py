@@ -49,5 +49,5 @@ def test_noisy_labels_choose_where_no_true_label_is(tmp_path: Path, monkeypatch:
     found = tune_alone(setup(job()), "feature", Local(), tmp_path / "given")
     assert len(found.candidates) == 4 and np.isnan(found.committee.test_auc)
     assert sum(candidate.weight for candidate in found.candidates) == pytest.approx(1)
-    assert TrainedModel.open(tmp_path / "out").is_committee
+    assert TrainedModel.open(tmp_path / "out").is_ensemble
     assert tune_alone(setup(job()), "feature", Local(), tmp_path / "given").as_dict() == found.as_dict()

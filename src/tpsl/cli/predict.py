@@ -103,9 +103,9 @@ def _with_others(
     run: Path, mine: Local, records: str | None, out: Path | None, head: str, numbered: bool, json: bool
 ) -> None:
     """Be one party of the run, and score new records with the others; a feature party does not know by which head."""
+    from tpsl.model.joint_prediction import PredictionSetup, predict_as_feature, predict_as_label
     from tpsl.model.records import read_records
     from tpsl.model.trained import TrainedModel
-    from tpsl.model.two_parties import PredictionSetup, predict_as_feature, predict_as_label
 
     if mine.connect is None:
         _required(out)
@@ -149,11 +149,11 @@ def export(
     Example: tpsl export runs/flights --party label --out exported/label
     """
     from tpsl.learners.learning import require_no_learner
-    from tpsl.model.half import export_half
+    from tpsl.model.trained import TrainedModel
 
     require_no_learner(RunFolder(run), "there is no half to export, and `tpsl predict` scores with it")
     notice(f"exporting the half of {party}")
-    exported = export_half(run, party, out, head=head)
+    exported = TrainedModel.open(run).export(out, party, head=head)
     folder, card = exported.folder, exported.card
     if head == "local":
         warn("a local head is trained on true labels and is NOT PRIVATE: keep it, and its scores, at the label party")

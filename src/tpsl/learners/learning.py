@@ -29,10 +29,8 @@ from tpsl.learners.committee_model import mixed, weights_by_judges
 from tpsl.learners.known import LEARNERS, fit, load, save
 from tpsl.learners.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, judged_by
 from tpsl.learners.noisy_targets import NoisyTargets
-from tpsl.model.committee import mixture
-from tpsl.model.half_loading import Probabilities, TrainedHalves
-from tpsl.model.records import NewRecords
-from tpsl.model.scores import Scores
+from tpsl.model.predictors import Probabilities, TrainedHalves, mixture
+from tpsl.model.records import NewRecords, Scores
 from tpsl.model.trained import WITH_JUDGES, TrainedModel
 from tpsl.training.alone import require_alone
 from tpsl.training.job import Job

@@ -7,9 +7,7 @@ from pathlib import Path
 
 from tpsl.data.dataset import class_names
 from tpsl.learners.learning import learned_network
-from tpsl.model.records import NewRecords, read_records
-from tpsl.model.scores import place_of_scores
-from tpsl.model.together import Network, predict_records
+from tpsl.model.records import Network, NewRecords, place_of_scores, predict_records, read_records
 from tpsl.model.trained import TrainedModel
 from tpsl.progress import Progress, no_progress
 

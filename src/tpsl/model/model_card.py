@@ -11,82 +11,100 @@ import math
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from tpsl.files import for_json, read_plain
 from tpsl.mechanisms import Cost
-from tpsl.model.trained import TUNE, TrainedModel
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.job import Job
 from tpsl.training.releases import planned_releases
 from tpsl.training.result import NOTHING_RELEASED
 from tpsl.training.run_folder import RunError
 
+if TYPE_CHECKING:
+    from tpsl.model.trained import TrainedModel
+
 VERSION = 1
 """A new key may come at any time; another meaning of a key that is there is another version."""
 
 Card = dict[str, Any]
+Head = Literal["private", "local"]
+
+_PROMISED = ("mechanism", "estimator", "draws", "epsilon", "delta", "total_epsilon", "total_delta", "private")
+_ABOUT_BOTTOM = (
+    "The bottom half of a split network: it turns the party's own records into embeddings, which the label party's "
+    "half turns into probabilities. All that it has learned of labels was released with noise. The ε below is that of "
+    "this run's own release; what else was released of the same labels adds to it, and is in the label party's ledger."
+)
+_ABOUT_TOP = (
+    "The label party's half of a split network: it turns the embeddings of all feature parties, and records of its "
+    "own where it has features, into probabilities. All that it has learned of labels was released with noise. This "
+    "card has test metrics, which depend on true labels: keep it at the label party."
+)
+_ABOUT_LOCAL_HEAD = (
+    "The label party's local head, trained on TRUE labels. It is not differentially private: whoever gets it, or its "
+    "scores, gets something of every training label. Keep it, its scores and everything computed from it at the label "
+    "party. The ε below is of what has crossed the border in training, not of this head."
+)
 
 
-def feature_facts(model: TrainedModel, party: str) -> Card:
-    """Return what a feature party knows of its half: the job, and its own folder."""
-    run, job = model.run, model.run.job()
-    result = run.party_result(party)
-    if result is None:
-        raise RunError(f"{run.path}: the part of {party!r} in the run is not finished")
-    return {
-        **_common(model, job, party),
-        "versions": {party: model.version(party)},
-        "train_records": result.train_records,
-        "privacy": _agreed_privacy(job),
-    }
+def facts(model: TrainedModel, party: str, head: Head = "private") -> Card:
+    """Return what a party knows of its half.
 
-
-def label_facts(model: TrainedModel) -> Card:
-    """Return what the label party knows of its half; the metrics depend on true labels."""
-    run, job = model.run, model.run.job()
-    result, ledger = run.result(), run.noted_ledger()
-    if result is None:
-        raise RunError(f"{run.path}: the run is not finished")
-    content = result.as_dict()
-    promised = ("mechanism", "estimator", "draws", "epsilon", "delta", "total_epsilon", "total_delta", "private")
-    found = json.loads(read_plain(model.path / TUNE))["committee"] if model.is_committee else content
-    measured = {name: value for name, value in found.items() if value is not None}
-    return {
-        **_common(model, job, LABEL_PARTY),
-        "versions": model.versions(),
-        "train_records": result.train_records,
-        "privacy": {name: content[name] for name in promised} | {"ledger_head": ledger.head if ledger else None},
-        "metrics": {name: measured[name] for name in measured if name.startswith(("test_", "validation_"))},
-    }
-
-
-def local_head_facts(model: TrainedModel) -> Card:
-    """Return what the label party knows of its local head: how good it is, and that it is not private."""
-    facts = label_facts(model)
-    return facts | {"privacy": facts["privacy"] | {"private": False}, "metrics": for_json(model.run.local_head())}
-
-
-def _common(model: TrainedModel, job: Job, party: str) -> Card:
-    """Return the facts of either side; the job of a committee is that of its first member."""
-    return {
+    A feature party: the job, and its own folder. The label party: metrics, too, which depend on true labels; of its
+    local head, that it is not private.
+    """
+    run, job, path = model.run, model.run.job(), model.path
+    common: Card = {
         "card": VERSION,
         "party": party,
-        "run": model.path.resolve().name,
-        **({"members": _members(model, party)} if model.is_committee else {}),
+        "run": path.resolve().name,
+        **({"members": _members(model, party)} if model.is_ensemble else {}),
         "job": job.digest(),
-        "records": model.run.records_digest(party),
+        "records": run.records_digest(party),
         "classes": job.classes,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "trained_by": model.run.program(party),
+        "trained_by": run.program(party),
         "software": {"tpsl": version("tpsl"), "torch": torch.__version__},
+    }
+    if party != LABEL_PARTY:
+        about = {"title": f"Model card: the half of {party}", "half": "bottom", "summary": _ABOUT_BOTTOM}
+        part = run.party_result(party)
+        if part is None:
+            raise RunError(f"{run.path}: the part of {party!r} in the run is not finished")
+        versions = {party: model.version(party)}
+        return {
+            **about,
+            **common,
+            "versions": versions,
+            "train_records": part.train_records,
+            "privacy": _agreed_privacy(job),
+        }
+    about = {"title": "Model card: the label party's half", "half": "top", "summary": _ABOUT_TOP}
+    result, ledger = run.finished_result(), run.noted_ledger()
+    content = result.as_dict()
+    privacy = {name: content[name] for name in _PROMISED} | {"ledger_head": ledger.head if ledger else None}
+    found = json.loads(read_plain(path / "tune.json"))["committee"] if model.is_ensemble else content
+    metrics = {
+        name: value for name, value in found.items() if value is not None and name.startswith(("test_", "validation_"))
+    }
+    if head == "local":
+        about = {"title": "NOT PRIVATE: the local head", "half": "local head", "summary": _ABOUT_LOCAL_HEAD}
+        privacy, metrics = privacy | {"private": False}, for_json(run.local_head())
+    return {
+        **about,
+        **common,
+        "versions": model.versions(),
+        "train_records": result.train_records,
+        "privacy": privacy,
+        "metrics": metrics,
     }
 
 
 def _members(model: TrainedModel, party: str) -> list[Card]:
-    """Return the networks of a committee in the order of their shares; their weights are for the label party."""
+    """Return the networks of an ensemble in the order of their shares; their weights are for the label party."""
     named = [{"run": member.run.path.name, "epoch": member.epoch} for member in model.members]
     if party != LABEL_PARTY:
         return named
@@ -122,7 +140,7 @@ def _lines(card: Mapping[str, Any]) -> Iterator[str]:
     yield from _table("What it is", {name: card[name] for name in ("party", "run", "job", "records", "train_records")})
     if "members" in card:
         members = {f"{each['run']}, epoch {each['epoch']}": each.get("weight") for each in card["members"]}
-        yield from _table("Networks of the committee", members, "run", "weight")
+        yield from _table("Networks of the ensemble", members, "run", "weight")
     yield from _table("Halves that belong together", card["versions"], "party", "version")
     infinite = {name: "∞" for name in ("epsilon", "total_epsilon") if card["privacy"].get(name, 0) is None}
     yield from _table("Privacy of the labels", {**card["privacy"], **infinite})

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tpsl.data.encoder import EncoderState
-from tpsl.model.half_loading import Embedder, PredictionError, Predictor
+from tpsl.model.predictors import Embedder, PredictionError, Predictor
 from tpsl.model.trained import TrainedModel
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.serving.batching import MOST_RECORDS, Array, Arrays

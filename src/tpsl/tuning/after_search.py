@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
-from tpsl.model.committee import mixture
+from tpsl.model.predictors import mixture
 from tpsl.model.trained import TrainedModel
 from tpsl.progress import no_progress
 from tpsl.training.after_training import evaluate_run, load_true_labels

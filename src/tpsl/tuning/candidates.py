@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tpsl.data.sides import LabelRecords
 from tpsl.files import for_json, write_atomically
-from tpsl.model.committee import mixture
+from tpsl.model.predictors import mixture
 from tpsl.training.evaluation import TEST_METRICS, TestMetrics
 from tpsl.training.job import Job, make_job
 from tpsl.training.noisy_metrics import Validation, committee_weights, noisy_validation, record_log_likelihoods

@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import torch
+from torch import Tensor
 
 from tpsl.data.config import TableData
 from tpsl.data.dataset import class_names, feature_party_names
-from tpsl.model.collecting import Collecting, Scoring
-from tpsl.model.half_loading import Embedder, PredictionError, has_label_features
-from tpsl.model.records import NewRecords, numbered_records
-from tpsl.model.scores import Scores, place_of_scores
+from tpsl.data.out_of_core import RowStack
+from tpsl.model.predictors import Embedder, LocalPredictor, PredictionError, Predictor, Probabilities
+from tpsl.model.records import NewRecords, Scores, has_features, numbered_records, place_of_scores
 from tpsl.model.trained import TrainedModel
 from tpsl.net.agreement import RECORD_IDS, Agreement
 from tpsl.net.asking import NOTHING, Answers, Due, Label, Script
@@ -40,7 +40,7 @@ from tpsl.training.job_sections import PredictionConfig
 from tpsl.training.local import Local, certificates_of, connect_address, listen_address
 from tpsl.training.observer import Watching
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.schedule import rows_at_once
+from tpsl.training.schedule import in_parts, rows_at_once
 from tpsl.vault import Vault
 
 PREDICT, FINISH = METHODS = ("Predict", "Finish")
@@ -113,36 +113,75 @@ class PredictionSetup:
         return Agreement(fields, ids, _ADVICE, by_party)
 
 
-class PredictingLabelParty:
-    """The label party: how it scores, its list of the records (None: it has none), and what it returns of scores.
+class Collected:
+    """What the label party makes of the shares of all parties, part by part.
 
-    `keep` is called with what was collected before the feature parties are told that all is done.
+    The private head scores at once. The local head has learned from true labels: what it reads is kept until no peer
+    can see how long its scores take.
+    """
+
+    def __init__(self, predictor: Predictor, class_names: tuple[str, ...]) -> None:
+        self._predictor, self._class_names = predictor, class_names
+        self._scores = Scores(class_names)
+        self._inputs: RowStack | None = None
+
+    def add(self, shares: Mapping[str, Tensor]) -> Probabilities | None:
+        """Take in the next part; return its scores if they may leave."""
+        if isinstance(self._predictor, LocalPredictor):
+            inputs = self._predictor.inputs(*(shares[party] for party in self._predictor.widths)).numpy()
+            self._inputs = self._inputs or RowStack(np.float32, inputs.shape[1])
+            self._inputs.add(inputs)
+            return None
+        found = self._predictor.probabilities(shares)
+        if not np.isfinite(found).all():
+            raise PredictionError("the network predicts numbers that are not finite")
+        self._scores.add(found)
+        return found
+
+    def scores(self) -> Scores:
+        """Return the scores of all parts; those of the local head are computed now."""
+        if isinstance(self._predictor, LocalPredictor) and self._inputs is not None:
+            inputs, self._scores = self._inputs.finish(), Scores(self._class_names)
+            for rows in in_parts(np.arange(len(inputs), dtype=np.int64)):
+                self._scores.add(self._predictor.head.predict(inputs[rows]))
+        return self._scores
+
+
+class PredictingLabelParty:
+    """The label party: what it predicts with, its list of the records (None: it has none), and what it returns.
+
+    `own` makes its own share, if it has features. `keep` is called with what was collected before the feature parties
+    are told that all is done.
     """
 
     def __init__(
         self,
-        scoring: Scoring,
+        predictor: Predictor,
+        own: Embedder | None,
         records: NewRecords | None,
         returned: PredictionConfig,
-        keep: Callable[[Collecting, NewRecords], None],
+        keep: Callable[[Collected, NewRecords], None],
         watching: Watching,
+        *,
+        class_names: tuple[str, ...],
+        networks: int = 1,
     ) -> None:
-        self._scoring, self._records, self._returned = scoring, records, returned
-        self._keep, self._watching = keep, watching
+        self._predictor, self._own, self._records, self._returned = predictor, own, records, returned
+        self._keep, self._watching, self._class_names, self._networks = keep, watching, class_names, networks
 
     def begin(self, said: Answers) -> tuple[Answers, Script]:
         """Begin with the first part; return what the feature parties are answered, and the script."""
         records = self._records if self._records is not None else numbered_records(_announced(said))
-        self.found, self.collected = records, self._scoring.begin()
+        self.found, self.collected = records, Collected(self._predictor, self._class_names)
         return dict.fromkeys(said, NOTHING), self._script(records, self.collected)
 
-    def _script(self, records: NewRecords, collected: Collecting) -> Script:
-        done, widths = 0, self._scoring.predictor.widths
-        for part, rows in enumerate(records.parts(self._scoring.networks)):
+    def _script(self, records: NewRecords, collected: Collected) -> Script:
+        done, widths = 0, self._predictor.widths
+        for part, rows in enumerate(records.parts(self._networks)):
             question = yield Due(PREDICT, 0, part, rows=len(rows), widths=widths)
             shares = {name: said.tensor for name, said in question.asked.items() if said.tensor is not None}
-            if self._scoring.own is not None and records.inputs is not None:
-                shares[LABEL_PARTY] = self._scoring.own.embed(records.inputs, rows)
+            if self._own is not None and records.inputs is not None:
+                shares[LABEL_PARTY] = self._own.embed(records.inputs, rows)
             found, answer = collected.add(shares), NOTHING
             if found is not None and self._returned.returns != "nothing":
                 answer = Message(tensor=torch.from_numpy(self._returned.returned(found)).reshape(len(found), -1))
@@ -252,13 +291,21 @@ def predict_as_label(
     address = listen_address(setup.local)
     predictor = setup.model.predictor(local_head=local_head)
     own = setup.model.embedder(LABEL_PARTY) if LABEL_PARTY in predictor.widths else None
-    scoring = Scoring(predictor, own, setup.class_names, len(setup.model.members))
 
-    def keep(collected: Collecting, found: NewRecords) -> None:
-        if scoring.is_private:
+    def keep(collected: Collected, found: NewRecords) -> None:
+        if not local_head:
             collected.scores().write(place, found)
 
-    party = PredictingLabelParty(scoring, records, setup.returned, keep, setup.watching)
+    party = PredictingLabelParty(
+        predictor,
+        own,
+        records,
+        setup.returned,
+        keep,
+        setup.watching,
+        class_names=setup.class_names,
+        networks=len(setup.model.members),
+    )
     versions = {name: {_VERSION: version} for name, version in setup.model.versions().items()}
     agreed, names = setup.agreement(records, {}, versions), feature_party_names(setup.job.data)
     desk = Desk(names, agreed, setup.terms(max(predictor.widths[name] for name in names)))
@@ -273,7 +320,7 @@ def predict_as_label(
         except Exception:
             server.stop(JobStopped("the label party has an error that is not the feature parties'"))
             raise
-    if not scoring.is_private:
+    if local_head:
         party.collected.scores().write(place, party.found)
     return place, party.found
 
@@ -322,7 +369,7 @@ def _require_what_may_be(setup: PredictionSetup, records: NewRecords | None, loc
             f"the local head was trained on true labels, so its scores stay here, and this job returns: {returned}; "
             "say --set local.returns=nothing on both sides, or use the private head"
         )
-    if records is None and (several or has_label_features(setup.run)):
+    if records is None and (several or has_features(setup.run, LABEL_PARTY)):
         raise PredictionError("the label party needs --records: a file with the ids of the records, and its features")
     if returned.returns != "nothing":
         setup.run.refuse_scratch()
