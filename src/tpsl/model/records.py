@@ -167,6 +167,8 @@ def _read_file(
 
 def _in_memory(run: RunFolder, party: str, id: str, given: Any) -> tuple[Any, Features]:
     """Return ids and features of a data frame, or of mappings from column to value."""
+    if not len(given):
+        raise DataError(f"the records of {party}: there are none")
     encoder = run.encoder(party)
     if not isinstance(given, Sequence):
         ids, features = encode_frame(encoder, given, id)
@@ -176,8 +178,6 @@ def _in_memory(run: RunFolder, party: str, id: str, given: Any) -> tuple[Any, Fe
             ids = record_ids(pa.array([record[id] for record in given]), Place(f"the records of {party}", id))
         else:
             ids = numbered_ids(1, len(given) + 1)
-    if not len(features):
-        raise DataError(f"the records of {party}: there are none")
     return ids.cast(pa.large_string()), features
 
 
