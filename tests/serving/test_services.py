@@ -132,7 +132,7 @@ def test_a_committee_is_served_as_a_run_is(served_runs: Path, serve: Serve, tmp_
 
 def test_the_head_of_a_statistic_is_served_as_the_private_head(served_runs: Path, serve: Serve, tmp_path: Path) -> None:
     content = RunFolder(served_runs / "joint").job().model_dump(mode="json", exclude={"method", "statistic"})
-    job = make_job(content | {"statistic": {"share": 0.5, "share_codes": True}}, {}, "test")
+    job = make_job(content | {"statistic": {"share_codes": True}}, {}, "test")
     train(job, tmp_path / "run")
     head = tmp_path / "run" / "label" / STATISTIC_HEAD
     tensors = load_file(head)  # these labels are independent of the features: the head is the base rate

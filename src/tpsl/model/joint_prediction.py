@@ -129,7 +129,8 @@ class Collected:
         """Take in the next part; return its scores if they may leave."""
         if isinstance(self._predictor, LocalPredictor):
             inputs = self._predictor.inputs(*(shares[party] for party in self._predictor.widths)).numpy()
-            self._inputs = self._inputs or RowStack(np.float32, inputs.shape[1])
+            if self._inputs is None:
+                self._inputs = RowStack(np.float32, inputs.shape[1])
             self._inputs.add(inputs)
             return None
         found = self._predictor.probabilities(shares)

@@ -1,4 +1,4 @@
-"""Graphs of tensors alone compute what the halves of a run do."""
+"""Predictors are modules: what is exported computes what predicts."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from tpsl.data.dataset import load
 from tpsl.data.features import Features
-from tpsl.model.predictors import Ensemble, LabelHalf, PrivateHead
+from tpsl.model.predictors import Ensemble, LabelHalf, PrivateHead, mixture
 from tpsl.model.trained import TrainedModel
 from tpsl.models.halves import Top
 from tpsl.models.members import Tops
@@ -99,3 +99,13 @@ def test_the_head_of_a_statistic_in_both_formats(job_of_tables: Callable[..., Jo
     (by_onnx,) = onnxruntime.InferenceSession(tmp_path / "exported" / "half.onnx").run(None, inputs)
     for found in (by_torch.detach(), by_onnx):
         np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_mixture_is_by_weight() -> None:
+    members = ((0.75, 0.8), (0.25, 0.2))
+    two = mixture((weight, np.array([p, 1.0], dtype=np.float32)) for weight, p in members)
+    many = mixture((weight, np.array([[p, 1 - p, 0.0]])) for weight, p in members)
+    assert two == pytest.approx([0.65, 1.0])
+    assert many == pytest.approx(np.array([[0.65, 0.35, 0.0]]))
+    with pytest.raises(ValueError, match="without members"):
+        mixture([])
