@@ -32,8 +32,8 @@ import numpy as np
 import torch
 
 from tpsl.data.encoder import EncoderState, Vocabulary
+from tpsl.model.trained import TrainedModel
 from tpsl.net.certificates import create_authority, issue
-from tpsl.prediction.half_loading import load_bottom, load_top
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
@@ -58,7 +58,8 @@ class Direct:
 
     def __init__(self, run: Path) -> None:
         self.encoder = RunFolder(run).encoder("feature")
-        self.bottom, self.top = load_bottom(run, "feature"), load_top(run)
+        model = TrainedModel.open(run)
+        self.bottom, self.top = model.embedder("feature"), model.predictor()
 
     def scores(self, body: bytes) -> np.ndarray[Any, Any]:
         features = self.encoder.encode_records(json.loads(body)["records"])

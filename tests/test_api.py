@@ -126,16 +126,16 @@ def test_a_run_shows_itself(run: tpsl.Run) -> None:
 
 
 def test_a_run_is_its_folder(run: tpsl.Run) -> None:
-    again = tpsl.load(run.path)
+    again = tpsl.Run(run.path)
     assert (again.job, again.result, again.metrics) == (run.job, run.result, run.metrics)
     with pytest.raises(RunError, match="is not a run folder"):
-        tpsl.load(run.path / "label")
+        tpsl.Run(run.path / "label")
 
 
 def test_an_unfinished_run_is_refused(run: tpsl.Run, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(run.job.to_yaml())
     with pytest.raises(RunError, match="the run is not finished"):
-        tpsl.load(tmp_path)
+        tpsl.Run(tmp_path)
 
 
 def test_predictions_are_those_that_were_evaluated(run: tpsl.Run) -> None:
@@ -162,7 +162,7 @@ def test_attacks_show_themselves(run: tpsl.Run) -> None:
 
 
 def test_a_plot_has_the_numbers_of_the_run(run: tpsl.Run) -> None:
-    (training,) = tpsl.load(run.path).plot().axes
+    (training,) = tpsl.Run(run.path).plot().axes
     assert training.lines[0].get_ydata().tolist() == [entry["test_auc"] for entry in run.metrics]
     found = run.attack("likelihood", "norm", progress=False)
     figure = run.plot()
@@ -188,9 +188,9 @@ def test_parties_bring_their_own_halves_as_objects(tmp_path: Path) -> None:
     run = tpsl.train(job, tmp_path / "run", own=own, record_steps=0, progress=False)
     probabilities = run.predict()
     assert run.result.test_accuracy == np.mean((probabilities > 0.5) == reveal(run.data.labels)[run.data.test])
-    assert (tpsl.load(run.path, own).predict() == probabilities).all()
+    assert (tpsl.Run(run.path, own).predict() == probabilities).all()
     with pytest.raises(ValueError, match="linear_top when the run began: give it again"):
-        tpsl.load(run.path).predict()
+        tpsl.Run(run.path).predict()
 
 
 def test_a_run_starts_from_an_earlier_one(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_run_starts_from_an_earlier_one(tmp_path: Path) -> None:
     first, second = (tpsl.job("flights", rows=rows, epochs=1, batch_size=200, model=SMALL) for rows in (400, 600))
     earlier = tpsl.train(first, tmp_path / "first", progress=False)
     run = tpsl.train(second, tmp_path / "second", start_from=earlier.path, progress=False)
-    encoders = [tpsl.load(path).data.feature_sides["feature"].encoder for path in (earlier.path, run.path)]
+    encoders = [tpsl.Run(path).data.feature_sides["feature"].encoder for path in (earlier.path, run.path)]
     assert encoders[0] is not None and encoders[1] is not None
     assert encoders[0].digest() == encoders[1].digest()
     assert reveal(run.data.labels)[run.data.test].shape == run.predict().shape
@@ -244,6 +244,6 @@ def test_labels_are_released_once_and_the_total_stands_first(tmp_path: Path) -> 
     with pytest.raises(ValueError, match=r"ε = 6 in all, more than the ε = 5\.5 that the label party permits"):
         trained(1, "b", compose=True, max_epsilon=5.5)
     composed = trained(1, "b", compose=True)
-    assert tpsl.load(tmp_path / "a").guarantee == "ε = 6 in all (this run's release: ε = 5)"
+    assert tpsl.Run(tmp_path / "a").guarantee == "ε = 6 in all (this run's release: ε = 5)"
     assert composed.guarantee == "ε = 6 in all (this run's release: ε = 1)"
     assert f"vault      {the_vault() / 'synthetic'}" in repr(composed)

@@ -20,10 +20,10 @@ from tpsl.handover.learners import ENSEMBLE, fit
 from tpsl.handover.objective import NoisyTargets
 from tpsl.mechanisms import build_mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
+from tpsl.model.predictors import Probabilities
+from tpsl.model.trained import TrainedModel
 from tpsl.net.failures import BadMessage
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.prediction.half_loading import Probabilities
-from tpsl.prediction.model import TrainedModel
 from tpsl.progress import no_notice
 from tpsl.select.candidates import TuneResult, pretraining_key
 from tpsl.select.parallel import load_once

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from tpsl.data.config import TableData
 from tpsl.data.true_labels import reveal
 from tpsl.metrics import auc
-from tpsl.prediction.together import predict
+from tpsl.model.trained import TrainedModel
 from tpsl.training.job import Job
 from tpsl.training.job_sections import PrivacyConfig, TrainingConfig
 from tpsl.training.one_process import load_records, train_together
@@ -53,7 +53,9 @@ def measure(folder: Path, config: TableData, epsilon: float, seed: int) -> dict[
     train_together(RunSetup(job(folder / "before", config, None, epsilon, seed), RunFolder(earlier)), vault)
     december, start = job(folder, config, DECEMBER, epsilon, seed), StartingPoint(earlier)
     records = load_records(december, encoders=start.encoders())
-    unchanged = auc(predict(earlier, records, records.test), reveal(records.labels)[records.test] == 1)
+    unchanged = auc(
+        TrainedModel.open(earlier).predict_rows(records, records.test), reveal(records.labels)[records.test] == 1
+    )
     warm = train_together(RunSetup(december, RunFolder(place / "warm"), start=start), vault)
     alone = train_together(RunSetup(december, RunFolder(place / "alone")), vault)
     return {"unchanged": unchanged.value, "warm": warm.test_auc, "alone": alone.test_auc}

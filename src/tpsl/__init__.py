@@ -10,6 +10,10 @@ differentially private in each label.
     run.attack()
     run.plot()
 
+    model = tpsl.load(run.path)
+    model.predict(records)
+    model.export("exported", "label")
+
 `import tpsl` is quick: what a name needs is imported when the name is first used.
 """
 
@@ -21,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tpsl.estimator import SplitClassifier
-    from tpsl.notebook import Attacks, Run, job, load, train
+    from tpsl.model.trained import TrainedModel, load
+    from tpsl.notebook import Attacks, Run, job, train
     from tpsl.training.job import Job
     from tpsl.training.own_parts import OwnParts
 
@@ -33,6 +38,7 @@ __all__ = [
     "OwnParts",
     "Run",
     "SplitClassifier",
+    "TrainedModel",
     "__version__",
     "job",
     "load",
@@ -45,8 +51,9 @@ _ROOM_OF = {
     "OwnParts": "tpsl.training.own_parts",
     "Run": "tpsl.notebook",
     "SplitClassifier": "tpsl.estimator",
+    "TrainedModel": "tpsl.model.trained",
     "job": "tpsl.notebook",
-    "load": "tpsl.notebook",
+    "load": "tpsl.model.trained",
     "train": "tpsl.notebook",
 }
 

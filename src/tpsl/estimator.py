@@ -26,9 +26,9 @@ from tpsl.data.encoder import EncoderState, IndexedCategories, learn
 from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.true_labels import TrueLabels
+from tpsl.model.predictors import TrainedHalves
+from tpsl.model.trained import TrainedModel
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.prediction.half_loading import TrainedHalves
-from tpsl.prediction.together import load_halves
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.releases import check_first_releases
@@ -210,7 +210,7 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             path, scratch = None if self.vault is None else Path(self.vault), self.vault is None
             vault = VaultChoice(path, policy, scratch=scratch)
             result = train(job, run, vault=vault, data=data)
-            self.halves_ = load_halves(run, data.feature_parties, data.label_features)
+            self.halves_ = TrainedModel.open(run).halves(features)
         self.epsilon_, self.delta_, self.private_ = result.epsilon, result.delta, result.private
         self.privacy_spent_ = result.total_epsilon
         return self

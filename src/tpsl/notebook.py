@@ -27,8 +27,8 @@ from pydantic import BaseModel
 from tpsl.attacks import AttackReport, AttackResult, run_attacks
 from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset
+from tpsl.model.trained import TrainedModel
 from tpsl.models.model_config import ModelConfig
-from tpsl.prediction.together import predict
 from tpsl.progress import Progress
 from tpsl.report import charts
 from tpsl.report.ledgers import result_now
@@ -137,20 +137,16 @@ def train(
     return run
 
 
-def load(path: str | os.PathLike[str], own: Mapping[str, OwnParts] = MappingProxyType({})) -> Run:
-    """Return a finished run from its folder; anything else is a `ValueError` that says why.
-
-    `own` is needed for parties that gave Python objects: a run notes only what it can make again.
-    """
-    return Run(Path(path), own)
-
-
 class Run:
-    """A finished run, as the label party sees it."""
+    """A finished run, as the label party sees it: `tpsl.Run(folder)` opens it again.
 
-    def __init__(self, path: Path, own: Mapping[str, OwnParts] = MappingProxyType({})) -> None:
-        folder = RunFolder(path)
-        self.path, self._own = path, own
+    `own` is needed for parties that gave Python objects: a run notes only what it can make again. A folder without a
+    finished run is a `ValueError` that says why.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], own: Mapping[str, OwnParts] = MappingProxyType({})) -> None:
+        self.path, self._own = Path(path), own
+        folder = RunFolder(self.path)
         self.job: Job = folder.job()
         result = folder.result()
         if result is None:
@@ -167,9 +163,14 @@ class Run:
         own, begun = RunFolder(self.path).all_own_parts(), StartingPoint.of_run(self.path)
         return load_records(self.job, {**own, **self._own}, encoders=begun.encoders())
 
+    @cached_property
+    def model(self) -> TrainedModel:
+        """What the run has learned: predicts and embeds new records, and is exported."""
+        return TrainedModel.open(self.path, self._own)
+
     def predict(self, rows: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.float32]:
         """Return the probabilities of these rows of `data`, of the test rows if None; they depend on no true label."""
-        return predict(self.path, self.data, self.data.test if rows is None else rows, self._own)
+        return self.model.predict_rows(self.data, self.data.test if rows is None else rows)
 
     def attack(self, *names: str, skip: int = 0, progress: bool = True) -> Attacks:
         """Attack what was recorded, by all attacks or by those named; the true labels only score the guesses."""

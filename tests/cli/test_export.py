@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tpsl.prediction.local_head import load_predictor
+from tpsl.model.trained import TrainedModel
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_the_local_head_is_written_apart_and_marked(
     assert set(card["files"].values()) == {"written"}
     (share,) = (part["shape"][1] for part in card["inputs"])
     shares = torch.from_numpy(np.random.default_rng(0).normal(size=(5, share)).astype(np.float32))
-    expected = load_predictor(run, local_head=True).probabilities({"feature": shares})
+    expected = TrainedModel.open(run).predictor(local_head=True).probabilities({"feature": shares})
     assert expected.std() > 1e-3
     np.save(tmp_path / "share.npy", shares)
     options = ["--share", f"feature={tmp_path / 'share.npy'}", "--out", str(tmp_path / "scores.npy")]

@@ -112,4 +112,4 @@ def test_the_committee_of_a_search_scores_too(office: Path, tmp_path: Path, tpsl
     assert tpsl(*command, "--json").json()["records"] == 60
     assert len(scores(tmp_path / "scores.csv")) == 60
     tmp_path.chmod(0o700)
-    assert "whose committee has no local head" in tpsl(*command, "--head", "local").error()
+    assert "whose ensemble has no local head" in tpsl(*command, "--head", "local").error()

@@ -12,12 +12,10 @@ import torch
 from safetensors.torch import load_file
 
 from tpsl.data.dataset import load_feature_party
-from tpsl.export.card import feature_facts, label_facts
 from tpsl.handover.card import CardError
 from tpsl.handover.giving import hand_over
 from tpsl.handover.learning import learn
-from tpsl.prediction.model import TrainedModel
-from tpsl.prediction.together import load_halves
+from tpsl.model.trained import TrainedModel
 from tpsl.split.label_party import LabelParty
 from tpsl.training.alone import parts_of_both
 from tpsl.training.job import Job, JobError, make_job
@@ -104,13 +102,15 @@ def test_the_network_predicts_where_it_was_trained(office: Path, tmp_path: Path)
     """The run folder has both halves: whoever trained alone predicts alone, and exports both."""
     learned(job(), tmp_path / "alone", office / "given")
     side = load_feature_party(job().data)
-    found = load_halves(tmp_path / "alone", {"feature": side.features}, None).probabilities(
-        {"feature": side.features}, side.test
+    found = (
+        TrainedModel.open(tmp_path / "alone")
+        .halves({"feature": side.features})
+        .probabilities({"feature": side.features}, side.test)
     )
     result = RunFolder(tmp_path / "alone").result()
     assert result is not None
     model = TrainedModel.open(tmp_path / "alone")
-    for facts in (label_facts(model), feature_facts(model, "feature")):
+    for facts in (model.card(), model.card("feature")):
         assert (facts["privacy"]["epsilon"], facts["train_records"]) == (1.0, 720)
     kept_then = RunFolder(tmp_path / "alone").predictions(result.kept_epoch)["test"]
     np.testing.assert_allclose(found, kept_then, atol=1e-6)  # there beside held-out records, in one batch

@@ -10,7 +10,7 @@ import pytest
 from tpsl.handover.card import CardError
 from tpsl.handover.giving import hand_over
 from tpsl.handover.learning import tune_alone
-from tpsl.prediction.model import TrainedModel
+from tpsl.model.trained import TrainedModel
 from tpsl.select.space import configuration
 from tpsl.training.alone import parts_of_both
 from tpsl.training.job import Job, JobError, make_job
@@ -49,5 +49,5 @@ def test_noisy_labels_choose_where_no_true_label_is(tmp_path: Path, monkeypatch:
     found = tune_alone(setup(job()), "feature", Local(), tmp_path / "given")
     assert len(found.candidates) == 4 and np.isnan(found.ensemble.test_auc)
     assert sum(candidate.weight for candidate in found.candidates) == pytest.approx(1)
-    assert TrainedModel.open(tmp_path / "out").is_committee
+    assert TrainedModel.open(tmp_path / "out").is_ensemble
     assert tune_alone(setup(job()), "feature", Local(), tmp_path / "given").as_dict() == found.as_dict()

@@ -53,7 +53,7 @@ def every(features: Features) -> np.ndarray:
 def test_without_noise_it_is_a_logistic_regression() -> None:
     features = table(60_000)
     model = fit_additive(features, every(features), labels(log_odds(features)))
-    effects = [group.effects for group in model.groups]
+    effects = [group.effects.numpy() for group in model.groups]
     np.testing.assert_allclose(np.diff(effects[0][:4]), 0.8, atol=0.1)
     np.testing.assert_allclose(model.slopes, [0.7, 0.0], atol=0.05)
     assert np.abs(effects[1]).max() < 0.05

@@ -15,8 +15,8 @@ import pytest
 from tests.ports import free_port
 
 from tpsl.data.dataset import load
+from tpsl.model.trained import TrainedModel
 from tpsl.net.failures import Refused
-from tpsl.prediction.model import TrainedModel
 from tpsl.select import search
 from tpsl.select.after_search import evaluate_search
 from tpsl.select.candidates import Trial

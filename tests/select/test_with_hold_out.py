@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpsl.prediction.model import WITH_JUDGES, TrainedModel
+from tpsl.model.trained import WITH_JUDGES, TrainedModel
 from tpsl.select.parallel import load_once
 from tpsl.select.search import train_with_hold_out, tune
 from tpsl.select.space import configuration
@@ -38,7 +38,7 @@ def test_all_records_train_and_the_weights_are_those_of_the_search(tmp_path: Pat
         assert (len(kept["validation"]), len(kept["test"])) == (0, len(data.test))
     searched = TrainedModel.open(tmp_path).kept_predictions("test")
     assert not np.allclose(model.kept_predictions("test"), searched, atol=1e-4), "other weights, from more records"
-    assert model.path == tmp_path / WITH_JUDGES and model.is_committee
+    assert model.path == tmp_path / WITH_JUDGES and model.is_ensemble
 
     first, second = model.runs()
     (first.path / "diverged.txt").touch()

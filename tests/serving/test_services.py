@@ -19,10 +19,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tpsl.data.dataset import load
-from tpsl.prediction.half_loading import PredictionError, load_bottom
-from tpsl.prediction.local_head import load_embedder, load_predictor
-from tpsl.prediction.model import TrainedModel
-from tpsl.prediction.together import predict
+from tpsl.model.predictors import PredictionError
+from tpsl.model.trained import TrainedModel
 from tpsl.select.search import tune
 from tpsl.serving import gathering, http_door
 from tpsl.serving.feature_service import FeatureService
@@ -52,8 +50,8 @@ def predicted(run: Path, *parties: str, records: list[dict[str, Any]] = RECORDS,
     shares = {}
     for party in parties:
         features = RunFolder(run).encoder(party).encode_records(records)
-        shares[party] = load_embedder(run, party).embed(features)
-    return load_predictor(run, local_head=local_head).probabilities(shares)
+        shares[party] = TrainedModel.open(run).embedder(party).embed(features)
+    return TrainedModel.open(run).predictor(local_head=local_head).probabilities(shares)
 
 
 def floats(scores: Any) -> Any:
@@ -84,7 +82,9 @@ def test_scores_are_those_of_predict_to_the_last_bit(served_runs: Path, serve: S
     async def main() -> None:
         async with serve(run, "shop") as served:
             reply = await served.score("shop", records)
-            assert np.array_equal(floats(reply.content["scores"]), predict(run, data, data.test[:100]))
+            assert np.array_equal(
+                floats(reply.content["scores"]), TrainedModel.open(run).predict_rows(data, data.test[:100])
+            )
             parts = [await served.score("shop", records[start : start + 25]) for start in range(0, 100, 25)]
             found = np.concatenate([floats(part.content["scores"]) for part in parts])
             np.testing.assert_allclose(found, floats(reply.content["scores"]), rtol=0, atol=1e-6)
@@ -216,7 +216,7 @@ def test_new_records_are_scored_as_they_come(served_runs: Path, serve: Serve) ->
             assert len(reply.content["key"]) == 32
             embedded = await served.ask("shop", "/v1/embed", {"records": odd})
             features = RunFolder(run).encoder("shop").encode_records(odd)
-            expected = load_bottom(run, "shop").embed(features).numpy()
+            expected = TrainedModel.open(run).embedder("shop").embed(features).numpy()
             assert np.array_equal(floats(embedded.content["embeddings"]), expected)
             assert embedded.content["version"] == RunFolder(run).version("shop")
             lacking = await served.score("shop", [{"colour": "red", "bought": "2024-01-01"}])

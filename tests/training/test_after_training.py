@@ -22,13 +22,13 @@ import pytest
 from tpsl import metrics
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import TrueLabels
+from tpsl.model.predictors import PredictionError
+from tpsl.model.trained import TrainedModel
 from tpsl.net.certificates import Certificates
 from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing
 from tpsl.net.messages import Message
-from tpsl.prediction.half_loading import PredictionError
-from tpsl.prediction.local_head import load_predictor
 from tpsl.training import after_training
 from tpsl.training.after_training import evaluate_run
 from tpsl.training.evaluation import TEST_METRICS
@@ -283,7 +283,7 @@ def test_an_evaluation_that_was_interrupted_is_done_again(
     label.crashes = False
     saw_nothing(label, trained)
     with pytest.raises(PredictionError, match=r"the local head is not trained yet: `tpsl label evaluate "):
-        load_predictor(label.run, local_head=True)
+        TrainedModel.open(label.run).predictor(local_head=True)
     same_as_one_process(label, tmp_path)
 
 

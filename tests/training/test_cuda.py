@@ -24,10 +24,10 @@ from torch import nn
 from tpsl.attacks import run_attacks
 from tpsl.data.dataset import load
 from tpsl.data.features import Features
+from tpsl.model.trained import TrainedModel
 from tpsl.models.halves import compute_in
 from tpsl.models.model_config import Precision
 from tpsl.net.asking import AtHome
-from tpsl.prediction.together import predict
 from tpsl.registry import ExtensionError
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import UNWATCHED, Watching
@@ -308,7 +308,7 @@ def test_the_gpu_learns_what_the_cpu_learns(
     data, vault = load(agreed.data), tmp_path / "vault"
     for run, device in (("gpu", DEVICE), ("cpu", None)):
         train(agreed, tmp_path / run, vault=vault, data=data, device=device)
-    one, other = (predict(tmp_path / run, data) for run in ("gpu", "cpu"))
+    one, other = (TrainedModel.open(tmp_path / run).predict_rows(data) for run in ("gpu", "cpu"))
     np.testing.assert_allclose(one, other, atol=2e-3 if precision == "float32" else 2e-2)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tpsl.attacks import run_attacks
 from tpsl.audit import examine
 from tpsl.data.true_labels import reveal
-from tpsl.prediction.together import predict
+from tpsl.model.trained import TrainedModel
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import ALL_STEPS, load_records, train
 from tpsl.training.own_parts import OwnParts
@@ -108,7 +108,7 @@ def test_predictions_are_those_of_the_run_and_better_than_chance(trained: tuple[
     agreed, run = trained
     data = load_records(agreed, OWN)
     assert (reveal(data.labels) == TRUE[[int(text) for text in data.ids.to_pylist()]]).all()
-    found = predict(run, data, data.test)
+    found = TrainedModel.open(run).predict_rows(data, data.test)
     assert np.array_equal(found, RunFolder(run).predictions(4)["test"])
     result = RunFolder(run).result()
     assert result is not None and result.test_auc > 0.6

@@ -11,8 +11,8 @@ from torch import nn
 from tpsl.attacks import run_attacks
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
+from tpsl.model.trained import TrainedModel
 from tpsl.perturb import LOSSES, Loss, cross_entropy
-from tpsl.prediction.together import load_halves, predict
 from tpsl.registry import ExtensionError
 from tpsl.training.evaluation import evaluate
 from tpsl.training.job import Job, make_job
@@ -128,7 +128,9 @@ def test_a_run_of_own_parts_is_resumed_predicted_with_and_attacked(tmp_path: Pat
     assert load_file(tmp_path / "whole/feature/bottom.safetensors")["members.0.layers.1.num_batches_tracked"] == 24
 
     result = train(agreed, tmp_path / "whole", own=OWN)
-    found = evaluate(predict(tmp_path / "whole", data, data.test), reveal(data.labels)[data.test])
+    found = evaluate(
+        TrainedModel.open(tmp_path / "whole").predict_rows(data, data.test), reveal(data.labels)[data.test]
+    )
     assert (found.test_auc, found.test_log_loss) == (result.test_auc, result.test_log_loss)
     assert found.test_auc > 0.6
     attacks = ["likelihood", "completion"]
@@ -143,8 +145,8 @@ def test_what_was_given_as_an_object_must_be_given_again(tmp_path: Path) -> None
     data = load(agreed.data)
     train(agreed, tmp_path / "run", data=data, own=own)
     with pytest.raises(ExtensionError, match="the top half was the Python object Linear when the run began"):
-        predict(tmp_path / "run", data)
-    halves = load_halves(tmp_path / "run", data.feature_parties, None, own)
+        TrainedModel.open(tmp_path / "run").predict_rows(data)
+    halves = TrainedModel.open(tmp_path / "run", own).halves(data.feature_parties)
     assert halves.probabilities(data.feature_parties).shape == (len(data),)
 
 

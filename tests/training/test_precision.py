@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tpsl.data.dataset import Dataset, load
+from tpsl.model.trained import TrainedModel
 from tpsl.models.halves import compute_in
 from tpsl.models.model_config import Precision
-from tpsl.prediction.together import predict
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.training.one_process import train
@@ -74,7 +74,7 @@ def test_a_run_in_bfloat16_is_resumed_to_the_bit_and_near_to_float32(
         assert all(torch.equal(weight, resumed[name]) for name, weight in rounded.items())
         ours, theirs = (torch.cat([weight.flatten() for weight in half.values()]) for half in (rounded, plain))
         assert 0 < (ours - theirs).norm() <= 0.05 * theirs.norm()
-    one, other = (predict(tmp_path / run, data) for run in ("whole", "exact"))
+    one, other = (TrainedModel.open(tmp_path / run).predict_rows(data) for run in ("whole", "exact"))
     np.testing.assert_allclose(one, other, atol=0.02)
 
 

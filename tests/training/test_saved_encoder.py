@@ -10,7 +10,7 @@ import pytest
 from tpsl.data.dataset import load
 from tpsl.data.features import Features
 from tpsl.data.party_file import encode_file
-from tpsl.prediction.together import load_halves, predict
+from tpsl.model.trained import TrainedModel
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunError, RunFolder
@@ -52,12 +52,12 @@ def test_new_records_are_scored_as_those_of_the_run(tmp_path: Path) -> None:
         return found.to_pylist(), features
 
     (order, feature), (_, own) = encoded("feature"), encoded("label")
-    halves = load_halves(run.path, {"feature": feature}, own)
+    halves = TrainedModel.open(run.path).halves({"feature": feature, "label": own})
     scores = halves.probabilities({"feature": feature, "label": own})
     data = load(job.data)
     rows = np.array([data.ids.to_pylist().index(id) for id in order])
     assert np.array_equal(feature.numeric, data.feature_parties["feature"].numeric[rows])
     assert np.array_equal(feature.categorical, data.feature_parties["feature"].categorical[rows])
-    assert np.array_equal(scores, predict(run.path, data, rows))
+    assert np.array_equal(scores, TrainedModel.open(run.path).predict_rows(data, rows))
     with pytest.raises(RunError, match="nobody: no encoder was saved"):
         run.encoder("nobody")

@@ -15,7 +15,7 @@ from tpsl.audit.examination import examine
 from tpsl.data.encoder import EncoderState
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import laplace
-from tpsl.prediction.together import predict
+from tpsl.model.trained import TrainedModel
 from tpsl.report.ledgers import read_ledger, result_now
 from tpsl.tables import DataError
 from tpsl.training.job import Job, make_job
@@ -128,7 +128,7 @@ def test_new_records_are_encoded_as_in_the_earlier_run(tables: Path, earlier: Pa
     # What the run has noted of its test records is what it predicts when they are encoded again.
     data = load_records(agreed, encoders=StartingPoint.of_run(tmp_path / "run").encoders())
     noted = RunFolder(tmp_path / "run").predictions(1)["test"]
-    assert np.abs(predict(tmp_path / "run", data, data.test) - noted).max() < 1e-6
+    assert np.abs(TrainedModel.open(tmp_path / "run").predict_rows(data, data.test) - noted).max() < 1e-6
     with pytest.raises(DataError, match="records of 'feature' are encoded otherwise"):
         setup = RunSetup(agreed, RunFolder(tmp_path / "other"), start=StartingPoint(earlier))
         train_together(setup, VaultChoice(), load_records(agreed))

@@ -12,8 +12,8 @@ from tpsl.audit import replay
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response
-from tpsl.prediction.half_loading import PredictionError
-from tpsl.prediction.together import load_halves, predict
+from tpsl.model.predictors import PredictionError
+from tpsl.model.trained import TrainedModel
 from tpsl.training.build import load_pretrained, pretrained_weights
 from tpsl.training.job import Job, JobError, make_job
 from tpsl.training.observer import Watching
@@ -121,9 +121,9 @@ def test_a_finished_run_predicts_what_it_predicted_and_records_it_never_saw(tmp_
     fitting = told.index((0, 0, "fitting the wide part"))
     assert told[fitting - 1] == (0, 0, "preparing the wide part"), "nothing else is shown after the release"
     data = load(agreed.data)
-    found = predict(tmp_path / "run", data, data.test)
+    found = TrainedModel.open(tmp_path / "run").predict_rows(data, data.test)
     np.testing.assert_array_equal(found, RunFolder(tmp_path / "run").predictions(1)["test"])
-    halves = load_halves(tmp_path / "run", data.feature_parties, data.label_features)
+    halves = TrainedModel.open(tmp_path / "run").halves()
     alone = {name: features.take(data.test[5:6]) for name, features in data.feature_parties.items()}
     assert data.label_features is not None
     again = halves.probabilities({**alone, "label": data.label_features.take(data.test[5:6])})
@@ -131,10 +131,10 @@ def test_a_finished_run_predicts_what_it_predicted_and_records_it_never_saw(tmp_
     broken = tmp_path / "run" / "feature" / FILE
     broken.write_bytes(broken.read_bytes()[:-100])
     with pytest.raises(PredictionError, match=r"wide\.safetensors: is damaged"):
-        predict(tmp_path / "run", data)
+        TrainedModel.open(tmp_path / "run").predict_rows(data)
     broken.unlink()
     with pytest.raises(PredictionError, match=r"wide\.safetensors: cannot be read"):
-        predict(tmp_path / "run", data)
+        TrainedModel.open(tmp_path / "run").predict_rows(data)
 
 
 def test_held_out_records_have_no_part_in_it(tmp_path: Path) -> None:
@@ -218,4 +218,4 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     train(agreed, tmp_path / "run")
     save_file({"scores": load_file(tmp_path / "run" / "feature" / FILE)["scores"]}, tmp_path / "run" / "feature" / FILE)
     with pytest.raises(PredictionError, match="is damaged"):
-        predict(tmp_path / "run", load(agreed.data))
+        TrainedModel.open(tmp_path / "run").predict_rows(load(agreed.data))

@@ -29,10 +29,9 @@ from tpsl.data.features import Features, Inputs
 from tpsl.data.sides import LabelRecords
 from tpsl.heads.feature_map import FeatureMap
 from tpsl.mechanisms import DiscreteGaussian, RandomWords, clip_rows, seeded_words
+from tpsl.model.predictors import StatisticPredictor, TrainedHalves
+from tpsl.model.trained import TrainedModel
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.prediction.half_loading import TrainedHalves
-from tpsl.prediction.statistic_head import TrainedStatisticHead
-from tpsl.prediction.together import load_halves
 from tpsl.training.releases import statistic_ids, statistic_plan
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule, in_parts
@@ -52,15 +51,15 @@ class _Records:
     """What the heads of a run read of its records."""
 
     halves: TrainedHalves
-    head: TrainedStatisticHead
+    head: StatisticPredictor
     inputs: Mapping[str, Features | Inputs]
     rows: Rows
     """Those whose labels left in the statistic."""
 
     def of(self, rows: Rows) -> npt.NDArray[np.float32]:
         """Return what is read of some rows."""
-        shares = {name: bottom.embed(self.inputs[name], rows) for name, bottom in self.halves.bottoms.items()}
-        return self.head.inputs(shares).numpy()
+        shares = [bottom.embed(self.inputs[name], rows) for name, bottom in self.halves.bottoms.items()]
+        return self.head.inputs(*shares).numpy()
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,8 @@ class KnownOthers:
     ) -> None:
         job, self._labels, self._classes = run.job(), labels, records.classes
         own = {} if records.features is None else {LABEL_PARTY: records.features}
-        halves = load_halves(run.path, inputs, records.features)
-        assert isinstance(halves.top, TrainedStatisticHead)  # the job has a statistic
+        halves = TrainedModel.open(run.path).halves({**inputs, **own})
+        assert isinstance(halves.top, StatisticPredictor)  # the job has a statistic
         rows = records.train[Schedule(job, records.train, records.test).statistic]
         self._records = _Records(halves, halves.top, {**inputs, **own}, rows)
         maps = [head.map for head in halves.top.head.chain()]

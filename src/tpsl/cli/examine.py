@@ -55,7 +55,7 @@ def report(
     a feature party. The folder of a search stands for its runs. The first ε of a run is what its records have spent in
     all, as its vault says now, plus what runs beside it have noted of vaults that are gone.
     """
-    from tpsl.prediction.model import TrainedModel
+    from tpsl.model.trained import TrainedModel
     from tpsl.report.run_reading import read_view
 
     runs = [run.path for path in runs for run in TrainedModel.open(path).runs()]

@@ -225,7 +225,7 @@ def evaluate(
     These labels come out of the run's vault: they are drawn once, and asking again with the same ε costs nothing. The
     file is yours to hand over. Example: tpsl label evaluate runs/job-label --epsilon 0.5
     """
-    from tpsl.prediction.model import TUNE
+    from tpsl.model.trained import TUNE
     from tpsl.select.after_search import evaluate_search
     from tpsl.training.after_training import evaluate_run
 

@@ -64,7 +64,7 @@ def _required(out: Path | None) -> Path:
 
 def _in_one_process(run: Path, records: Iterable[str], out: Path, local: Iterable[Path], head: str, json: bool) -> None:
     from tpsl.handover.learning import score_records
-    from tpsl.prediction.model import TrainedModel
+    from tpsl.model.trained import TrainedModel
 
     files = dict[str, str]()
     for pair in records:
@@ -86,9 +86,9 @@ def _with_others(
     run: Path, mine: Local, records: str | None, out: Path | None, head: str, numbered: bool, json: bool
 ) -> None:
     """Be one party of the run, and score new records with the others; a feature party does not know by which head."""
-    from tpsl.prediction.model import TrainedModel
-    from tpsl.prediction.records import read_records
-    from tpsl.prediction.two_parties import PredictionSetup, predict_as_feature, predict_as_label
+    from tpsl.model.joint_prediction import PredictionSetup, predict_as_feature, predict_as_label
+    from tpsl.model.records import read_records
+    from tpsl.model.trained import TrainedModel
 
     if mine.connect is not None and records is None:
         raise typer.BadParameter("a feature party needs --records FILE")
@@ -126,12 +126,12 @@ def export(
     The script in the folder, predict.py, goes from raw records to embeddings or probabilities without tpsl. Needs `pip
     install 'tpsl[export]'`. Example: tpsl export runs/flights --party label --out exported/label
     """
-    from tpsl.export.half import export_half
     from tpsl.handover.learning import require_no_learner
+    from tpsl.model.trained import TrainedModel
 
     require_no_learner(RunFolder(run), "there is no half to export, and `tpsl predict` scores with it")
     notice(f"exporting the half of {party}")
-    exported = export_half(run, party, out, head=head)
+    exported = TrainedModel.open(run).export(out, party, head=head)
     folder, states = exported.folder, exported.card["files"]
     if head == "local":
         warn("a local head is trained on true labels and is NOT PRIVATE: keep it, and its scores, at the label party")

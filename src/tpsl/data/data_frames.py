@@ -69,11 +69,7 @@ def read_block(name: str, values: Frame, categorical: Sequence[bool] | None = No
         names = [f"x{number}" for number in range(values.shape[1])]
         columns = [numbers(pa.array(values[:, at]), Place(name, column), Spelling()) for at, column in enumerate(names)]
         return Block(tuple(names), tuple(columns), len(values))
-    try:
-        table = _as_arrow(values)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise DataError(f"{name}: the data frame cannot be read ({str(error).splitlines()[0]})") from error
-    columns = []
+    table, columns = arrow_table(name, values), []
     for at, column in enumerate(table.column_names):
         content = table.column(at)
         content = one_array(content.cast(pa.float64()) if pa.types.is_null(content.type) else content)
@@ -82,10 +78,14 @@ def read_block(name: str, values: Frame, categorical: Sequence[bool] | None = No
     return Block(tuple(table.column_names), tuple(columns), table.num_rows)
 
 
-def _as_arrow(frame: Frame) -> ArrowArray:
-    if type(frame).__module__.split(".")[0] == "pandas":
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    return pa.table(frame)
+def arrow_table(name: str, frame: Frame) -> ArrowArray:
+    """Return a data frame of any library as a table of Arrow; errors name it."""
+    try:
+        if type(frame).__module__.split(".")[0] == "pandas":
+            return pa.Table.from_pandas(frame, preserve_index=False)
+        return pa.table(frame)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise DataError(f"{name}: the data frame cannot be read ({str(error).splitlines()[0]})") from error
 
 
 def _is_category(kind: ArrowArray) -> bool:

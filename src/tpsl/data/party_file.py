@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from os import cpu_count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from tpsl.data import out_of_core
+from tpsl.data.data_frames import Frame, arrow_table
 from tpsl.data.encoder import EncoderState
 from tpsl.data.features import Features
 from tpsl.data.out_of_core import COLUMNS, RowStack, TextStack, empty, spill_file
@@ -207,19 +209,42 @@ def encode_file(
     The table is CSV or Parquet; other columns, and another order of columns, do not matter. Without an `id` column the
     number of a record is its id.
     """
-    file = PartyFile(
+    file = _as_encoded(state, path, id, dialect_of(path))
+    for block in file.blocks([*([] if id is None else [id]), *state.columns], progress):
+        yield _encoded(state, file, block)
+
+
+def encode_frame(state: EncoderState, frame: Frame, id: str | None) -> tuple[ArrowArray, Features]:
+    """Encode the records of a data frame as those of a file; without an `id` column there, a number is an id."""
+    name = "the data frame"
+    table = arrow_table(name, frame)
+    file = _as_encoded(state, Path(name), id if id in table.column_names else None)
+    missing = state.columns.keys() - set(table.column_names)
+    if missing:
+        raise DataError(f"{name}: there is no column {min(missing)!r}, which the encoder has learned from")
+    wanted = [*([] if file.id is None else [file.id]), *state.columns]
+    columns = {column: one_array(table[column]) for column in wanted}
+    typeless = {column: values.cast(pa.string()) for column, values in columns.items() if pa.types.is_null(values.type)}
+    return _encoded(state, file, Block(1, columns | typeless, table.num_rows, None, name, 0))
+
+
+def _as_encoded(state: EncoderState, path: Location, id: str | None, dialect: Dialect = PLAIN) -> PartyFile:
+    """Return a table whose columns mean what they meant when the encoder learned from them."""
+    return PartyFile(
         path,
         state.columns,
         id,
         missing=state.missing,
-        dialect=dialect_of(path),
+        dialect=dialect,
         decimal=state.decimal,
         styles=state.styles,
     )
-    for block in file.blocks([*([] if id is None else [id]), *state.columns], progress):
-        typed = {name: file.typed(block, name) for name in state.columns}
-        ids = file.ids(block)
-        yield ids, state.encode(RawTable(str(path), ids, *fields_of(state.columns, typed)))
+
+
+def _encoded(state: EncoderState, file: PartyFile, block: Block) -> tuple[ArrowArray, Features]:
+    """Return ids and features of a block."""
+    typed, ids = {name: file.typed(block, name) for name in state.columns}, file.ids(block)
+    return ids, state.encode(RawTable(str(file.path), ids, *fields_of(state.columns, typed)))
 
 
 def side_by_side(work: Callable[[str], ArrowArray], names: Mapping[str, str]) -> dict[str, ArrowArray]:

@@ -30,12 +30,9 @@ from tpsl.handover.labels_file import read_handed_over
 from tpsl.handover.learner import Fitted, LearnedModel, LearnerError, LearnerRecords
 from tpsl.handover.learners import ENSEMBLE, LEARNERS, fit, load, mixed, save, weights_by_hold_out
 from tpsl.handover.objective import NoisyTargets
-from tpsl.prediction.committee import mixture
-from tpsl.prediction.half_loading import Probabilities, TrainedHalves
-from tpsl.prediction.model import WITH_JUDGES, TrainedModel
-from tpsl.prediction.records import NewRecords, read_records
-from tpsl.prediction.scores import Scores, place_of_scores
-from tpsl.prediction.together import Network, predict_records
+from tpsl.model.predictors import Probabilities, TrainedHalves, mixture
+from tpsl.model.records import Network, NewRecords, Scores, place_of_scores, predict_records, read_records
+from tpsl.model.trained import WITH_JUDGES, TrainedModel
 from tpsl.progress import Progress, no_progress
 from tpsl.select.candidates import TuneResult
 from tpsl.select.search import space_for, train_with_hold_out, tune

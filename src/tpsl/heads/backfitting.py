@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
@@ -149,7 +150,7 @@ class _Backfitting:
         for column, codes in enumerate(_by_column(features, features.categorical, rows)):
             low = int(codes.min())
             codes -= np.int32(low)
-            axis = Axis(column, low, int(codes.max()) + 1, np.empty(0))
+            axis = Axis(column, low, int(codes.max()) + 1, torch.empty(0))
             fields.append(_Cells((axis,), (codes,), expected, self._scratch))
             if 1 < axis.size <= _PAIRED_CATEGORIES:
                 self._paired.append((axis, codes))
@@ -159,7 +160,7 @@ class _Backfitting:
             if len(edges) > 1:
                 bins = empty(len(rows), np.int32)
                 bins[:] = np.searchsorted(edges, values, side="right")
-                self._paired.append((Axis(column, 0, len(edges) + 1, edges), bins))
+                self._paired.append((Axis(column, 0, len(edges) + 1, torch.tensor(edges)), bins))
             slopes.append(_Slope(np.clip(values, -FAR, FAR, out=values), expected))
         self._effects: list[_Slope | _Cells] = [*slopes, *fields]
 
@@ -201,8 +202,9 @@ class _Backfitting:
 
     def model(self) -> AdditiveModel:
         slopes = [effects.effects[0] for effects in self._effects if isinstance(effects, _Slope)]
-        groups = [Group(effects.axes, effects.effects) for effects in self._effects if isinstance(effects, _Cells)]
-        return AdditiveModel(self._base, np.array(slopes), tuple(groups))
+        cells = [effects for effects in self._effects if isinstance(effects, _Cells)]
+        groups = [Group(effects.axes, torch.tensor(effects.effects)) for effects in cells]
+        return AdditiveModel(self._base, torch.tensor(np.array(slopes, np.float64)), groups)
 
 
 def _by_column(features: Features, array: npt.NDArray[Number], rows: Rows) -> npt.NDArray[Number]:

@@ -11,13 +11,12 @@ nothing has to be tuned. All of it is post-processing of the noisy labels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tpsl.data.features import Features
 from tpsl.data.order import FOLD_STREAM, Rows, permutation, subset_rows
@@ -40,72 +39,89 @@ _SCORED_AT_ONCE, _COPIED_AT_ONCE = 1 << 16, 1 << 18  # records
 _FITTING = "fitting the wide part"
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(nn.Module):
     """What tells records apart: a categorical field, or a number in bins, if there are `edges`."""
 
-    column: int
-    low: int
-    """The lowest category of a field."""
-    size: int
-    """Number of codes; one more stands for what training did not see."""
-    edges: Floats
+    edges: Tensor
 
-    def codes(self, features: Features) -> npt.NDArray[np.int64]:
+    def __init__(self, column: int, low: int, size: int, edges: Tensor) -> None:
+        """`low` is the lowest category; of `size` codes, one more stands for what training did not see."""
+        super().__init__()
+        self.column, self.low, self.size = column, low, size
+        self.register_buffer("edges", edges)
+
+    def forward(self, categorical: Tensor, numbers: Tensor) -> Tensor:
         """Return the codes of all records, from 0 to `size`; a number at an edge is in the bin above it."""
         if len(self.edges):
-            return np.searchsorted(self.edges, features.numeric[:, self.column], side="right")
-        codes = features.categorical[:, self.column].astype(np.int64) - self.low
-        return np.where((codes >= 0) & (codes < self.size), codes, self.size)
+            return (numbers[:, self.column, None] >= self.edges).sum(dim=1)
+        codes = categorical[:, self.column].long() - self.low
+        return torch.where((codes >= 0) & (codes < self.size), codes, self.size)
 
 
-@dataclass(frozen=True)
-class Group:
-    """The effects of a field's categories (one axis), or of the cells of a pair (two)."""
+class Group(nn.Module):
+    """The effects of a field's categories (one axis), or of the cells of a pair (two).
 
-    axes: tuple[Axis, ...]
-    effects: Floats
-    """Cell (a, b) of a pair is at `a·(b's size + 1) + b`; what was not seen in training has the effect 0."""
+    Cell (a, b) of a pair is at `a·(b's size + 1) + b`; what was not seen in training has the effect 0.
+    """
 
-    def of(self, features: Features) -> Floats:
+    effects: Tensor
+
+    def __init__(self, axes: Iterable[Axis], effects: Tensor) -> None:
+        super().__init__()
+        self.axes = nn.ModuleList(axes)
+        self.sizes = [axis.size for axis in axes]
+        self.register_buffer("effects", effects)
+
+    def forward(self, categorical: Tensor, numbers: Tensor) -> Tensor:
         """Return the effect on each record."""
-        cells = self.axes[0].codes(features)
-        for axis in self.axes[1:]:
-            cells = cells * (axis.size + 1) + axis.codes(features)
+        cells = torch.zeros(1, dtype=torch.int64)
+        for axis, size in zip(self.axes, self.sizes, strict=True):
+            cells = cells * (size + 1) + axis(categorical, numbers)
         return self.effects[cells]
 
 
-@dataclass(frozen=True)
-class AdditiveModel:
+class AdditiveModel(nn.Module):
     """A fitted model; it reads features that are encoded as those it was fitted on."""
 
-    base: float
-    slopes: Floats
-    groups: tuple[Group, ...]
+    slopes: Tensor
 
+    def __init__(self, base: float, slopes: Tensor, groups: Iterable[Group]) -> None:
+        super().__init__()
+        self.base = base
+        self.register_buffer("slopes", slopes)
+        self.groups = nn.ModuleList(groups)
+
+    def forward(self, categorical: Tensor, numeric: Tensor) -> Tensor:
+        """Return the log-odds of class 1 of records, float32 `[n, 1]`; that of a record does not depend on others."""
+        numbers = numeric.double()
+        odds = torch.full((numbers.shape[0],), self.base, dtype=torch.float64)
+        for column in range(len(self.slopes)):
+            odds = odds + self.slopes[column] * numbers[:, column].clamp(-FAR, FAR)
+        for group in self.groups:
+            odds = odds + group(categorical, numbers)
+        return odds.float()[:, None]
+
+    @torch.no_grad()
     def scores(self, features: Features, rows: Rows | None = None) -> Scores:
-        """Return the log-odds of class 1 for these rows, or all; that of a row does not depend on the others."""
+        """Return the log-odds of class 1 for these rows, or all, as `forward` does."""
         rows = counting(len(features)) if rows is None else rows
         found = np.empty(len(rows), np.float32)
         for part in parts(len(rows), _SCORED_AT_ONCE):
             some = features.take(rows[part])
-            odds = np.full(len(some), self.base)
-            for column, slope in enumerate(self.slopes):
-                odds += slope * np.clip(some.numeric[:, column].astype(np.float64), -FAR, FAR)
-            for group in self.groups:
-                odds += group.of(some)
-            found[part] = odds
+            found[part] = self(torch.from_numpy(some.categorical), torch.from_numpy(some.numeric))[:, 0]
             features.release_pages()
         return found
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the model as named tensors, for a file."""
-        found = {"base": torch.tensor([self.base], dtype=torch.float64), "slopes": torch.tensor(self.slopes)}
+        found = {"base": torch.tensor([self.base], dtype=torch.float64), "slopes": self.slopes}
         for number, group in enumerate(self.groups):
-            found[f"{number}.effects"] = torch.tensor(group.effects)
+            assert isinstance(group, Group)
+            found[f"{number}.effects"] = group.effects
             for place, axis in enumerate(group.axes):
+                assert isinstance(axis, Axis)
                 found[f"{number}.axis {place}"] = torch.tensor([axis.column, axis.low, axis.size])
-                found[f"{number}.edges {place}"] = torch.tensor(axis.edges)
+                found[f"{number}.edges {place}"] = axis.edges.clone()  # pairs may share an axis
         return found
 
     @classmethod
@@ -116,9 +132,9 @@ class AdditiveModel:
             axes, name = list[Axis](), f"{len(groups)}"
             while (axis := tensors.get(f"{name}.axis {len(axes)}")) is not None:
                 column, low, size = axis.tolist()
-                axes.append(Axis(column, low, size, tensors[f"{name}.edges {len(axes)}"].numpy()))
-            groups.append(Group(tuple(axes), effects.numpy()))
-        return cls(float(tensors["base"]), tensors["slopes"].numpy(), tuple(groups))
+                axes.append(Axis(column, low, size, tensors[f"{name}.edges {len(axes)}"]))
+            groups.append(Group(axes, effects))
+        return cls(float(tensors["base"]), tensors["slopes"], groups)
 
 
 def cross_fit(

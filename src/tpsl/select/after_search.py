@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
-from tpsl.prediction.committee import mixture
-from tpsl.prediction.model import TrainedModel
+from tpsl.model.predictors import mixture
+from tpsl.model.trained import TrainedModel
 from tpsl.progress import no_progress
 from tpsl.select.candidates import NOT_EVALUATED, Candidate, TuneResult, read_result, write_result
 from tpsl.training.after_training import evaluate_run, load_true_labels

@@ -20,8 +20,8 @@ import numpy as np
 
 from tpsl.data.sides import LabelRecords
 from tpsl.files import for_json, read_plain, write_atomically
-from tpsl.prediction.committee import mixture
-from tpsl.prediction.model import TUNE
+from tpsl.model.predictors import mixture
+from tpsl.model.trained import TUNE
 from tpsl.select.space import changed, describe
 from tpsl.training.evaluation import TEST_METRICS, TestMetrics
 from tpsl.training.job import Job, make_job

@@ -18,9 +18,9 @@ import torch
 
 from tpsl.data.dataset import Dataset
 from tpsl.files import make_private_folder, write_atomically
+from tpsl.model.trained import TUNE, WITH_JUDGES, TrainedModel
 from tpsl.net.failures import BadMessage
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.prediction.model import TUNE, WITH_JUDGES, TrainedModel
 from tpsl.progress import Notice, Progress, no_notice, said_once
 from tpsl.select.after_search import with_test_metrics
 from tpsl.select.candidates import Trial, TuneResult, check_release, compare, trials_of, write_result

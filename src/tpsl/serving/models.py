@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from tpsl.data.encoder import EncoderState
+from tpsl.model.predictors import Embedder, PredictionError, Predictor
+from tpsl.model.trained import TrainedModel
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.prediction.half_loading import Embedder, PredictionError, Predictor
-from tpsl.prediction.model import TrainedModel
 from tpsl.serving.batching import MOST_RECORDS, Array, Arrays
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.tables import DataError

@@ -113,7 +113,7 @@ def service_of(run: Path, local: Local, notice: Notice, *, take_over: bool, loca
     """Return the service of the party that this side is, which its address says."""
     import torch
 
-    from tpsl.prediction.model import TrainedModel
+    from tpsl.model.trained import TrainedModel
     from tpsl.serving.feature_service import FeatureOptions, FeatureService
     from tpsl.serving.label_service import LabelOptions, LabelService
 

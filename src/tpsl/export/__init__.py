@@ -1,1 +1,0 @@
-"""A half of a trained network as files for its owner, to be used without tpsl."""
