@@ -251,7 +251,8 @@ def test_health_checks_speak_the_protocol_of_grpc(served_runs: Path, serve: Serv
             assert answer == b"\x08\x01"  # as grpc.health.v1 has it
             unknown = HealthCheckRequest(service="other").SerializeToString()
             assert (await peer.call(unknown, method))[0] == "NOT_FOUND"
-            assert (await served.ask("label", "/health")).content == {"status": "serving"}
-            assert (await served.ask("shop", "/health")).content["status"] == "serving"
+            for party in ("label", "shop"):
+                for path in ("/healthz", "/ready"):
+                    assert (await served.ask(party, path)).content["status"] == "serving"
 
     asyncio.run(main())

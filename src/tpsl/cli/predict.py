@@ -21,8 +21,7 @@ from tpsl.training.observer import Watching
 from tpsl.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from tpsl.serving.feature_service import FeatureService
-    from tpsl.serving.label_service import LabelService
+    from tpsl.serving.services import FeatureService, LabelService
 
 
 def predict(
@@ -176,7 +175,8 @@ def score(
     connect: flags.ConnectOption = None,
     certs: flags.CertsOption = None,
     http: Annotated[
-        int | None, option("PORT", "Port of 127.0.0.1 for this side's applications. Default: a free one.")
+        str | None,
+        option("ADDRESS", "HOST:PORT, or a port of 127.0.0.1, for this side's applications. Default: a free one."),
     ] = None,
     head: flags.HeadOption = "private",
     take_over: Annotated[
@@ -188,8 +188,9 @@ def score(
 
     The label party's scores records whose shares feature parties send over mutual TLS. A feature party's turns records
     into embeddings for its clients, and asks the label party for their scores. Applications ask at
-    http://127.0.0.1:PORT/v1/score (a feature party's also at /v1/embed); others on this machine can reach that port
-    too. SIGHUP reads the run folder again, and no request is lost. Examples:
+    http://127.0.0.1:PORT/v1/score (a feature party's also at /v1/embed), as /openapi.json describes; an address that
+    other machines can reach needs `http_token` or `http_certificate` in the local file. SIGHUP reads the run folder
+    again, and no request is lost. Examples:
 
     tpsl score runs/current --listen 0.0.0.0:7443 --certs certs/label --http 8080
 
@@ -203,7 +204,7 @@ def score(
     service = prepared(lambda: _service(run, settings.load_local(local), head == "local", take_over), take_over)
 
     def tell() -> None:
-        address, model = f"http://127.0.0.1:{service.http_port}", service.versions.newest.name
+        address, model = service.url, service.versions.newest.name
         content: dict[str, Any] = {"http": address, "model": model}
         party: str | None = getattr(service, "party", None)
         content |= {"listening": getattr(service, "address", None)} if party is None else {"party": party}
@@ -220,19 +221,24 @@ def _service(run: Path, mine: Local, local_head: bool, take_over: bool) -> Label
     import torch
 
     from tpsl.prediction.model import TrainedModel
-    from tpsl.serving.feature_service import FeatureOptions, FeatureService
-    from tpsl.serving.label_service import LabelOptions, LabelService
 
+    try:
+        from tpsl.serving.http_server import HttpAccess
+        from tpsl.serving.services import FeatureService, LabelService, ServiceOptions
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        raise LocalError("scoring needs Starlette and uvicorn: `pip install 'tpsl[serve]'` gets them") from None
     torch.set_num_threads(mine.threads or 1)  # batches are small: threads would wait for each other
     secure = not mine.insecure_loopback
+    http = HttpAccess.of(mine.http, mine.http_token, mine.http_certificate)
+    options = ServiceOptions(run, http, mine.deadline, take_over)
     if mine.connect is not None:
         party = party_of(TrainedModel.open(run).run.job(), mine, mine.party)
         channel = certificates_of(mine, party).channel() if secure else None
-        options = FeatureOptions(run, party, connect_address(mine), channel, mine.http, mine.deadline, take_over)
-        return FeatureService(options, notice)
+        return FeatureService(options, party, connect_address(mine), channel, notice)
     if mine.listen is None:
         raise LocalError("a label party needs --listen HOST:PORT, a feature party --connect HOST:PORT")
     server = certificates_of(mine, LABEL_PARTY).server() if secure else None
-    listen, returns = listen_address(mine), mine.returns
-    at_label = LabelOptions(run, listen, server, mine.http, mine.deadline, take_over, local_head, returns)
-    return LabelService(at_label, notice)
+    returns, listen = mine.returns, listen_address(mine)
+    return LabelService(options, listen, server, notice, local_head=local_head, returns=returns)

@@ -15,8 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.serving.refusals import Reason, Refusal
-from tpsl.serving.service_metrics import ServiceMetrics
+from tpsl.serving.refusals import Reason, Refusal, ServiceMetrics
 
 Array = npt.NDArray[Any]
 Arrays = Sequence[Array]
@@ -60,16 +59,9 @@ class Batcher:
         if self._records + work.records > MOST_QUEUED_RECORDS:
             raise Refusal(Reason.BUSY, f"{self._records:,} records are waiting to be computed; ask again later")
         if not self._queue:
-            self._compute_soon()
+            asyncio.get_running_loop().call_later(self._gather_seconds, self._compute)
         self._queue.append(work)
         self._records += work.records
-
-    def _compute_soon(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._gather_seconds:
-            loop.call_later(self._gather_seconds, self._compute)
-        else:
-            loop.call_soon(self._compute)
 
     def _compute(self) -> None:
         batch = self._next_batch()

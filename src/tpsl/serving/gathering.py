@@ -18,14 +18,15 @@ import numpy as np
 from tpsl.net.peers import LABEL_PARTY, described
 from tpsl.net.scoring_pb2 import Share
 from tpsl.serving.batching import MOST_RECORDS, Array, Batcher
-from tpsl.serving.models import LabelModel, Records, checked_key
+from tpsl.serving.models import LabelModel, Records
 from tpsl.serving.refusals import Reason, Refusal
-from tpsl.serving.versions import Versions
+from tpsl.serving.running import Versions
 
 MOST_OPEN_PER_PARTY = 2048
 MOST_WAITING_BYTES = 64 << 20
 """Of one party: its shares, or the label party's own records."""
 MOST_KEPT = 16384
+LONGEST_KEY = 128
 
 _SWEEP_SECONDS = 0.1
 
@@ -92,8 +93,7 @@ class Gathering:
             if request.contributed[party] != digest:
                 raise Refusal(Reason.KEY_IN_USE, f"the key {share.key!r} holds another share of yours already")
             return request.scores
-        self._agree_on_records(request, share.records)
-        self._hold(request, party, numbers.nbytes)
+        self._hold(request, party, share.records, numbers.nbytes)
         request.model, request.shares[party], request.contributed[party] = model, numbers, digest
         self._score_if_complete(request)
         return request.scores
@@ -109,8 +109,7 @@ class Gathering:
             raise Refusal(Reason.MALFORMED, f'the label party {has} "records"')
         request = self._request(key, LABEL_PARTY)
         if records is not None and LABEL_PARTY not in request.contributed:
-            self._agree_on_records(request, len(records))
-            self._hold(request, LABEL_PARTY, size)
+            self._hold(request, LABEL_PARTY, len(records), size)
             request.own, request.contributed[LABEL_PARTY] = records, b""
             self._score_if_complete(request)
         return request.scores
@@ -144,17 +143,15 @@ class Gathering:
         self._open[opener] += 1
         return request
 
-    def _agree_on_records(self, request: _Request, records: int) -> None:
+    def _hold(self, request: _Request, party: str, records: int, size: int) -> None:
+        """Count the bytes of a party's part, which has so many records as all others, until the request is done."""
         if request.records not in (None, records):
             raise Refusal(
                 Reason.MALFORMED, f"the key {request.key!r} has {request.records} records elsewhere, not {records}"
             )
-        request.records = records
-
-    def _hold(self, request: _Request, party: str, size: int) -> None:
-        """Count the bytes of a party's part until the request is done."""
         if self._waiting_bytes[party] + size > MOST_WAITING_BYTES:
             raise Refusal(Reason.BUSY, f"too many bytes of {party} wait for other parties; ask again later")
+        request.records = records
         self._waiting_bytes[party] += size
         request.sizes[party] = size
 
@@ -193,6 +190,13 @@ class Gathering:
             sentence = f"nothing came from {missing} under the key {oldest.key!r} within {self.deadline:g} s"
             self._drop(oldest, Refusal(Reason.TOO_LATE, sentence))
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
+
+
+def checked_key(key: str) -> str:
+    """Return what names a request, if it can be that."""
+    if not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
+        raise Refusal(Reason.MALFORMED, f"a key is a text of 1 to {LONGEST_KEY} printable characters")
+    return key
 
 
 def _stopping() -> Refusal:

@@ -13,32 +13,48 @@ from tpsl.data.encoder import EncoderState
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.half_loading import Embedder, PredictionError, Predictor
 from tpsl.prediction.model import TrainedModel
-from tpsl.serving.batching import MOST_RECORDS, Array, Arrays
+from tpsl.serving.batching import Array, Arrays
 from tpsl.serving.refusals import Reason, Refusal
 from tpsl.tables import DataError
 from tpsl.training.job_sections import PredictionConfig, Returns
 
 Records = Sequence[Mapping[str, Any]]
 
-_LONGEST_KEY = 128
 
 
 @dataclass(frozen=True)
 class TableHalf:
     """A party's bottom half and the encoder of its table: records → its share of the cut."""
 
+    name: str
+    """The version that the label party knows the half by; of its own half nothing."""
     embedder: Embedder
     state: EncoderState
 
     @classmethod
-    def load(cls, model: TrainedModel, party: str) -> TableHalf:
+    def open(cls, path: Path, party: str) -> TableHalf:
+        """Read a feature party's half of a finished run, or of an ensemble."""
+        model = TrainedModel.open(path)
+        return cls.load(model, party, model.version(party))
+
+    @classmethod
+    def load(cls, model: TrainedModel, party: str, name: str = "") -> TableHalf:
         """Read a party's half."""
         if model.run.own_parts(party).inputs is not None:
             raise PredictionError(
                 f"{model.path}: {party!r} has inputs of its own; a service takes records of tables only"
             )
         state = model.run.encoder(party)
-        return cls(model.embedder(party), state)
+        return cls(name, model.embedder(party), state)
+
+    def record_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of a record: whether a text is a number or a date, the encoder says."""
+        value = {"type": ["string", "number", "boolean", "null"]}
+        return {
+            "type": "object",
+            "required": list(self.state.columns),
+            "properties": {name: {**value, "description": kind} for name, kind in self.state.columns.items()},
+        }
 
     def encode(self, records: Records) -> Arrays:
         """Return categories and numbers of records; a record that cannot be encoded is refused."""
@@ -55,20 +71,6 @@ class TableHalf:
 
 
 @dataclass(frozen=True)
-class FeatureModel:
-    """A feature party's half by the version that the label party knows it by."""
-
-    name: str
-    half: TableHalf
-
-    @classmethod
-    def load(cls, path: Path, party: str) -> FeatureModel:
-        """Read a feature party's half of a finished run, or of a committee."""
-        model = TrainedModel.open(path)
-        return cls(model.version(party), TableHalf.load(model, party))
-
-
-@dataclass(frozen=True)
 class LabelModel:
     """The label party's half: what feature parties send, and own features if it has some → scores."""
 
@@ -82,7 +84,7 @@ class LabelModel:
 
     @classmethod
     def load(cls, path: Path, *, local_head: bool, most_returned: Returns | None) -> LabelModel:
-        """Read the label party's half of a finished run, or of a committee.
+        """Read the label party's half of a finished run, or of an ensemble.
 
         No more than `most_returned` is for feature parties. Scores of a local head are for the label party alone: where
         feature parties get any, it is refused.
@@ -114,19 +116,3 @@ class LabelModel:
         if self.own is not None:
             shares[LABEL_PARTY] = torch.from_numpy(self.own.compute(arrays[len(self.versions) :]))
         return self.predictor.probabilities(shares)
-
-
-def checked_key(key: str) -> str:
-    """Return what names a request, if it can be that."""
-    if not 0 < len(key) <= _LONGEST_KEY or not key.isprintable():
-        raise Refusal(Reason.MALFORMED, f"a key is a text of 1 to {_LONGEST_KEY} printable characters")
-    return key
-
-
-def checked_records(content: Any) -> Records:
-    """Return what a client sent as its records, if it can be that."""
-    if not isinstance(content, list) or not content or not all(isinstance(record, dict) for record in content):
-        raise Refusal(Reason.MALFORMED, '"records" is a list of objects {"column": value}, at least one')
-    if len(content) > MOST_RECORDS:
-        raise Refusal(Reason.TOO_LARGE, f"a request has at most {MOST_RECORDS:,} records, not {len(content):,}")
-    return content

@@ -1,4 +1,7 @@
-"""How a service runs: it opens its ports, reads its model again on SIGHUP, and ends in order on SIGTERM or Ctrl-C."""
+"""How a service runs: it opens its ports, reads its model again on SIGHUP, and ends in order on SIGTERM or Ctrl-C.
+
+It holds the newest model and the one before it, so that two parties need not switch at the same moment.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,79 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 from tpsl.progress import Notice
-from tpsl.serving.versions import Versions
+from tpsl.serving.refusals import ServiceMetrics
 
-GRACE_SECONDS = 10.0
-"""How long requests that are under way may take once a service is told to end."""
-
+_HELD = 2
 _LOOK_AGAIN_SECONDS = 0.02
 _LOWEST_PRIORITY = 19
 Result = TypeVar("Result")
+
+
+class Named(Protocol):
+    """A model with a name that no other has."""
+
+    @property
+    def name(self) -> str:
+        """Two models of one name are the same."""
+
+
+Model = TypeVar("Model", bound=Named)
+
+
+class Versions(Generic[Model]):
+    """The models of a run folder, which is read at the start and whenever `reload` is called.
+
+    The folder may be a link that is moved from run to run. Only the command line says which folder is read.
+    """
+
+    def __init__(self, run: Path, load: Callable[[Path], Model], metrics: ServiceMetrics, notice: Notice) -> None:
+        self._run, self._load, self._metrics, self._notice = run, load, metrics, notice
+        self._loading = asyncio.Lock()
+        self.held: tuple[Model, ...] = ()
+        self._hold(self._load_now())
+
+    @property
+    def newest(self) -> Model:
+        """The model that was read last."""
+        return self.held[0]
+
+    async def reload(self) -> bool:
+        """Read the run folder again while requests are answered; return whether it holds another model than before.
+
+        A folder that cannot be used is an error, and all stays as it was.
+        """
+        async with self._loading:
+            return self._hold(await asyncio.to_thread(self._load_now))
+
+    async def reload_and_tell(self) -> None:
+        """Read the run folder again, and say in a notice what came of it."""
+        try:
+            changed = await self.reload()
+        except (ValueError, OSError) as error:
+            self._notice(f"the model stays as it was: {error}")
+        else:
+            self._notice(f"{'now' if changed else 'still'} serving the model {self.newest.name[:16]}")
+
+    def _load_now(self) -> Model:
+        return self._load(self._run.resolve())  # all files of one run, even if the link moves meanwhile
+
+    def _hold(self, model: Model) -> bool:
+        if self.held and model.name == self.newest.name:
+            return False
+        self.held = (model, *(held for held in self.held if held.name != model.name))[:_HELD]
+        self._metrics.hold_models(held.name for held in self.held)
+        return True
 
 
 class PortTaken(ValueError):
     """A port that another process listens at; the sentence names it."""
 
 
-class Service(Protocol):
+class Runnable(Protocol):
     """What `run` needs of a service."""
 
     async def open(self) -> None:
@@ -39,39 +97,38 @@ class Service(Protocol):
         """The models that it holds."""
 
 
-def run(service: Service, when_open: Callable[[], None]) -> signal.Signals:
+def run(service: Runnable, when_open: Callable[[], None]) -> signal.Signals:
     """Serve until the process is told to end; return the signal that said so."""
     return asyncio.run(_run(service, when_open))
 
 
-async def _run(service: Service, when_open: Callable[[], None]) -> signal.Signals:
+async def _run(service: Runnable, when_open: Callable[[], None]) -> signal.Signals:
     loop = asyncio.get_running_loop()
-    told: asyncio.Future[signal.Signals] = loop.create_future()
+    ended: asyncio.Future[signal.Signals] = loop.create_future()
     reloads: set[asyncio.Task[None]] = set()
 
     def end(number: signal.Signals) -> None:
-        if not told.done():
-            told.set_result(number)
+        if not ended.done():
+            ended.set_result(number)
 
     def reload() -> None:
-        task = loop.create_task(service.versions.reload_and_tell())
-        reloads.add(task)
+        reloads.add(task := loop.create_task(service.versions.reload_and_tell()))
         task.add_done_callback(reloads.discard)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, number)
     opening = loop.create_task(service.open())
-    either: set[asyncio.Future[Any]] = {opening, told}
+    either: set[asyncio.Future[Any]] = {opening, ended}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
         opening.cancel()
-        return await told
+        return await ended
     opening.result()
     loop.add_signal_handler(signal.SIGHUP, reload)
     when_open()
-    ended_by = await told
+    await ended
     await service.close()
-    return ended_by
+    return ended.result()
 
 
 def prepared(prepare: Callable[[], Result], take_over: bool) -> Result:
@@ -91,7 +148,7 @@ def prepared(prepare: Callable[[], Result], take_over: bool) -> Result:
 async def when_free(open_port: Callable[[], Awaitable[Result]], take_over: bool, notice: Notice) -> Result:
     """Open a port; with `take_over`, as soon as the process that listens there now has closed it.
 
-    A service is replaced without a gap so: the new process reads its model, waits here, and then the old one is ended.
+    So a service is replaced without a gap: the new process reads its model, waits here, and then the old one is ended.
     """
     told = False
     while True:

@@ -32,15 +32,14 @@ from tpsl.progress import Notice
 from tpsl.serving.batching import Array
 from tpsl.serving.gathering import Gathering
 from tpsl.serving.models import LabelModel
-from tpsl.serving.refusals import Reason, Refusal
+from tpsl.serving.refusals import Reason, Refusal, ServiceMetrics
 from tpsl.serving.running import PortTaken
-from tpsl.serving.service_metrics import ServiceMetrics
 
 SERVICE, METHOD = "tpsl.scoring.Scoring", "Score"
 HEALTH, CHECK = "grpc.health.v1.Health", "Check"
 MOST_MESSAGE_BYTES = 1 << 20
 MOST_CALLS_PER_PARTY = 512
-"""As many as the door of a feature party has under way."""
+"""As many requests as the HTTP server of a feature party answers at once."""
 MOST_SHARES = 64
 """Shares of one call."""
 
@@ -113,25 +112,31 @@ class ScorePort:
             return refusal
 
     async def _outcome(self, model: LabelModel, scores: asyncio.Future[Array] | Refusal) -> Outcome:
-        """Return what the caller learns of a request; what is wrong with the label party's own part it does not."""
-        if isinstance(scores, Refusal):
-            return self._refused(scores)
-        if model.prediction.returns == "nothing":
-            return Outcome()
-        try:
-            found = model.prediction.returned(await self._gathering.wait(scores))
-            return Outcome(scores=found.astype("<f4").tobytes())
-        except Refusal as refusal:
-            if refusal.reason == Reason.MALFORMED:
-                return self._refused(Refusal(Reason.BAD_PEER, "the label party cannot use its own records of this key"))
-            return self._refused(refusal)
-        except Exception as error:  # its sentence may speak of the label party's own records
-            self._notice(f"{METHOD} failed: {type(error).__name__}: {error}")
-            return self._refused(Refusal(Reason.BAD_PEER, "the label party has an error of its own"))
+        """Return what the caller learns of a request; what is wrong with the label party's own part it does not.
 
-    def _refused(self, refusal: Refusal) -> Outcome:
-        self._metrics.refused(refusal.reason)
-        return Outcome(code=refusal.reason.grpc.value[0], sentence=as_sentence(str(refusal)))
+        A service that is stopping refuses the whole call, which gRPC then makes again.
+        """
+        try:
+            if isinstance(scores, Refusal):
+                raise scores
+            if model.prediction.returns == "nothing":
+                return Outcome()
+            try:
+                found = model.prediction.returned(await self._gathering.wait(scores))
+                return Outcome(scores=found.astype("<f4").tobytes())
+            except Refusal as refusal:
+                if refusal.reason != Reason.MALFORMED:
+                    raise
+                sentence = "the label party cannot use its own records of this key"
+                raise Refusal(Reason.BAD_PEER, sentence) from None
+            except Exception as error:  # its sentence may speak of the label party's own records
+                self._notice(f"{METHOD} failed: {type(error).__name__}: {error}")
+                raise Refusal(Reason.BAD_PEER, "the label party has an error of its own") from None
+        except Refusal as refusal:
+            if refusal.reason == Reason.UNREACHABLE:
+                raise
+            self._metrics.refused(refusal.reason)
+            return Outcome(code=refusal.reason.grpc.value[0], sentence=as_sentence(str(refusal)))
 
     def _caller(self, context: Context) -> str | None:
         """Return who calls, by its certificate."""
