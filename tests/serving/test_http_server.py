@@ -360,7 +360,9 @@ def test_https_with_a_certificate_and_silent_clients_that_never_begin_tls(
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "scores.example")])
     now = datetime.datetime.now(datetime.UTC)
-    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now.replace(year=2999))
+    made = x509.CertificateBuilder(
+        name, name, key.public_key(), x509.random_serial_number(), now, now.replace(year=2999)
+    )
     made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName("scores.example")]), critical=False)
     encoding = serialization.Encoding.PEM
     chain = made.sign(key, hashes.SHA256()).public_bytes(encoding)

@@ -15,8 +15,6 @@ from tpsl.net.scoring_pb2 import Outcome, ScoreAnswer, ScoreRequest
 from tpsl.serving.label_client import LabelClient
 from tpsl.serving.refusals import Reason, Refusal
 
-from .conftest import happens
-
 SHARE = np.ones((3, 2), np.float32)
 Answering = Callable[[ScoreRequest], Awaitable[bytes]]
 

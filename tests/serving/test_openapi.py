@@ -20,9 +20,7 @@ SETTINGS = '[checks.not_a_server_error]\nexpected-statuses = ["2xx", "3xx", "4xx
 
 
 @pytest.mark.parametrize("party", ["shop", "label"])
-def test_schemathesis_finds_nothing(
-    served_runs: Path, serve: Callable[..., Any], tmp_path: Path, party: str
-) -> None:
+def test_schemathesis_finds_nothing(served_runs: Path, serve: Callable[..., Any], tmp_path: Path, party: str) -> None:
     """Whether a text is a number or a date the encoder knows, and no schema: so some records that fit are refused."""
     (tmp_path / "schemathesis.toml").write_text(SETTINGS)
 

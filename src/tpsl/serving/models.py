@@ -21,7 +21,6 @@ from tpsl.training.job_sections import PredictionConfig, Returns
 Records = Sequence[Mapping[str, Any]]
 
 
-
 @dataclass(frozen=True)
 class TableHalf:
     """A party's bottom half and the encoder of its table: records → its share of the cut."""

@@ -19,7 +19,7 @@ import yaml
 from tpsl.progress import Notice
 from tpsl.serving.batching import MOST_RECORDS, Array, Batcher
 from tpsl.serving.gathering import Gathering, checked_key
-from tpsl.serving.http_server import GRACE_SECONDS, OPEN_PATHS, Handler, HttpAccess, HttpServer
+from tpsl.serving.http_server import GRACE_SECONDS, Handler, HttpAccess, HttpServer
 from tpsl.serving.label_client import LabelClient
 from tpsl.serving.models import LabelModel, Records, TableHalf
 from tpsl.serving.refusals import Reason, Refusal, ServiceMetrics
