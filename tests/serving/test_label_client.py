@@ -163,7 +163,7 @@ def test_one_that_is_not_there_is_named() -> None:
         with pytest.raises(Refusal, match=r"the label party at 127\.0\.0\.1:1 could not be reached within") as refused:
             await client.score("v", "k", SHARE)
         assert refused.value.reason == Reason.UNREACHABLE
-        assert not client.is_healthy
+        assert not await client.is_healthy()
         await client.close()
 
     asyncio.run(main())

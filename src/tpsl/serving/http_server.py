@@ -14,8 +14,8 @@ import hmac
 import json
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -26,8 +26,9 @@ from prometheus_client import make_asgi_app
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from tpsl.net.network import split_address
 from tpsl.progress import Notice
@@ -46,7 +47,7 @@ OPEN_PATHS = ("/healthz", "/ready")
 
 _MOST_HEAD_BYTES = 16 << 10
 _REQUEST_SECONDS, _IDLE_SECONDS, _HANDSHAKE_SECONDS = 10.0, 60, 3.0
-_SWEEP_TICKS = 10  # of uvicorn, each of 0.1 s
+_SWEEP_SECONDS = 1.0
 _LINGER_SECONDS = 0.25
 _SHORTEST_TOKEN = 16
 _JSON = "application/json"
@@ -101,15 +102,13 @@ class HttpServer:
         self._exposition = make_asgi_app(metrics.registry)
         self._by_any_name = not _is_loopback(access.address)
         self._under_way = 0
+        self.connections: set[_Connection] = set()
 
     async def open(self) -> str:
         """Listen, and return the URL."""
         host, port = split_address(self._access.address)
         config = uvicorn.Config(
             self,
-            host=host.strip("[]"),
-            port=port,
-            backlog=MOST_CONNECTIONS,
             lifespan="off",
             ws="none",
             log_config=None,
@@ -120,48 +119,83 @@ class HttpServer:
             h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
             ssl_certfile=self._access.certificate,
             timeout_keep_alive=_IDLE_SECONDS,
-            timeout_graceful_shutdown=GRACE_SECONDS,
         )
-        self._server = _Server(config, self._metrics)
-        self._serving = asyncio.create_task(self._server.serve())
+        config.load()
+        self._state = ServerState()
+        self._state.default_headers = list(config.encoded_headers)
+        secure = {"ssl": config.ssl, "ssl_handshake_timeout": _HANDSHAKE_SECONDS} if config.ssl else {}
         try:
-            port = await self._server.port
+            self._listener = await asyncio.get_running_loop().create_server(
+                lambda: _Connection(config, self._state, self),
+                host.strip("[]"),
+                port,
+                backlog=MOST_CONNECTIONS,
+                **secure,
+            )
         except OSError as error:
             reason = os.strerror(error.errno or 0).lower()
             raise PortTaken(f"cannot listen at {self._access.address}: {reason}") from error
+        self._sweeper = asyncio.create_task(self._sweep())
+        port = self._listener.sockets[0].getsockname()[1]
         return f"{'https' if self._access.certificate else 'http'}://{host}:{port}"
 
     async def close(self) -> None:
         """Listen no more, answer what has been asked, for `GRACE_SECONDS` at most, and close all connections."""
-        self._server.should_exit = True
-        await self._serving
+        self._listener.close()
+        self._sweeper.cancel()
+        # A request may be on its way on a connection that looks idle: it is answered, and the connection is closed.
+        self._state.default_headers.append((b"connection", b"close"))
+        await asyncio.sleep(_LINGER_SECONDS)
+        for connection in list(self.connections):
+            connection.shutdown()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_SECONDS - _LINGER_SECONDS):
+                while self.connections:
+                    await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.transport.abort()
 
-    @property
-    def connections(self) -> int:
-        """How many connections are open."""
-        return len(self._server.connections)
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            for connection in list(self.connections):
+                connection.close_if_late()
+
+    def make_room(self) -> bool:
+        """Whether there is room for another connection, for which the one that is awaited longest gives way."""
+        if len(self.connections) < MOST_CONNECTIONS:
+            return True
+        self._metrics.refused(Reason.BUSY)
+        awaited = [connection for connection in self.connections if connection.is_awaited]
+        if awaited:
+            longest = min(awaited, key=lambda connection: connection.since)
+            self.connections.discard(longest)
+            longest.transport.abort()
+        return bool(awaited)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, as an ASGI application."""
-        started, connection, method = time.perf_counter(), scope["state"]["connection"], scope["method"]
+        started, connection, path = time.perf_counter(), scope["state"]["connection"], scope["path"]
         connection.answering = asyncio.current_task()
+        methods = [method for method, other in self._handlers if other == path]
+        answer: ASGIApp
         try:
-            self._require_permission(scope["path"], Headers(scope=scope))
-            if (method, scope["path"]) == ("GET", "/metrics"):
-                await self._exposition(scope, receive, send)
-                return
-            content = await self._found(method, scope["path"])(await _body(Request(scope, receive)))
-            answer = Response(json.dumps(content), media_type=_JSON)
+            self._require_permission(path, Headers(scope=scope))
+            if (scope["method"], path) == ("GET", "/metrics"):
+                answer = self._exposition
+            else:
+                content = await self._content(Request(scope, receive), methods)
+                answer = Response(json.dumps(content), media_type=_JSON)
         except asyncio.CancelledError:
             if connection.transport.is_closing():
                 return
             raise
         except Exception as error:
-            answer = self._refused(scope, error)
+            answer = self._refused(scope, error, methods)
         finally:
             connection.answering = None
-            if any(path == scope["path"] for _, path in self._handlers):
-                self._metrics.seconds.labels(scope["path"]).observe(time.perf_counter() - started)
+            if methods:
+                self._metrics.seconds.labels(path).observe(time.perf_counter() - started)
         await answer(scope, receive, send)
 
     def _require_permission(self, path: str, headers: Headers) -> None:
@@ -174,39 +208,40 @@ class HttpServer:
             if not hmac.compare_digest(given, f"Bearer {self._access.token}".encode()):
                 raise Refusal(Reason.UNAUTHORIZED, "send the token: Authorization: Bearer TOKEN")
 
-    def _found(self, method: str, path: str) -> Handler:
-        """Return a handler, which counts the requests that compute while they are answered."""
-        handler = self._handlers.get((method, path))
+    async def _content(self, request: Request, methods: Sequence[str]) -> Any:
+        """Return what the handler of a request returns; those that compute are bounded in number and size."""
+        handler = self._handlers.get((request.method, request.scope["path"]))
         if handler is None:
             known = ", ".join(f"{method} {path}" for method, path in self._handlers)
-            is_known = any(path == other for _, other in self._handlers)
-            sentence = f"there is no {method} {path[:100]} here, only {known}"
-            raise Refusal(Reason.WRONG_METHOD if is_known else Reason.NOT_FOUND, sentence)
-        return self._counted(handler) if method == "POST" else handler
-
-    def _counted(self, handler: Handler) -> Handler:
-        async def counted(body: bytes) -> Any:
-            if self._under_way >= MOST_UNDER_WAY:
-                raise Refusal(Reason.BUSY, f"{self._under_way} requests are under way; ask again later")
-            self._under_way += 1
+            sentence = f"there is no {request.method} {request.scope['path'][:100]} here, only {known}"
+            raise Refusal(Reason.WRONG_METHOD if methods else Reason.NOT_FOUND, sentence)
+        if request.method != "POST":
+            return await handler(b"")
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
+            raise Refusal(Reason.MALFORMED, f"the content type of a POST is {_JSON}")
+        if self._under_way >= MOST_UNDER_WAY:
+            raise Refusal(Reason.BUSY, f"{self._under_way} requests are under way; ask again later")
+        body = bytearray()
+        self._under_way += 1
+        self._metrics.waiting.set(self._under_way)
+        try:
+            async for part in request.stream():
+                body += part
+                if len(body) > MOST_BODY_BYTES:
+                    raise Refusal(Reason.TOO_LARGE, f"a request has at most {MOST_BODY_BYTES:,} bytes")
+            return await handler(bytes(body))
+        finally:
+            self._under_way -= 1
             self._metrics.waiting.set(self._under_way)
-            try:
-                return await handler(body)
-            finally:
-                self._under_way -= 1
-                self._metrics.waiting.set(self._under_way)
 
-        return counted
-
-    def _refused(self, scope: Scope, error: Exception) -> Response:
+    def _refused(self, scope: Scope, error: Exception, methods: Sequence[str]) -> Response:
         """Return the answer to a request that is refused, and count it."""
         if not isinstance(error, Refusal):
             self._notice(f"{scope['method']} {scope['path']} failed: {type(error).__name__}: {error}")
             error = Refusal(Reason.DEFECT, "the service has an error of its own")
         self._metrics.refused(error.reason)
-        allowed = ", ".join(method for method, path in self._handlers if path == scope["path"])
         headers = {
-            Reason.WRONG_METHOD: {"Allow": allowed},
+            Reason.WRONG_METHOD: {"Allow": ", ".join(methods)},
             Reason.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
             Reason.BUSY: {"Retry-After": "1"},
             Reason.UNREACHABLE: {"Retry-After": "1"},
@@ -217,76 +252,11 @@ class HttpServer:
         return Response(content, error.reason.http, headers, _JSON)
 
 
-async def _body(request: Request) -> bytes:
-    """Read the body of a request: JSON, as long as it may be."""
-    body = bytearray()
-    if request.method != "POST":
-        return b""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
-        raise Refusal(Reason.MALFORMED, f"the content type of a POST is {_JSON}")
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_BODY_BYTES:
-            raise Refusal(Reason.TOO_LARGE, f"a request has at most {MOST_BODY_BYTES:,} bytes")
-    return bytes(body)
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server with bounds on connections; signals are the service's own business."""
-
-    def __init__(self, config: uvicorn.Config, metrics: ServiceMetrics) -> None:
-        super().__init__(config)
-        self._metrics = metrics
-        self.connections: set[_Connection] = set()
-        self.port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """Where it listens, or why it cannot."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: object = None) -> None:
-        config, listen = self.config, asyncio.get_running_loop().create_server
-        secure = {"ssl": config.ssl, "ssl_handshake_timeout": _HANDSHAKE_SECONDS} if config.ssl else {}
-        try:
-            server = await listen(lambda: _Connection(self), config.host, config.port, backlog=config.backlog, **secure)
-        except OSError as error:
-            self.should_exit = True
-            self.port.set_exception(error)
-            return
-        self.servers, self.started = [server], True
-        self.port.set_result(server.sockets[0].getsockname()[1])
-
-    async def on_tick(self, counter: int) -> bool:
-        for connection in list(self.connections) if counter % _SWEEP_TICKS == 0 else ():
-            connection.close_if_late()
-        return await super().on_tick(counter)
-
-    async def shutdown(self, sockets: object = None) -> None:
-        self.servers[0].close()
-        # A request may be on its way on a connection that looks idle: it is answered, and the connection is closed.
-        self.server_state.default_headers.append((b"connection", b"close"))
-        await asyncio.sleep(_LINGER_SECONDS)
-        await super().shutdown()
-
-    def make_room(self) -> bool:
-        """Have the connection whose client is awaited longest give way; False if all of them are being answered."""
-        if len(self.connections) < MOST_CONNECTIONS:
-            return True
-        self._metrics.refused(Reason.BUSY)
-        awaited = [connection for connection in self.connections if connection.is_awaited]
-        if awaited:
-            longest = min(awaited, key=lambda connection: connection.since)
-            self.connections.discard(longest)
-            longest.transport.abort()
-        return bool(awaited)
-
-
 class _Connection(H11Protocol):
     """uvicorn's connection, with bounds on how long its client may take."""
 
-    def __init__(self, server: _Server) -> None:
-        super().__init__(server.config, server.server_state, {"connection": self})
+    def __init__(self, config: uvicorn.Config, state: ServerState, server: HttpServer) -> None:
+        super().__init__(config, state, {"connection": self})
         self._server = server
         self._is_asking = False
         self.since = time.monotonic()

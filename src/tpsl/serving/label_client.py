@@ -25,7 +25,7 @@ from tpsl.serving.refusals import Reason, Refusal
 from tpsl.serving.score_port import CHECK, HEALTH, METHOD, MOST_MESSAGE_BYTES, MOST_SHARES, SERVICE
 
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 50, 250
-_CHECK_SECONDS = 2.0
+_CHECK_SECONDS = 0.5
 _SHARE_OVERHEAD = 16
 """Bytes of tags and lengths around a share, or around what a call says besides, at most."""
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -71,17 +71,22 @@ class LabelClient:
         self._address, self._party, self._deadline = address, party, deadline
         self._channel = grpc.aio.secure_channel(address, credentials or local, options=options)
         self._call = self._channel.unary_unary(f"/{SERVICE}/{METHOD}", None, None)
-        self._checking = asyncio.create_task(self._check_health())
+        self._check = self._channel.unary_unary(f"/{HEALTH}/{CHECK}", None, None)
         self._waiting: list[_Sending] = []
         self._calls: set[asyncio.Task[None]] = set()
         self._each_alone = True  # until the label party says that nothing waits for other parties
-        self.is_healthy = False
-        """Whether the label party's service has answered the last health check."""
 
     async def close(self) -> None:
         """End the connection."""
-        self._checking.cancel()
         await self._channel.close(None)
+
+    async def is_healthy(self) -> bool:
+        """Ask whether the label party's service is well; a moment is long enough for an answer."""
+        try:
+            answer = HealthCheckResponse.FromString(await self._check(b"", timeout=_CHECK_SECONDS))
+        except (grpc.aio.AioRpcError, DecodeError):
+            return False
+        return answer.status == HealthCheckResponse.SERVING
 
     async def score(self, version: str, key: str, share: Array) -> Array | None:
         """Send a share; return the scores that come back, None where the job returns nothing."""
@@ -97,17 +102,6 @@ class LabelClient:
             asyncio.get_running_loop().call_soon(self._send)
         self._waiting.append(sending)
         return await scores
-
-    async def _check_health(self) -> None:
-        """Ask how the label party is, again and again: its server closes connections without any call."""
-        check = self._channel.unary_unary(f"/{HEALTH}/{CHECK}", None, None)
-        while True:
-            try:
-                answer = HealthCheckResponse.FromString(await check(b"", timeout=_CHECK_SECONDS))
-                self.is_healthy = answer.status == HealthCheckResponse.SERVING
-            except (grpc.aio.AioRpcError, DecodeError):
-                self.is_healthy = False
-            await asyncio.sleep(_CHECK_SECONDS)
 
     def _size(self, *together: _Sending) -> int:
         """Return the bytes of a call at most."""

@@ -187,7 +187,7 @@ class FeatureService(Service):
         await self._client.close()
 
     async def _healthz(self, body: bytes) -> dict[str, Any]:
-        return {"status": "serving", "label_party": self._client.is_healthy}
+        return {"status": "serving", "label_party": await self._client.is_healthy()}
 
     async def _embed(self, body: bytes) -> dict[str, Any]:
         half = self.versions.newest
