@@ -197,11 +197,12 @@ def score(
     tpsl score runs/current --connect label.example:7443 --certs certs/airport --http 8081
     """
     from tpsl.serving.running import prepared
-    from tpsl.serving.running import run as serve
 
     given = {"local.listen": listen, "local.connect": connect, "local.certificates": certs, "local.http": http}
     settings = Settings.of(changes, given, parts=(LOCAL,))
     service = prepared(lambda: _service(run, settings.load_local(local), head == "local", take_over), take_over)
+
+    from tpsl.serving.services import run as serve
 
     def tell() -> None:
         address, model = service.url, service.versions.newest.name

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -28,14 +27,11 @@ MOST_WAITING_BYTES = 64 << 20
 MOST_KEPT = 16384
 LONGEST_KEY = 128
 
-_SWEEP_SECONDS = 0.1
-
 
 @dataclass
 class _Request:
     key: str
     opener: str
-    expires: float
     scores: asyncio.Future[Array]
     model: LabelModel | None = None
     records: int | None = None
@@ -64,7 +60,6 @@ class Gathering:
         self._open: Counter[str] = Counter()
         self._waiting_bytes: Counter[str] = Counter()
         self._closed = False
-        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
 
     def model(self, party: str, version: str) -> LabelModel:
         """Return the model that goes with this version of a feature party's half."""
@@ -124,7 +119,6 @@ class Gathering:
     def close(self) -> None:
         """Refuse what is not complete, and new requests."""
         self._closed = True
-        self._sweeper.cancel()
         for request in [waiting for waiting in self._requests.values() if waiting.missing()]:
             self._drop(request, _stopping())
 
@@ -136,9 +130,12 @@ class Gathering:
             raise _stopping()
         if self._open[opener] >= MOST_OPEN_PER_PARTY:
             raise Refusal(Reason.BUSY, f"{self._open[opener]:,} requests of {opener} wait for other parties")
-        scores = asyncio.get_running_loop().create_future()
-        request = _Request(key, opener, time.monotonic() + self.deadline, scores)
-        scores.add_done_callback(lambda _: self._close_request(request))
+        if len(self._requests) >= MOST_KEPT:
+            self._expire(next(iter(self._requests.values())))
+        loop = asyncio.get_running_loop()
+        request = _Request(key, opener, loop.create_future())
+        request.scores.add_done_callback(lambda _: self._close_request(request))
+        loop.call_later(self.deadline, self._expire, request)
         self._requests[key] = request
         self._open[opener] += 1
         return request
@@ -176,20 +173,15 @@ class Gathering:
         request.shares, request.own = {}, None
 
     def _drop(self, request: _Request, reason: Exception) -> None:
-        self._requests.pop(request.key, None)
+        if self._requests.get(request.key) is request:
+            del self._requests[request.key]
         if not request.scores.done():
             request.scores.set_exception(reason)
 
-    def _sweep(self) -> None:
-        now = time.monotonic()
-        while self._requests:
-            oldest = next(iter(self._requests.values()))
-            if oldest.expires > now and len(self._requests) <= MOST_KEPT:
-                break
-            missing = " and ".join(oldest.missing())
-            sentence = f"nothing came from {missing} under the key {oldest.key!r} within {self.deadline:g} s"
-            self._drop(oldest, Refusal(Reason.TOO_LATE, sentence))
-        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
+    def _expire(self, request: _Request) -> None:
+        missing = " and ".join(request.missing())
+        sentence = f"nothing came from {missing} under the key {request.key!r} within {self.deadline:g} s"
+        self._drop(request, Refusal(Reason.TOO_LATE, sentence))
 
 
 def checked_key(key: str) -> str:

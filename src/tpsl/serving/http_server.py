@@ -123,14 +123,14 @@ class HttpServer:
         config.load()
         self._state = ServerState()
         self._state.default_headers = list(config.encoded_headers)
-        secure = {"ssl": config.ssl, "ssl_handshake_timeout": _HANDSHAKE_SECONDS} if config.ssl else {}
         try:
             self._listener = await asyncio.get_running_loop().create_server(
                 lambda: _Connection(config, self._state, self),
                 host.strip("[]"),
                 port,
                 backlog=MOST_CONNECTIONS,
-                **secure,
+                ssl=config.ssl,
+                ssl_handshake_timeout=_HANDSHAKE_SECONDS if config.ssl else None,
             )
         except OSError as error:
             reason = os.strerror(error.errno or 0).lower()
@@ -204,8 +204,8 @@ class HttpServer:
         if not is_asked_from_here(hosts, headers.get("sec-fetch-site"), headers.get("sec-fetch-mode")):
             raise Refusal(Reason.FORBIDDEN, "this service answers only under the name of this machine")
         if self._access.token is not None and path not in OPEN_PATHS:
-            given = headers.get("authorization", "").encode("latin-1")
-            if not hmac.compare_digest(given, f"Bearer {self._access.token}".encode()):
+            scheme, _, given = headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not hmac.compare_digest(given.encode(), self._access.token.encode()):
                 raise Refusal(Reason.UNAUTHORIZED, "send the token: Authorization: Bearer TOKEN")
 
     async def _content(self, request: Request, methods: Sequence[str]) -> Any:

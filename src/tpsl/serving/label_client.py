@@ -26,8 +26,10 @@ from tpsl.serving.score_port import CHECK, HEALTH, METHOD, MOST_MESSAGE_BYTES, M
 
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 50, 250
 _CHECK_SECONDS = 0.5
-_SHARE_OVERHEAD = 16
-"""Bytes of tags and lengths around a share, or around what a call says besides, at most."""
+_TAG_BYTES = 8
+"""Before each share."""
+_MOST_BYTES = MOST_MESSAGE_BYTES - 1024
+"""Of the shares of a call; the rest is for names of the party and of the version."""
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _RETRIES = {
     "methodConfig": [
@@ -92,37 +94,29 @@ class LabelClient:
         """Send a share; return the scores that come back, None where the job returns nothing."""
         scores: asyncio.Future[Array | None] = asyncio.get_running_loop().create_future()
         part = Share(key=key, records=len(share), numbers=share.astype("<f4").tobytes())
-        sending = _Sending(version, part, scores)
-        if (size := self._size(sending)) > MOST_MESSAGE_BYTES:
+        if (size := part.ByteSize() + _TAG_BYTES) > _MOST_BYTES:
             raise Refusal(
                 Reason.TOO_LARGE,
-                f"{len(share)} records make a message of {size:,} bytes, more than {MOST_MESSAGE_BYTES:,}",
+                f"{len(share)} records make a message of {size:,} bytes, more than {_MOST_BYTES:,}",
             )
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._send)
-        self._waiting.append(sending)
+        self._waiting.append(_Sending(version, part, scores))
         return await scores
-
-    def _size(self, *together: _Sending) -> int:
-        """Return the bytes of a call at most."""
-        shares = sum(sending.share.ByteSize() + _SHARE_OVERHEAD for sending in together)
-        return shares + len(together[0].version) + len(self._party.encode()) + _SHARE_OVERHEAD
 
     def _send(self) -> None:
         """Make calls of what came at the same moment, each with shares of one version that fit into a message."""
         waiting, self._waiting = [sending for sending in self._waiting if not sending.scores.done()], []
         calls: list[list[_Sending]] = []
+        room = 0
         for sending in waiting:
-            is_next = (
-                not calls
-                or self._each_alone
-                or len(calls[-1]) == MOST_SHARES
-                or calls[-1][0].version != sending.version
-                or self._size(*calls[-1], sending) > MOST_MESSAGE_BYTES
-            )
-            if is_next:
+            size, last = sending.share.ByteSize() + _TAG_BYTES, calls[-1] if calls else []
+            is_full = self._each_alone or len(last) == MOST_SHARES or size > room
+            if not last or is_full or last[0].version != sending.version:
                 calls.append([])
+                room = _MOST_BYTES
             calls[-1].append(sending)
+            room -= size
         for together in calls:
             self._calls.add(call := asyncio.create_task(self._answered(together)))
             call.add_done_callback(self._calls.discard)

@@ -1,6 +1,6 @@
-"""How a service runs: it opens its ports, reads its model again on SIGHUP, and ends in order on SIGTERM or Ctrl-C.
+"""What a service prepares: its models, the newest and the one before it, and ports, once they are free.
 
-It holds the newest model and the one before it, so that two parties need not switch at the same moment.
+Two models, so that two parties need not switch at the same moment.
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import signal
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from tpsl.progress import Notice
 from tpsl.serving.refusals import ServiceMetrics
@@ -81,54 +80,6 @@ class Versions(Generic[Model]):
 
 class PortTaken(ValueError):
     """A port that another process listens at; the sentence names it."""
-
-
-class Runnable(Protocol):
-    """What `run` needs of a service."""
-
-    async def open(self) -> None:
-        """Open the ports."""
-
-    async def close(self) -> None:
-        """Take no more requests and answer those under way."""
-
-    @property
-    def versions(self) -> Versions[Any]:
-        """The models that it holds."""
-
-
-def run(service: Runnable, when_open: Callable[[], None]) -> signal.Signals:
-    """Serve until the process is told to end; return the signal that said so."""
-    return asyncio.run(_run(service, when_open))
-
-
-async def _run(service: Runnable, when_open: Callable[[], None]) -> signal.Signals:
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[signal.Signals] = loop.create_future()
-    reloads: set[asyncio.Task[None]] = set()
-
-    def end(number: signal.Signals) -> None:
-        if not ended.done():
-            ended.set_result(number)
-
-    def reload() -> None:
-        reloads.add(task := loop.create_task(service.versions.reload_and_tell()))
-        task.add_done_callback(reloads.discard)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end, number)
-    opening = loop.create_task(service.open())
-    either: set[asyncio.Future[Any]] = {opening, ended}
-    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    if not opening.done():
-        opening.cancel()
-        return await ended
-    opening.result()
-    loop.add_signal_handler(signal.SIGHUP, reload)
-    when_open()
-    await ended
-    await service.close()
-    return ended.result()
 
 
 def prepared(prepare: Callable[[], Result], take_over: bool) -> Result:

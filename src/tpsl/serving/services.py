@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -91,15 +93,12 @@ class Service:
     async def _openapi(self, body: bytes) -> dict[str, Any]:
         text = files("tpsl.serving").joinpath("openapi.yaml").read_text(encoding="utf-8")
         document: dict[str, Any] = yaml.safe_load(text)[self.document]
-        if (half := self._own_half()) is not None:
+        newest: TableHalf | LabelModel = self.versions.newest
+        if (half := newest if isinstance(newest, TableHalf) else newest.own) is not None:
             document["components"]["schemas"]["Record"] = half.record_schema()
         if self._options.http.token is not None:
             document["security"] = [{"token": []}]
         return document
-
-    def _own_half(self) -> TableHalf | None:
-        """Return what encodes the records of this party's applications."""
-        raise NotImplementedError
 
 
 class LabelService(Service):
@@ -147,9 +146,6 @@ class LabelService(Service):
         records = _records(content) if "records" in content else None
         scores = await self._gathering.wait(self._gathering.ask(key, records, len(body)))
         return {"key": key, "scores": _shortest_decimals(scores)}
-
-    def _own_half(self) -> TableHalf | None:
-        return self.versions.newest.own
 
 
 class FeatureService(Service):
@@ -218,8 +214,39 @@ class FeatureService(Service):
         self._batcher.submit(half, half.encode(records), share)
         return await share
 
-    def _own_half(self) -> TableHalf | None:
-        return self.versions.newest
+
+def run(service: LabelService | FeatureService, when_open: Callable[[], None]) -> signal.Signals:
+    """Serve until SIGTERM or Ctrl-C, and return which of them came; on SIGHUP read the model again."""
+    return asyncio.run(_run(service, when_open))
+
+
+async def _run(service: LabelService | FeatureService, when_open: Callable[[], None]) -> signal.Signals:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[signal.Signals] = loop.create_future()
+    reloads: set[asyncio.Task[None]] = set()
+
+    def end(number: signal.Signals) -> None:
+        if not ended.done():
+            ended.set_result(number)
+
+    def reload() -> None:
+        reloads.add(task := loop.create_task(service.versions.reload_and_tell()))
+        task.add_done_callback(reloads.discard)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, number)
+    opening = loop.create_task(service.open())
+    either: set[asyncio.Future[Any]] = {opening, ended}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if not opening.done():
+        opening.cancel()
+        return await ended
+    opening.result()
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    when_open()
+    await ended
+    await service.close()
+    return ended.result()
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
