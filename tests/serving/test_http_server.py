@@ -23,8 +23,7 @@ from prometheus_client import generate_latest
 from tpsl.error_codes import code_of
 from tpsl.serving import http_server
 from tpsl.serving.http_server import MOST_BODY_BYTES, HttpAccess, HttpServer, UnprotectedAddress
-from tpsl.serving.refusals import ServiceMetrics
-from tpsl.serving.running import PortTaken
+from tpsl.serving.refusals import PortTaken, ServiceMetrics
 
 from .conftest import happens
 

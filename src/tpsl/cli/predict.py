@@ -196,7 +196,7 @@ def score(
 
     tpsl score runs/current --connect label.example:7443 --certs certs/airport --http 8081
     """
-    from tpsl.serving.running import prepared
+    from tpsl.processes import prepared
 
     given = {"local.listen": listen, "local.connect": connect, "local.certificates": certs, "local.http": http}
     settings = Settings.of(changes, given, parts=(LOCAL,))

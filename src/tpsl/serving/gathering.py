@@ -17,9 +17,8 @@ import numpy as np
 from tpsl.net.peers import LABEL_PARTY, described
 from tpsl.net.scoring_pb2 import Share
 from tpsl.serving.batching import MOST_RECORDS, Array, Batcher
-from tpsl.serving.models import LabelModel, Records
+from tpsl.serving.models import LabelModel, Records, Versions
 from tpsl.serving.refusals import Reason, Refusal
-from tpsl.serving.running import Versions
 
 MOST_OPEN_PER_PARTY = 2048
 MOST_WAITING_BYTES = 64 << 20

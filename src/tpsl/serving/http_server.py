@@ -33,8 +33,7 @@ from uvicorn.server import ServerState
 from tpsl.net.network import split_address
 from tpsl.progress import Notice
 from tpsl.serving.browsers import is_asked_from_here
-from tpsl.serving.refusals import Reason, Refusal, ServiceMetrics
-from tpsl.serving.running import PortTaken
+from tpsl.serving.refusals import PortTaken, Reason, Refusal, ServiceMetrics
 
 MOST_BODY_BYTES = 4 << 20
 MOST_CONNECTIONS = 768

@@ -1,11 +1,15 @@
-"""One party's trained half with all that turns requests into results: what a service computes with."""
+"""What a service computes with: one party's trained half and its encoder, of the newest model and the one before it.
+
+Two models, so that two parties need not switch at the same moment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -13,8 +17,9 @@ from tpsl.data.encoder import EncoderState
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.half_loading import Embedder, PredictionError, Predictor
 from tpsl.prediction.model import TrainedModel
+from tpsl.progress import Notice
 from tpsl.serving.batching import Array, Arrays
-from tpsl.serving.refusals import Reason, Refusal
+from tpsl.serving.refusals import Reason, Refusal, ServiceMetrics
 from tpsl.tables import DataError
 from tpsl.training.job_sections import PredictionConfig, Returns
 
@@ -115,3 +120,52 @@ class LabelModel:
         if self.own is not None:
             shares[LABEL_PARTY] = torch.from_numpy(self.own.compute(arrays[len(self.versions) :]))
         return self.predictor.probabilities(shares)
+
+
+Model = TypeVar("Model", bound=TableHalf | LabelModel)
+_HELD = 2
+
+
+class Versions(Generic[Model]):
+    """The models of a run folder, which is read at the start and whenever `reload` is called.
+
+    The folder may be a link that is moved from run to run. Only the command line says which folder is read.
+    """
+
+    def __init__(self, run: Path, load: Callable[[Path], Model], metrics: ServiceMetrics, notice: Notice) -> None:
+        self._run, self._load, self._metrics, self._notice = run, load, metrics, notice
+        self._loading = asyncio.Lock()
+        self.held: tuple[Model, ...] = ()
+        self._hold(self._load_now())
+
+    @property
+    def newest(self) -> Model:
+        """The model that was read last."""
+        return self.held[0]
+
+    async def reload(self) -> bool:
+        """Read the run folder again while requests are answered; return whether it holds another model than before.
+
+        A folder that cannot be used is an error, and all stays as it was.
+        """
+        async with self._loading:
+            return self._hold(await asyncio.to_thread(self._load_now))
+
+    async def reload_and_tell(self) -> None:
+        """Read the run folder again, and say in a notice what came of it."""
+        try:
+            changed = await self.reload()
+        except (ValueError, OSError) as error:
+            self._notice(f"the model stays as it was: {error}")
+        else:
+            self._notice(f"{'now' if changed else 'still'} serving the model {self.newest.name[:16]}")
+
+    def _load_now(self) -> Model:
+        return self._load(self._run.resolve())  # all files of one run, even if the link moves meanwhile
+
+    def _hold(self, model: Model) -> bool:
+        if self.held and model.name == self.newest.name:
+            return False
+        self.held = (model, *(held for held in self.held if held.name != model.name))[:_HELD]
+        self._metrics.hold_models(held.name for held in self.held)
+        return True

@@ -54,6 +54,10 @@ class Refusal(Exception):
         self.reason = reason
 
 
+class PortTaken(ValueError):
+    """A port that another process listens at; the sentence names it."""
+
+
 class ServiceMetrics:
     """What one service counts, for Prometheus. Nothing here depends on labels, nor on the values of any record."""
 

@@ -30,8 +30,7 @@ from tpsl.progress import Notice
 from tpsl.serving.batching import Array
 from tpsl.serving.gathering import Gathering
 from tpsl.serving.models import LabelModel
-from tpsl.serving.refusals import Reason, Refusal, ServiceMetrics
-from tpsl.serving.running import PortTaken
+from tpsl.serving.refusals import PortTaken, Reason, Refusal, ServiceMetrics
 
 SERVICE, METHOD = "tpsl.scoring.Scoring", "Score"
 HEALTH, CHECK = "grpc.health.v1.Health", "Check"

@@ -7,12 +7,12 @@ import json
 import secrets
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import numpy as np
@@ -23,15 +23,17 @@ from tpsl.serving.batching import MOST_RECORDS, Array, Batcher
 from tpsl.serving.gathering import Gathering, checked_key
 from tpsl.serving.http_server import GRACE_SECONDS, Handler, HttpAccess, HttpServer
 from tpsl.serving.label_client import LabelClient
-from tpsl.serving.models import LabelModel, Records, TableHalf
-from tpsl.serving.refusals import Reason, Refusal, ServiceMetrics
-from tpsl.serving.running import Versions, when_free
+from tpsl.serving.models import LabelModel, Records, TableHalf, Versions
+from tpsl.serving.refusals import PortTaken, Reason, Refusal, ServiceMetrics
 from tpsl.serving.score_port import ScorePort
 from tpsl.training.job_sections import Returns
 
 _TRY_AGAIN_SECONDS = 1.0
+_LOOK_AGAIN_SECONDS = 0.02
 _GATHER_SECONDS = 0.01
 """How long the first request of a batch waits for others: one call to the label party carries them all."""
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,24 @@ class FeatureService(Service):
         share: asyncio.Future[Array] = asyncio.get_running_loop().create_future()
         self._batcher.submit(half, half.encode(records), share)
         return await share
+
+
+async def when_free(open_port: Callable[[], Awaitable[Result]], take_over: bool, notice: Notice) -> Result:
+    """Open a port; with `take_over`, as soon as the process that listens there now has closed it.
+
+    So a service is replaced without a gap: the new process reads its model, waits here, and then the old one is ended.
+    """
+    told = False
+    while True:
+        try:
+            return await open_port()
+        except PortTaken as error:
+            if not take_over:
+                raise
+            if not told:
+                notice(f"ready; waiting until the port is free ({error})")
+            told = True
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
 
 def run(service: LabelService | FeatureService, when_open: Callable[[], None]) -> signal.Signals:
