@@ -15,8 +15,12 @@ import pytest
 from tpsl.serving.http_server import HttpAccess
 
 TOKEN = "a secret of 27 characters.."
-# That a service is busy or that another party sends nothing is no error of the service.
-SETTINGS = '[checks.not_a_server_error]\nexpected-statuses = ["2xx", "3xx", "4xx", 502, 503, 504]\n'
+SETTINGS = """
+[checks.not_a_server_error] # that a service is busy, or another party silent, is no error of the service
+expected-statuses = ["2xx", "3xx", "4xx", 502, 503, 504]
+[checks.negative_data_rejection] # too many records are refused as such
+expected-statuses = [400, 401, 403, 404, 405, 413]
+"""
 
 
 @pytest.mark.parametrize("party", ["shop", "label"])

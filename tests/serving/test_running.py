@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tpsl.processes import prepared
+from tpsl.cli.predict import prepared
 from tpsl.serving.refusals import PortTaken
 from tpsl.serving.services import when_free
 

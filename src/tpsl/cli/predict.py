@@ -3,10 +3,13 @@ half of it for use without tpsl."""
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -22,6 +25,10 @@ from tpsl.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from tpsl.serving.services import FeatureService, LabelService
+
+
+_LOWEST_PRIORITY = 19
+Result = TypeVar("Result")
 
 
 def predict(
@@ -196,8 +203,6 @@ def score(
 
     tpsl score runs/current --connect label.example:7443 --certs certs/airport --http 8081
     """
-    from tpsl.processes import prepared
-
     given = {"local.listen": listen, "local.connect": connect, "local.certificates": certs, "local.http": http}
     settings = Settings.of(changes, given, parts=(LOCAL,))
     service = prepared(lambda: _service(run, settings.load_local(local), head == "local", take_over), take_over)
@@ -215,6 +220,20 @@ def score(
         answer(json, content, [text])
 
     raise typer.Exit(STATUS if serve(service, tell) == signal.SIGTERM else 0)
+
+
+def prepared(prepare: Callable[[], Result], take_over: bool) -> Result:
+    """Return what `prepare` returns; with `take_over`, from a thread that gives way to everything else on the machine.
+
+    To import PyTorch and to read a model takes seconds of a processor that another process needs to serve. What is
+    there afterwards stays: the garbage collector, which stops everything else, need not look at it between requests.
+    """
+    priority = _LOWEST_PRIORITY if take_over else os.getpriority(os.PRIO_PROCESS, 0)
+    with ThreadPoolExecutor(1, initializer=os.setpriority, initargs=(os.PRIO_PROCESS, 0, priority)) as thread:
+        result = thread.submit(prepare).result()
+        thread.submit(gc.collect).result()
+    gc.freeze()
+    return result
 
 
 def _service(run: Path, mine: Local, local_head: bool, take_over: bool) -> LabelService | FeatureService:
