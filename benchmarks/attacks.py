@@ -22,8 +22,7 @@ import torch
 from tpsl.attacks import run_attacks
 from tpsl.data.true_labels import TrueLabels
 from tpsl.mechanisms import laplace
-from tpsl.models.halves import Top
-from tpsl.models.members import Tops
+from tpsl.models.halves import Top, Tops
 from tpsl.models.model_config import ModelConfig
 from tpsl.perturb import LogitGradient
 from tpsl.training.job import make_job

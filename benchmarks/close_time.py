@@ -33,7 +33,7 @@ import pyarrow.csv as pa_csv
 import torch
 
 from tpsl.data.dataset import load_feature_party
-from tpsl.models.members import seed_of
+from tpsl.models.halves import seed_of
 from tpsl.net.asking import Answers
 from tpsl.net.certificates import Certificates, create_authority, issue
 from tpsl.net.client import LabelClient

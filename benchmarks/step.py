@@ -24,9 +24,7 @@ from torch.nn import functional
 
 from tpsl.data.features import Features
 from tpsl.mechanisms import Estimator, Mechanism, identity, laplace, randomized_response
-from tpsl.models.computing import compute_in
-from tpsl.models.halves import Bottom, Top
-from tpsl.models.members import Bottoms, Tops
+from tpsl.models.halves import Bottom, Bottoms, Top, Tops, compute_in
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.perturb import LogitGradient

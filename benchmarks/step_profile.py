@@ -22,8 +22,8 @@ from torch.nn import functional
 from step import RATE, batch_rows, features, split_step
 from tpsl.kernels.rows import gather, loops
 from tpsl.mechanisms import laplace
+from tpsl.models.halves import CACHE_LINE
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
-from tpsl.models.table import padded_width
 from tpsl.perturb import BinaryCrossEntropy
 from tpsl.split.batches import Batches
 
@@ -63,7 +63,7 @@ def parts(batch: int, rows: int) -> list[Part]:
     held = features(8 * batch, FIELDS, NUMBERS, rows)
     batches, chosen = Batches(held), batch_rows(1, batch, len(held))
     categorical, _ = batches.batch(chosen)
-    inputs = padded_width(FIELDS * DIM + NUMBERS)
+    inputs = -(-(FIELDS * DIM + NUMBERS) // CACHE_LINE) * CACHE_LINE
     table, joined, cut = torch.randn(rows, DIM), torch.zeros(batch, inputs), torch.randn(batch, WIDTH)
     weights = [torch.randn(WIDTH, inputs), *(torch.randn(WIDTH, WIDTH) for _ in range(HIDDEN - 1))]
     update = loops("cpu").RowUpdate("sgd", table, {"lr": RATE}, {})

@@ -26,7 +26,7 @@ import torch
 
 from contenders.turns import PORT, Turns
 from tpsl.data.dataset import feature_party_names
-from tpsl.models.computing import compute_in
+from tpsl.models.halves import compute_in
 from tpsl.net.certificates import create_authority, issue
 from tpsl.training.job import Job, load_job
 from tpsl.training.local import Local

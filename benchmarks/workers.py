@@ -22,8 +22,7 @@ from typing import Any
 
 import torch
 
-from tpsl.models.halves import Bottom
-from tpsl.models.members import Bottoms
+from tpsl.models.halves import Bottom, Bottoms
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.training.checkpoint import save_checkpoint

@@ -42,7 +42,6 @@ def test_every_stage_of_training_is_drawn() -> None:
 
 SHARED_NAMES = {
     "card",
-    "learning",
 }
 """Names that several modules still have. The list may only become shorter."""
 

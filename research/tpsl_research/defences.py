@@ -17,8 +17,7 @@ from torch import Tensor
 
 from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
-from tpsl.models.computing import HERE, Placement
-from tpsl.models.members import Tops, seed_of
+from tpsl.models.halves import Tops, seed_of
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.perturb import LogitGradient
 from tpsl.split.label_party import LabelParty
@@ -26,6 +25,7 @@ from tpsl.training.build import NO_PARTS, LabelPartyBuilder, build_top
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
 from tpsl.vault import NoisyLabels
+from tpsl.workers import HERE, Placement
 
 DefenceName = Literal["gaussian-cut", "max-norm", "marvell"]
 

@@ -16,20 +16,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import torch
+from safetensors.torch import save
 
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import make_private_folder, shortened, write_atomically
 from tpsl.progress import Progress, no_progress
+from tpsl.select.candidates import pretraining_key
+from tpsl.select.parallel import Task, load_once, run_tasks
+from tpsl.training.build import pretrained_weights
 from tpsl.training.job import Job
-from tpsl.training.stages.prepare import PRETRAINED
-from tpsl.tuning.pool import Task, load_once, run_tasks
-from tpsl.tuning.shared_parts import pretrain_once, pretraining_key
 from tpsl_research.frontier_cells import Cell, Row
 from tpsl_research.frontier_committee import committee_row, read_scores, scores_beside
-from tpsl_research.frontier_runs import Workplace, as_one_result, compute, tested_with_judges
+from tpsl_research.frontier_runs import Workplace, as_one_result, compute, pretrained, tested_with_judges
 
 
 def frontier(
@@ -50,12 +52,12 @@ def frontier(
     make_private_folder(rows)
     paths = {cell: _row_path(cell, base, out) for cell in wanted}
     missing = [cell for cell in wanted if not _is_done(paths[cell])]
-    tasks = _tasks(missing, base, out, device)
+    waves = _waves(missing, base, out, device)
     done, total = len(wanted) - len(missing), len(wanted)
     progress(done, total, "")
     yield _read(paths)
     names = {cell.name for cell in missing}
-    for name in run_tasks(tasks, workers):
+    for name in chain.from_iterable(run_tasks(wave, workers) for wave in waves):
         done += name in names
         progress(done, total, name)
         if name in names:
@@ -76,38 +78,26 @@ def _read(paths: dict[Cell, Path]) -> list[Row]:
     return [json.loads(path.read_text(encoding="utf-8")) for path in paths.values() if path.exists()]
 
 
-def _tasks(missing: Sequence[Cell], base: Job, out: Path, device: torch.device | None) -> list[Task]:
-    """Return the cells in order; pre-training comes one seed ahead, so that no cell waits for it."""
-    by_seed: dict[int, list[Task]] = {}
-    pretraining: dict[int, list[Task]] = {}
-    known: set[str] = set()
+def _waves(missing: Sequence[Cell], base: Job, out: Path, device: torch.device | None) -> list[list[Task]]:
+    """Return pre-training, which cells share, then the cells in order, then those that take rows of others over."""
+    jobs = {pretraining_key(job): job for cell in missing if (job := _job_with_pretraining(cell, base)) is not None}
     folder = out / "pretrained"
+    pretraining = [
+        Task(f"pre-training {key}", partial(_pretrain, job, folder, device))
+        for key, job in jobs.items()
+        if not all(pretrained(job, folder, party).exists() for party in feature_party_names(job.data))
+    ]
+    cells: tuple[list[Task], list[Task]] = ([], [])
     for cell in missing:
-        needs = _names_before(cell, base)
-        job = _job_with_pretraining(cell, base)
-        if job is not None:
-            name = f"pre-training {pretraining_key(job)}"
-            needs.add(name)
-            if name not in known and not _is_pretrained(job, folder):
-                task = Task(name, partial(_pretrain, job, folder, device))
-                pretraining.setdefault(cell.seed, []).append(task)
-            known.add(name)
-        by_seed.setdefault(cell.seed, []).append(
-            Task(cell.name, partial(run_cell, cell, base, out, device), frozenset(needs))
-        )
-    seeds = list(by_seed)
-    tasks = [task for seed in seeds[:1] for task in pretraining.get(seed, [])]
-    for at, seed in enumerate(seeds):
-        ahead = [task for following in seeds[at + 1 : at + 2] for task in pretraining.get(following, [])]
-        tasks += [*ahead, *by_seed[seed]]
-    return tasks
+        cells[bool(_cells_before(cell, base))].append(Task(cell.name, partial(run_cell, cell, base, out, device)))
+    return [pretraining, *cells]
 
 
-def _names_before(cell: Cell, base: Job) -> set[str]:
+def _cells_before(cell: Cell, base: Job) -> tuple[Cell, ...]:
     """Return the cells whose rows a cell can take over."""
     with suppress(ValueError):  # the cell's row says so
-        return {other.name for other in cell.stands_for(base)}
-    return set()
+        return cell.stands_for(base)
+    return ()
 
 
 def _job_with_pretraining(cell: Cell, base: Job) -> Job | None:
@@ -118,14 +108,13 @@ def _job_with_pretraining(cell: Cell, base: Job) -> Job | None:
     return None if job.training.pretrain is None else job
 
 
-def _is_pretrained(job: Job, folder: Path) -> bool:
-    weights = folder / str(pretraining_key(job))
-    return all((weights / party / PRETRAINED).exists() for party in feature_party_names(job.data))
-
-
 def _pretrain(job: Job, folder: Path, device: torch.device | None) -> None:
     with suppress(Exception):  # the cells that need it find the same error, and say so in their rows
-        pretrain_once(job, load_once(job), folder, device)
+        for party, side in load_once(job).feature_sides.items():
+            path = pretrained(job, folder, party)
+            if not path.exists():
+                make_private_folder(path.parent)
+                write_atomically(path, save(pretrained_weights(job, side, device)))
 
 
 def run_cell(cell: Cell, base: Job, out: Path, device: torch.device | None = None) -> None:

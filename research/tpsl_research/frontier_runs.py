@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from tpsl.data.dataset import Dataset
+from tpsl.data.dataset import Dataset, feature_party_names
 from tpsl.data.features import Features, joined_features
 from tpsl.data.order import Rows
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
-from tpsl.files import for_json
-from tpsl.learners.known import COMMITTEE, fit
-from tpsl.learners.learner import LearnerRecords
-from tpsl.learners.noisy_targets import NoisyTargets
+from tpsl.files import for_json, write_atomically
+from tpsl.handover.learner import LearnerRecords
+from tpsl.handover.learners import ENSEMBLE, fit
+from tpsl.handover.objective import NoisyTargets
 from tpsl.mechanisms import build_mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.net.failures import BadMessage
@@ -25,6 +25,9 @@ from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.half_loading import Probabilities
 from tpsl.prediction.model import TrainedModel
 from tpsl.progress import no_notice
+from tpsl.select.candidates import TuneResult, pretraining_key
+from tpsl.select.parallel import load_once
+from tpsl.select.search import train_with_hold_out, tune
 from tpsl.training.evaluation import TEST_METRICS, evaluate
 from tpsl.training.job import Job, make_job
 from tpsl.training.noisy_metrics import record_log_likelihoods
@@ -34,11 +37,7 @@ from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
 from tpsl.training.setup import RunSetup
-from tpsl.tuning.candidates import TuneResult
-from tpsl.tuning.pool import load_once
-from tpsl.tuning.search import tune
-from tpsl.tuning.shared_parts import copy_pretrained
-from tpsl.tuning.with_judges import train_with_judges
+from tpsl.training.stages.prepare import PRETRAINED
 from tpsl.vault import NO_LIMITS, NoisyLabels
 from tpsl_research.frontier_cells import (
     CEILING,
@@ -52,7 +51,7 @@ from tpsl_research.frontier_cells import (
 )
 from tpsl_research.frontier_committee import Scores, write_scores
 
-_LEARNERS = {TREES: COMMITTEE, JOINED_LOGISTIC: "logistic", JOINED_TREES: "plain_lightgbm"}
+_LEARNERS = {TREES: ENSEMBLE, JOINED_LOGISTIC: "logistic", JOINED_TREES: "plain_lightgbm"}
 _VAULT = "vault"
 _FEWEST_LABELS = 100
 _STEPS, _MOST_EPOCHS = 300, 10
@@ -75,6 +74,11 @@ def as_one_result(row: Row) -> Row:
     """Return the row of a cell with one result: of candidates, that of their committee."""
     results = row["results"]
     return {**row, "results": {"run": results["committee"]} if "committee" in results else results}
+
+
+def pretrained(job: Job, folder: Path, party: str) -> Path:
+    """Return the file of a party's pre-trained weights, which the cells of a seed share."""
+    return folder / str(pretraining_key(job)) / party / PRETRAINED
 
 
 def compute(cell: Cell, base: Job, place: Workplace) -> Row:
@@ -107,7 +111,7 @@ def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) 
                 "epoch": result.best.epoch,
                 **asdict(result.best.test),
             },
-            "committee": asdict(result.committee),
+            "committee": asdict(result.ensemble),
             "oracle": {"configuration": oracle.configuration, "epoch": oracle.epoch, **asdict(oracle.test)},
         },
         "candidates": [candidate.as_dict() for candidate in result.candidates],
@@ -121,7 +125,7 @@ def tested_with_judges(cell: Cell, base: Job, row: Row, place: Workplace) -> Pro
     data, vault = load_once(job), place.work / _VAULT
     _noisy(job, place)
     setup = RunSetup(job, RunFolder(place.work), device=place.device)
-    return train_with_judges(setup, cell.space(job.classes), row["candidates"], data, vault).kept_predictions("test")
+    return train_with_hold_out(setup, cell.space(job.classes), row["candidates"], data, vault).kept_predictions("test")
 
 
 def _noisy(job: Job, place: Workplace) -> NoisyLabels:
@@ -152,7 +156,10 @@ def _local(job: Job, place: Workplace) -> Row:
 def _run(job: Job, place: Workplace) -> TrainResult:
     data, run = load_once(job), RunFolder(place.work)
     with run.started(job, [*data.feature_parties, LABEL_PARTY]):
-        copy_pretrained(job, place.pretrained, run)
+        for party in feature_party_names(job.data):
+            source, target = pretrained(job, place.pretrained, party), run.party(party) / PRETRAINED
+            if source.exists() and not target.exists():
+                write_atomically(target, source.read_bytes())
     return train(job, place.work, data=data, device=place.device)
 
 
@@ -193,7 +200,7 @@ def _learned(cell: Cell, job: Job, place: Workplace) -> Row:
     fitted = fit(_LEARNERS[cell.algorithm], LearnerRecords(features, data.train, targets, judges, cell.seed))
     tested = fitted.model.probabilities(features.take(data.test))
     if cell.algorithm == TREES:
-        said = record_log_likelihoods(noisy.mechanism, targets.take(judges).draws, fitted.judged)
+        said = record_log_likelihoods(noisy.mechanism, targets.take(judges).draws, fitted.predicted)
         write_scores(place.scores, Scores(said, tested))
     found = evaluate(tested, reveal(data.labels)[data.test])
     return {

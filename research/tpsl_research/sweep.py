@@ -28,6 +28,7 @@ from tpsl.attacks.auc_prediction import predicted_auc
 from tpsl.files import for_json, make_private_folder, write_atomically
 from tpsl.net.failures import BadMessage
 from tpsl.progress import Progress, no_progress
+from tpsl.select.parallel import SharedRecords, Task, load_once, run_tasks
 from tpsl.training.build import build_label_party
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import ALL_STEPS, train_together
@@ -35,8 +36,6 @@ from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import VaultChoice
-from tpsl.tuning.pool import Task, load_once, run_tasks
-from tpsl.tuning.shared_records import SharedRecords
 from tpsl_research.defences import Defence, defended
 
 ATTACKS = ("norm", "spectral", "shortest_distance", "likelihood")

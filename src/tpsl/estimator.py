@@ -26,7 +26,6 @@ from tpsl.data.encoder import EncoderState, IndexedCategories, learn
 from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.true_labels import TrueLabels
-from tpsl.models.computing import one_thread
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.half_loading import TrainedHalves
 from tpsl.prediction.together import load_halves
@@ -36,6 +35,7 @@ from tpsl.training.releases import check_first_releases
 from tpsl.training.vaults import VaultChoice
 from tpsl.vault import ReleasePolicy
 from tpsl.vault.cost import DEFAULT_MAX_EPSILON
+from tpsl.workers import one_thread
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin

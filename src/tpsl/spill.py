@@ -291,9 +291,15 @@ def _buffers(column: Column) -> list[bytes | memoryview]:
     """Return the bytes of a column that has a row: of texts their lengths, and all their bytes."""
     if isinstance(column, np.ndarray):
         return [column.tobytes()]
-    _, offsets, content = column.buffers()
-    ends = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
-    return [np.diff(ends).astype(np.uint32).tobytes(), memoryview(content or b"")[ends[0] : ends[-1]]]
+    ends, content = offsets_and_bytes(column)
+    return [np.diff(ends).astype(np.uint32).tobytes(), content[ends[0] : ends[-1]]]
+
+
+def offsets_and_bytes(texts: ArrowArray) -> tuple[npt.NDArray[np.int64], memoryview]:
+    """Return where each text of a large array begins, and the last one ends, and all bytes: of [ab, c] 0, 2, 3, abc."""
+    _, offsets, content = texts.buffers()
+    ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return ends, memoryview(content or b"")
 
 
 def _column(buffers: Iterator[bytes], like: Column) -> Column:

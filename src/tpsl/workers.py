@@ -1,7 +1,8 @@
 """The workers of a party: processes that train together, each on its share of every batch, with the same weights.
 
 They are started by `torchrun`, or by whatever else starts a process group of `torch.distributed`, and this is the only
-file that speaks to it. A process that was started alone has none of it: its party is `ALONE`.
+file that speaks to it. A process that was started alone has none of it: its party is `ALONE`. At the end stands in how
+many threads a process computes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from math import prod
+from threading import Lock, get_ident
 from typing import Any
 
 import torch
@@ -143,6 +145,19 @@ ALONE = Workers(0, 1)
 """A party of one process: nothing is exchanged, and `torch.distributed` is not used."""
 
 
+@dataclass(frozen=True)
+class Placement:
+    """On which device this process has its halves, and which workers have the same ones."""
+
+    device: torch.device | None = None
+    """The CPU if None."""
+    workers: Workers = ALONE
+
+
+HERE = Placement()
+"""On the CPU, in one process."""
+
+
 def _join_process_group(backend: str) -> None:
     """Begin the process group of the workers that were started together.
 
@@ -200,3 +215,29 @@ def _as_bytes(rows: Tensor) -> Tensor:
 def _from_bytes(content: Tensor, like: Tensor) -> Tensor:
     """Return rows of which these are the bytes, of the type and shape of other rows."""
     return content.view(like.dtype).reshape(len(content), *like.shape[1:])
+
+
+_changing = Lock()
+_usual: dict[int, int] = {}  # by thread that is inside: how many it computes with outside
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute in one thread here: small products gain nothing from more, and mostly wait for each other.
+
+    A decomposition at width 128 takes 3 ms in one thread and took up to 400 in two, on two busy cores.
+    Several threads may be in here at once. One that begins meanwhile finds one thread as the number of the process, and
+    has that of the others when it has been in here itself.
+    """
+    thread = get_ident()
+    if thread in _usual:
+        yield
+        return
+    with _changing:
+        _usual[thread] = max(torch.get_num_threads(), *_usual.values(), 1)
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _changing:
+            torch.set_num_threads(_usual.pop(thread))

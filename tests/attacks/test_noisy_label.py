@@ -26,8 +26,7 @@ from tpsl.mechanisms import (
     subset_selection,
     table_mechanism,
 )
-from tpsl.models.halves import Top
-from tpsl.models.members import Tops
+from tpsl.models.halves import Top, Tops
 from tpsl.perturb import LOSSES, LogitGradient, Loss, cross_entropy
 from tpsl.training.job import make_job
 from tpsl.training.transcript import Trajectory, TrajectoryWriter, TranscriptStep

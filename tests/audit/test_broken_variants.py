@@ -20,8 +20,7 @@ from tpsl.audit import audit, repeat_releases, repeated_releases, replay
 from tpsl.data import synthetic
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
-from tpsl.handover.checking import handed_problems
-from tpsl.handover.giving import hand_over
+from tpsl.handover.giving import hand_over, handed_problems
 from tpsl.mechanisms import RandomizedResponse, randomized_response, seeded_words
 from tpsl.split.label_party import LabelParty
 from tpsl.training.after_training import AfterTraining

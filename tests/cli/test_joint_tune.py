@@ -1,4 +1,4 @@
-"""Two organisations search, and predict with the committee: `label tune` and `feature tune`, each a process."""
+"""Two organisations search, and predict with the ensemble: `label tune` and `feature tune`, each a process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_job(folder: Path) -> None:
     (folder / "space.yaml").write_text(yaml.safe_dump([{"model": {"members": 2}}, {"model": {"wide": True}}]))
 
 
-def test_two_programs_search_and_predict_with_the_committee(programs: Callable[..., Any], tmp_path: Path) -> None:
+def test_two_programs_search_and_predict_with_the_ensemble(programs: Callable[..., Any], tmp_path: Path) -> None:
     write_tables(tmp_path)
     write_job(tmp_path)
     address = f"127.0.0.1:{free_port()}"
@@ -53,7 +53,7 @@ def test_two_programs_search_and_predict_with_the_committee(programs: Callable[.
     )
     assert len(tuned["candidates"]) == len(kept["candidates"]) == 2
     assert not any(name in row for row in kept["candidates"] for name in ("weight", "test_auc", "validation_loss"))
-    assert tuned["committee"]["test_auc"] is tuned["best"]["test_auc"] is None, "this process ends where a peer sees it"
+    assert tuned["ensemble"]["test_auc"] is tuned["best"]["test_auc"] is None, "this process ends where a peer sees it"
     tuned = programs(tmp_path, "label", "evaluate", "bank", "--json").result()
     both(
         {"label": ("predict",), "feature": ("predict",)},
@@ -64,7 +64,7 @@ def test_two_programs_search_and_predict_with_the_committee(programs: Callable[.
     )
     alone = ("tune", "job.yaml", "--space", "space.yaml", f"--set=local.vault={tuned['vault']}", "--out", "one")
     one = programs(tmp_path, *alone, "--json").result()
-    assert one["committee"] == tuned["committee"]
+    assert one["ensemble"] == tuned["ensemble"]
     records = ("--records", "label=new_bank.csv", "--records", "shop=new_shop.csv")
     programs(tmp_path, "predict", "one", *records, "--out", "expected.csv", "--json").result()
     assert (tmp_path / "scores.csv").read_text() == (tmp_path / "expected.csv").read_text()

@@ -14,7 +14,7 @@ import yaml
 from tpsl.attacks.auc_prediction import predicted_auc
 from tpsl.mechanisms import randomized_response
 from tpsl.report.watching import WatchedFolder
-from tpsl.tuning.space import configuration
+from tpsl.select.space import configuration
 
 
 @pytest.fixture
@@ -33,7 +33,12 @@ def office(tmp_path: Path, tpsl: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_learner_goes_from_labels_to_scores(tpsl: Any, office: Path, learner: str) -> None:
     learning = ("train", "job.yaml", "--labels", "given", "--learner", learner, "--out", "run")
     learned = tpsl(*learning, "--json").json()
-    assert (learned["learner"], learned["epsilon"], learned["records"], learned["judges"]) == (learner, 3.0, 1600, 160)
+    assert (learned["learner"], learned["epsilon"], learned["records"], learned["held_out"]) == (
+        learner,
+        3.0,
+        1600,
+        160,
+    )
     assert 0 < learned["validation_loss"] < 0.7
     assert 800 < learned["effective_labels"] < 1300  # of 1,600 at ε = 3 and a quarter positive
     scored = tpsl("predict", "run", "--records", "feature=feature.parquet", "--out", "scores.parquet", "--json").json()
@@ -71,14 +76,14 @@ def test_the_page_of_a_learner_is_its_partys(tpsl: Any, office: Path, browser: A
     assert watched["learned"]["learner"].startswith("logistic: ")
 
 
-def test_auto_is_a_committee_of_networks_and_learners_that_predicts(
+def test_auto_is_an_ensemble_of_networks_and_learners_that_predicts(
     tpsl: Any, office: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpsl.tuning.search_alone.default_space", lambda *_: [configuration(1e-2), configuration(3e-3)])
+    monkeypatch.setattr("tpsl.select.search.default_space", lambda *_: [configuration(1e-2), configuration(3e-3)])
     learning = ("train", "job.yaml", "--labels", "given", "--epochs", 1, "--learner", "auto", "--out", "run")
     learned = tpsl(*learning, "--json").json()
     assert learned["learner"] == "auto" and 0 < learned["networks"] < 1
-    weights = f"{learned['networks']:.2f} networks, {1 - learned['networks']:.2f} committee"
+    weights = f"{learned['networks']:.2f} networks, {1 - learned['networks']:.2f} ensemble"
     assert learned["setting"].startswith(f"{weights} (") and "logistic" in learned["setting"]
     tpsl("predict", "run", "--records", "feature=feature.parquet", "--out", "scores.parquet", "--json").json()
     found = dict(zip(*pq.read_table("scores.parquet").to_pydict().values(), strict=True))
@@ -92,7 +97,7 @@ def test_auto_is_a_committee_of_networks_and_learners_that_predicts(
     rest = {one: (score - learned["networks"] * networks[one]) for one, score in tested.items()}
     assert all(0 < part < 1 - learned["networks"] for part in rest.values()), "what is left is the learners' share"
     assert "run is a finished run; nothing to do" in tpsl(*learning).stderr
-    assert "holds a model of auto, not of committee" in tpsl(*learning[:-3], "committee", "--out", "run").error()
+    assert "holds a model of auto, not of ensemble" in tpsl(*learning[:-3], "ensemble", "--out", "run").error()
 
 
 def test_what_noise_hides_is_said(tpsl: Any, office: Path) -> None:
@@ -100,9 +105,7 @@ def test_what_noise_hides_is_said(tpsl: Any, office: Path) -> None:
     tpsl("vault", "release", "other", "--epsilon", 0.05, "--set=local.compose=true", "--out", "noise", "--json").json()
     learning = ("train", "job.yaml", "--epsilon", 0.05, "--labels", "noise", "--learner", "lightgbm", "--out", "run")
     shown = tpsl(*learning)
-    assert re.search(
-        r"about [01] clean labels; those that judge cannot tell .*: do not rely on it", shown.facts()["worth"]
-    )
+    assert re.search(r"about [01] clean labels; the hold-out cannot tell .*: do not rely on it", shown.facts()["worth"])
 
 
 def test_another_learner_and_a_network_need_another_folder(tpsl: Any, office: Path) -> None:
@@ -118,4 +121,4 @@ def test_another_learner_and_a_network_need_another_folder(tpsl: Any, office: Pa
     assert "holds a run that trains a network" in tpsl(*learning, "logistic").error()
     refused = tpsl(*learning, "forest").error()
     assert "unknown learner 'forest'; known are lightgbm" in refused
-    assert refused.rstrip().endswith("committee, network, tuned, auto")
+    assert refused.rstrip().endswith("ensemble, network, tuned, auto")

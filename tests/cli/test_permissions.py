@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tpsl.tuning.space import configuration
+from tpsl.select.space import configuration
 from tpsl_research import paper
 
 
@@ -71,7 +71,7 @@ def test_tables_and_figures_of_many_runs(
 ) -> None:
     one = configuration(1e-2)
     monkeypatch.setattr("tpsl_research.frontier_cells.BASELINE_SPACE", (one,))
-    monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (one,))
+    monkeypatch.setattr("tpsl.select.space.RECOMMENDED_SPACE", (one,))
     monkeypatch.setattr(paper, "EPSILONS", (1.0,))
     (tmp_path / "space.yaml").write_text(yaml.safe_dump([{"training": {"epochs": 1}}]))
     small = ("--data", "synthetic", "--set=data.rows=300", "--seeds", 1, "--processes", 1)

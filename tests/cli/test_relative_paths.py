@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import tpsl as notebook
+from tpsl.select.space import configuration
 from tpsl.training.job import load_job
-from tpsl.tuning.space import configuration
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_experiments_take_the_file_as_documented(
 ) -> None:
     one = configuration(1e-2)
     monkeypatch.setattr("tpsl_research.frontier_cells.BASELINE_SPACE", (one,))
-    monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (one,))
+    monkeypatch.setattr("tpsl.select.space.RECOMMENDED_SPACE", (one,))
     monkeypatch.setattr("tpsl_research.paper.EPSILONS", (1.0,))
     small = {
         "frontier": ("--epsilon", 1, "--method", "laplace"),

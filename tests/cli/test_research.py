@@ -13,7 +13,7 @@ import pyarrow.csv
 import pytest
 import yaml
 
-from tpsl.tuning.space import configuration
+from tpsl.select.space import configuration
 from tpsl_research import paper
 from tpsl_research.frontier_cells import HANDED_OVER, JOINED_LOGISTIC, METHODS, NETWORK, TREES
 
@@ -76,7 +76,7 @@ def test_the_frontier_gives_tables_and_a_figure_and_resumes(
 ) -> None:
     one = configuration(1e-2)
     monkeypatch.setattr("tpsl_research.frontier_cells.BASELINE_SPACE", (one,))
-    monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (one,))
+    monkeypatch.setattr("tpsl.select.space.RECOMMENDED_SPACE", (one,))
     options = ("--data", "synthetic", "--set=data.rows=600", "--seeds", 1, "--epsilon", 1, "--head", "private")
     methods = [part for name in ("network", "laplace", "discrete", "gaussian") for part in ("--method", name)]
     command = (
@@ -110,7 +110,7 @@ def test_the_frontier_takes_any_job_and_says_what_does_not_apply(
 ) -> None:
     """Tables of two parties with features at both, split by time."""
     monkeypatch.setattr("tpsl_research.frontier_cells.BASELINE_SPACE", (configuration(1e-2),))
-    monkeypatch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (configuration(1e-2),))
+    monkeypatch.setattr("tpsl.select.space.RECOMMENDED_SPACE", (configuration(1e-2),))
     rng = np.random.default_rng(0)
     ids, x, own = [f"r{number:04}" for number in range(800)], rng.normal(size=800), rng.normal(size=800)
     label = (x + own + rng.logistic(size=800) > 0).astype(int)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tpsl.cli.settings import Settings
-from tpsl.models.computing import precision
+from tpsl.models.halves import precision
 from tpsl.training.job import load_job
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tpsl.export import predict_script
 from tpsl.export.formats import _quiet, write_formats
 from tpsl.export.graphs import BottomGraph
-from tpsl.models.members import Bottoms
+from tpsl.models.halves import Bottoms
 from tpsl.prediction.half_loading import TrainedBottom
 
 WIDTH = 4

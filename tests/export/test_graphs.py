@@ -13,8 +13,7 @@ from tpsl.data.dataset import load
 from tpsl.data.features import Features
 from tpsl.export.graphs import BottomGraph, TopGraph
 from tpsl.export.half import export_half
-from tpsl.models.halves import Top
-from tpsl.models.members import Tops
+from tpsl.models.halves import Top, Tops
 from tpsl.models.model_config import ModelConfig
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.perturb import cross_entropy
@@ -78,7 +77,7 @@ def test_shares_that_begin_with_a_frozen_embedding(job_of_tables: Callable[..., 
 
 def test_the_head_of_a_statistic_in_both_formats(job_of_tables: Callable[..., Job], tmp_path: Path) -> None:
     plain = job_of_tables(pretrain={"method": "masked", "epochs": 1}, validation=0.2)
-    section = {"share": 0.5, "share_codes": True, "releases": 2}
+    section = {"share_codes": True, "releases": 2}
     job = make_job(plain.model_dump(mode="json", exclude={"method", "statistic"}), {"statistic": section}, "test")
     data = load(job.data)
     train(job, tmp_path / "run", vault=tmp_path / "vault", data=data)

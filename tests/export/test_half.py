@@ -26,12 +26,12 @@ from tpsl.export.formats import ExportError
 from tpsl.export.half import export_half
 from tpsl.prediction.model import TrainedModel
 from tpsl.registry import ExtensionError
+from tpsl.select.search import tune
 from tpsl.training.job import Job
 from tpsl.training.one_process import train
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.tuning.search import tune
 
 from .conftest import shop_records
 
@@ -160,7 +160,7 @@ def test_the_cards_of_a_committee_name_its_members(committee: Path) -> None:
     model, tuned = TrainedModel.open(committee), json.loads((committee / "tune.json").read_text())
     shop, label = feature_facts(model, "shop"), label_facts(model)
     assert shop["versions"] == label["versions"] == model.versions()
-    assert label["metrics"]["test_auc"] == tuned["committee"]["test_auc"]
+    assert label["metrics"]["test_auc"] == tuned["ensemble"]["test_auc"]
     assert [member["weight"] for member in label["members"]] == [row["weight"] for row in tuned["candidates"]]
     assert [member["epoch"] for member in label["members"]] == [1, 1]
     assert [set(member) for member in shop["members"]] == [{"run", "epoch"}] * 2, "weights are the label party's"

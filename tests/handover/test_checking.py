@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tpsl.handover.card import CARD, LABELS, Card, read_card, write_card
-from tpsl.handover.checking import handed_problems
-from tpsl.handover.giving import hand_over
+from tpsl.handover.giving import hand_over, handed_problems
 from tpsl.handover.labels_file import file_digest
 from tpsl.mechanisms import Mechanism, laplace, optimized_unary, randomized_response
 from tpsl.vault import Spent, Vault

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tpsl.kernels.group_sums import compiled
-from tpsl.kernels.rows import gather, has_loops, loops
+from tpsl.kernels.rows import compiled, gather, has_loops, loops
 from tpsl.kernels.rows_numba import _ranges_of_fields
-from tpsl.models.halves import PaddedLinear
-from tpsl.models.table import Table, Touched, lazy_optimizer
+from tpsl.models.halves import Table, Touched
+from tpsl.models.model_config import OptimizerConfig
+from tpsl.models.optimizer import table_optimizer
 
 NAMES = ["sgd", "adagrad", "adam"]
 OF_TORCH: dict[str, Any] = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.SparseAdam}
@@ -26,13 +26,18 @@ class Half(nn.Module):
         super().__init__()
         generator = torch.Generator().manual_seed(1)
         self.table = Table(ROWS, dim, lazy=lazy)
-        self.layer = PaddedLinear(FIELDS * dim + NUMBERS, 1)
+        self.layer = nn.Linear(FIELDS * dim + NUMBERS, 1)
         with torch.no_grad():
             for parameter in self.parameters():
                 parameter.normal_(0.0, 1 / math.sqrt(FIELDS * dim), generator=generator)
 
     def forward(self, categorical: Tensor, numeric: Tensor) -> Tensor:
-        return torch.tanh(self.layer(self.table.beside(categorical, numeric)))
+        inputs = self.table.beside(categorical, numeric)  # zeros stand behind them
+        return torch.tanh(self.layer(inputs[:, : self.layer.in_features]))
+
+
+def lazy_optimizer(name: str, table: Table, rate: float) -> torch.optim.Optimizer:
+    return table_optimizer(OptimizerConfig(name=name, learning_rate=rate), table, table.weight)
 
 
 def batch(number: int, records: int = 32, *, rows: int = ROWS) -> tuple[Tensor, Tensor]:

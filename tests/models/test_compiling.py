@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tpsl.models.members import Bottoms, make_members
+from tpsl.models.halves import Bottoms, make_members
 
 
 def half() -> nn.Module:

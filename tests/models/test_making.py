@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from tpsl.models.members import make_members
+from tpsl.models.halves import make_members
 from tpsl.registry import ExtensionError
 
 WHAT = "the bottom half of left, networks:half,"

@@ -8,8 +8,7 @@ from pydantic import ValidationError
 from safetensors.torch import load, save
 from torch import nn
 
-from tpsl.models.halves import Bottom, Top
-from tpsl.models.members import Bottoms, Tops
+from tpsl.models.halves import Bottom, Bottoms, Top, Tops
 from tpsl.models.model_config import ModelConfig
 from tpsl.registry import ExtensionError
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tpsl.models.halves import Bottom
-from tpsl.models.members import Bottoms
+from tpsl.models.halves import Bottom, Bottoms
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.workers import ALONE, Workers

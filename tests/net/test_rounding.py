@@ -7,10 +7,20 @@ import numpy as np
 import pytest
 import torch
 
-from tpsl.net.checks import checked_tensor, require_finite
 from tpsl.net.failures import NOT_FINITE, BadMessage
 from tpsl.net.messages import Message, WireDtype, WireType
-from tpsl.net.rounding import are_scales, as_received, as_sent, from_wire, in_memory, rounded, row_scales, wire_bytes
+from tpsl.net.rounding import (
+    are_scales,
+    as_received,
+    as_sent,
+    checked_tensor,
+    from_wire,
+    in_memory,
+    require_finite,
+    rounded,
+    row_scales,
+    wire_bytes,
+)
 
 DTYPES: tuple[WireDtype, ...] = get_args(WireDtype)
 

@@ -10,13 +10,13 @@ from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
 from tpsl.prediction.half_loading import PredictionError
 from tpsl.prediction.model import TrainedModel
+from tpsl.select.search import tune
+from tpsl.select.space import configuration
 from tpsl.training import schedule
 from tpsl.training.evaluation import evaluate
 from tpsl.training.job import make_job
 from tpsl.training.run_folder import RunFolder, epoch_folder
 from tpsl.training.setup import RunSetup
-from tpsl.tuning.search import tune
-from tpsl.tuning.space import configuration
 
 
 def test_new_records_get_the_committee_s_probabilities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,7 @@ def test_new_records_get_the_committee_s_probabilities(tmp_path: Path, monkeypat
     assert data.label_features is not None
     inputs = {**data.feature_parties, "label": data.label_features}
     predicted = committee.part(inputs, dict.fromkeys(inputs, data.test))
-    assert evaluate(predicted, reveal(data.labels)[data.test]) == found.committee
+    assert evaluate(predicted, reveal(data.labels)[data.test]) == found.ensemble
     one = TrainedModel(tmp_path, model.members[:1]).halves()
     assert not np.array_equal(predicted, one.part(inputs, dict.fromkeys(inputs, data.test)))
     monkeypatch.setattr(schedule, "TEST_ROWS_AT_ONCE", 64)

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from tpsl.data.features import Features
+from tpsl.select.parallel import load_once
+from tpsl.select.space import configuration
 from tpsl.training.job import Job, make_job
-from tpsl.tuning.pool import load_once
-from tpsl.tuning.space import configuration
 from tpsl_research import frontier as module
 from tpsl_research import frontier_cells
 from tpsl_research.frontier import frontier
@@ -74,7 +74,7 @@ def small_spaces() -> Iterator[None]:
         patch.setattr("tpsl.heads.local_training.WIDTHS", (16,))
         patch.setattr(frontier_cells, "BASELINE_SPACE", (configuration(1e-2), configuration(3e-2)))
         wide = {**configuration(1e-2), "model": {"wide": True}}
-        patch.setattr("tpsl.tuning.space.RECOMMENDED_SPACE", (configuration(1e-2), wide))
+        patch.setattr("tpsl.select.space.RECOMMENDED_SPACE", (configuration(1e-2), wide))
         patch.setattr(frontier_cells, "_MASKED", PRETRAIN)
         yield
 

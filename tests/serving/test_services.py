@@ -23,6 +23,7 @@ from tpsl.prediction.half_loading import PredictionError, load_bottom
 from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.prediction.model import TrainedModel
 from tpsl.prediction.together import predict
+from tpsl.select.search import tune
 from tpsl.serving import gathering, http_server
 from tpsl.serving.services import FeatureService
 from tpsl.training.job import make_job
@@ -30,7 +31,6 @@ from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages.statistic import STATISTIC_HEAD
-from tpsl.tuning.search import tune
 
 from .conftest import happens, port_of
 

@@ -9,8 +9,7 @@ from torch.nn import functional
 
 from tpsl.data.features import Features
 from tpsl.mechanisms import Mechanism, identity, laplace, randomized_response
-from tpsl.models.halves import Bottom, Top
-from tpsl.models.members import Bottoms, Tops
+from tpsl.models.halves import Bottom, Bottoms, Top, Tops
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.perturb import LogitGradient

@@ -10,8 +10,7 @@ from torch import nn
 
 from tpsl.data.features import Features
 from tpsl.mechanisms import randomized_response
-from tpsl.models.halves import Bottom, Top
-from tpsl.models.members import seed_of
+from tpsl.models.halves import Bottom, Top, seed_of
 from tpsl.registry import ExtensionError
 from tpsl.split.feature_party import FeatureParty
 from tpsl.split.label_party import LabelParty

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from tpsl.files import remove_drafts
-from tpsl.models.halves import Bottom, Top
-from tpsl.models.members import Bottoms
+from tpsl.models.halves import Bottom, Bottoms, Top
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.training.checkpoint import (

@@ -104,12 +104,13 @@ def finished(run: Path, vault: Path | None, **options: Any) -> float:
     return time.monotonic() - begun
 
 
-def outcome(run: Path) -> dict[str, bytes]:
+def outcome(run: Path, *needed: str) -> dict[str, bytes]:
     """All that must not depend on kills: weights, checkpoints, metrics, transcript, the top half's trajectory."""
     assert RunFolder(run).result() is not None
     kinds = ("*.safetensors", "metrics.jsonl", "*.i64", "*.f32", "transcript.json", "trajectory.json", "job.yaml")
     found = {str(path.relative_to(run)): path.read_bytes() for kind in kinds for path in run.rglob(kind)}
-    assert {"feature/bottom.safetensors", "label/top.safetensors", "feature/transcript/gradients.f32"} <= set(found)
+    trained = ("label/top.safetensors", "feature/transcript/gradients.f32")
+    assert {"feature/bottom.safetensors", *(needed or trained)} <= set(found)
     assert [path for path in run.rglob(".*") if path.name != ".lock"] == []
     return found
 
@@ -241,15 +242,15 @@ def test_the_next_start_removes_the_draft_that_a_kill_has_left(
 
 def test_a_kill_between_the_release_of_a_statistic_and_its_head_draws_nothing_twice(tmp_path: Path) -> None:
     content = small_job().model_dump(mode="json", exclude_none=True, exclude={"method"})
-    job = make_job(content | {"statistic": {"share": 0.5, "share_codes": True}}, {}, "test")
+    job = make_job(content | {"statistic": {"share_codes": True}}, {"training": {"validation": 0.2}}, "test")
     run, vault = tmp_path / "run", tmp_path / "vault"
     process = started(run, vault, deadly=str(run / "label" / ".statistic_head.safetensors.new"), job=job)
     process.join()
     assert process.exitcode == -signal.SIGKILL
     finished(run, vault, job=job)
     finished(tmp_path / "again", vault, job=job)
-    assert outcome(run) == outcome(tmp_path / "again")
-    assert "label/statistic_head.safetensors" in outcome(run)
+    head = "label/statistic_head.safetensors"
+    assert outcome(run, head) == outcome(tmp_path / "again", head)
     with Vault.open(vault) as opened:
         assert opened.verify() == []
         assert [entry.kind for entry in opened.ledger().entries] == ["created", "added", "released", "statistic"]

@@ -24,7 +24,7 @@ from torch import nn
 from tpsl.attacks import run_attacks
 from tpsl.data.dataset import load
 from tpsl.data.features import Features
-from tpsl.models.computing import compute_in
+from tpsl.models.halves import compute_in
 from tpsl.models.model_config import Precision
 from tpsl.net.asking import AtHome
 from tpsl.prediction.together import predict

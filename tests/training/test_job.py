@@ -12,12 +12,12 @@ from pydantic import BaseModel
 from tpsl.data.config import FlightsData, SyntheticData, TableData
 from tpsl.mechanisms import gaussian, identity, laplace, optimized_unary, randomized_response, subset_selection
 from tpsl.perturb import LOSSES, cross_entropy
+from tpsl.select.space import jobs_of
 from tpsl.training.job import Job, JobError, load_job, make_job
 from tpsl.training.job_sections import PredictionConfig, PrivacyConfig, Returns, TrainingConfig
 from tpsl.training.method import best_method
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
-from tpsl.tuning.space import jobs_of
 
 TABLE = {
     "source": "table",

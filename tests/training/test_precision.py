@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tpsl.data.dataset import Dataset, load
-from tpsl.models.computing import compute_in
+from tpsl.models.halves import compute_in
 from tpsl.models.model_config import Precision
 from tpsl.prediction.together import predict
 from tpsl.training.job import Job, make_job

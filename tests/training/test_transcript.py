@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tpsl.models.halves import Top
-from tpsl.models.members import Tops
+from tpsl.models.halves import Top, Tops
 from tpsl.models.model_config import ModelConfig
 from tpsl.training.transcript import Trajectory, TrajectoryWriter, Transcript, TranscriptWriter
 

@@ -22,6 +22,7 @@ from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.mechanisms import randomized_response
 from tpsl.progress import no_progress
+from tpsl.select.search import tune
 from tpsl.training.job import Job, make_job
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, Watching
@@ -31,7 +32,6 @@ from tpsl.training.result import TrainResult
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import RunVault, VaultChoice, choose_vault, vault_name
-from tpsl.tuning.search import tune
 from tpsl.vault import Overlap, ReleasePolicy, Vault, VaultError, place, the_vault
 
 

@@ -137,7 +137,6 @@ def test_labels_after_a_statistic_and_a_statistic_after_labels_are_refused(vault
         (300, laplace(0.5).epsilon, 0.0),
     ]
     assert vault.total(ALL[:300]).delta == 0.0
-    assert vault.compare(ALL, np.full(1000, -1)).released == 1000
 
 
 def test_what_a_record_spends_over_both_kinds_is_composed_and_rounded_up(vault: Vault) -> None:

@@ -31,11 +31,11 @@ from tpsl.alignment.working_folder import IDENTITY_BYTES, RowBytes, RowFile, Sta
 from tpsl.data.aligned import UNKNOWN, Alignment
 from tpsl.data.order import Rows
 from tpsl.net.asking import NOTHING, Answers, Due, Label, Script
-from tpsl.net.checks import checked_tensor
 from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, PeerRestarted
 from tpsl.net.messages import Message
 from tpsl.net.peers import LABEL_PARTY, described
+from tpsl.net.rounding import checked_tensor
 from tpsl.training.observer import Watching
 
 LIST, POINTS, OUTCOME, POSITIONS, FINISH = METHODS = ("List", "Points", "Outcome", "Positions", "Finish")

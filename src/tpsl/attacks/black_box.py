@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tpsl.models.computing import one_thread
+from tpsl.workers import one_thread
 
 Float32s = npt.NDArray[np.float32]
 

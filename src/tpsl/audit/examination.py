@@ -15,7 +15,7 @@ from tpsl.audit.replay import ReplayResult, flipped_at_the_source, replay_run
 from tpsl.audit.statistic_canaries import StatisticResult, audit_statistic
 from tpsl.data.dataset import Dataset, load_label_party
 from tpsl.files import for_json
-from tpsl.handover.checking import handed_problems
+from tpsl.handover.giving import handed_problems
 from tpsl.mechanisms import secure_words
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Notice

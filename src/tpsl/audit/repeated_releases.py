@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.audit.folder import new_folder
-from tpsl.handover.checking import handed_problems
-from tpsl.handover.giving import hand_over
+from tpsl.handover.giving import hand_over, handed_problems
 from tpsl.mechanisms import Mechanism, secure_words
 from tpsl.progress import Progress, no_progress
 from tpsl.vault import Vault

@@ -120,7 +120,7 @@ def attack(
     """
     from tpsl.attacks import run_attacks
     from tpsl.attacks.attacked_run import require_parts_of_all
-    from tpsl.learners.learning import require_no_learner
+    from tpsl.handover.learning import require_no_learner
 
     folder = RunFolder(run)
     require_no_learner(folder, "it has read the noisy labels and sent nothing, so there is no transcript to attack")

@@ -33,8 +33,8 @@ from tpsl.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from tpsl.alignment.parties import Aligned
-    from tpsl.tuning.candidates import Trial
-    from tpsl.tuning.joint_search import JointSearch, Watched
+    from tpsl.select.candidates import Trial
+    from tpsl.select.joint_search import JointSearch, Watched
     from tpsl.workers import Workers
 
 Result = TypeVar("Result")
@@ -143,7 +143,7 @@ def serve(
     given = {"local.listen": listen, "local.certificates": certs, "local.out": out, "local.vault": vault}
     side = Side.of(Settings.of(changes, given), job, local, "label")
     if tune is not None:
-        from tpsl.tuning.joint_search import tune_as_label
+        from tpsl.select.joint_search import tune_as_label
 
         found = tune_as_label(*_search(side, tune))
         show_tuned(found, side.out, json, {"test metrics": f"tpsl label evaluate {side.out}"})
@@ -179,7 +179,7 @@ def join(
     given = {"local.connect": connect, "local.certificates": certs, "local.party": party, "local.out": out}
     side = Side.of(Settings.of(changes, given), job, local)
     if tune is not None:
-        from tpsl.tuning.joint_search import tune_as_feature
+        from tpsl.select.joint_search import tune_as_feature
 
         members = tune_as_feature(*_search(side, tune))
         content: dict[str, Any] = {"out": str(side.out), "party": side.party, "candidates": members}
@@ -208,8 +208,8 @@ def join(
 
 def _search(side: Side, space: str) -> tuple[JointSearch, Watched]:
     """Return a search with the other side, and what shows each configuration of it as a run."""
-    from tpsl.tuning.joint_search import JointSearch
-    from tpsl.tuning.space import load_space
+    from tpsl.select.joint_search import JointSearch
+    from tpsl.select.space import load_space
 
     configurations = None if space == DEFAULT_SPACE else load_space(Path(space))
     insecure = side.local.insecure_loopback
@@ -253,8 +253,8 @@ def evaluate(
     tpsl label evaluate runs/job-label --epsilon 0.5
     """
     from tpsl.prediction.model import TUNE
+    from tpsl.select.after_search import evaluate_search
     from tpsl.training.after_training import evaluate_run
-    from tpsl.tuning.after_search import evaluate_search
 
     settings = Settings.of(changes, parts=("privacy", LOCAL))
     here = settings.load_local(local)

@@ -87,7 +87,7 @@ def _required(out: Path | None) -> Path:
 def _in_one_process(
     run: Path, records: Iterable[str], out: Path | None, local: Iterable[Path], head: str, json: bool
 ) -> None:
-    from tpsl.learners.record_scoring import RecordScorer
+    from tpsl.handover.learning import score_records
     from tpsl.prediction.model import TrainedModel
 
     scores, files = _required(out), dict[str, str]()
@@ -101,7 +101,8 @@ def _in_one_process(
     own = locals_by_party(TrainedModel.open(run).run.job(), local)
     aligned = {party: mine.alignment for party, mine in own.items() if mine.alignment is not None}
     with progress_bar("predicting") as progress:
-        place, first = RecordScorer(run, local_head=head == "local").score(files, scores, aligned, progress)
+        local_head = head == "local"
+        place, first = score_records(run, files, scores, local_head=local_head, aligned=aligned, progress=progress)
     _show(json, place, len(first), head)
 
 
@@ -155,7 +156,7 @@ def export(
     Example: tpsl export runs/flights --party label --out exported/label
     """
     from tpsl.export.half import export_half
-    from tpsl.learners.learning import require_no_learner
+    from tpsl.handover.learning import require_no_learner
 
     require_no_learner(RunFolder(run), "there is no half to export, and `tpsl predict` scores with it")
     notice(f"exporting the half of {party}")

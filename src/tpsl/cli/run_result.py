@@ -25,8 +25,8 @@ from tpsl.training.run_folder import RunFolder
 from tpsl.vault.cost import is_large_delta
 
 if TYPE_CHECKING:
-    from tpsl.learners.learning import LearnResult
-    from tpsl.tuning.candidates import Candidate, TuneResult
+    from tpsl.handover.learning import LearnResult
+    from tpsl.select.candidates import Candidate, TuneResult
 
 
 def show_result(path: Path, result: TrainResult, json: bool, *, evaluated: bool = True) -> None:
@@ -127,14 +127,14 @@ def show_learned(result: LearnResult, party: str, json: bool) -> None:
 
 
 def show_tuned(result: TuneResult, out: Path, json: bool, steps: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Print what a search has found, and how its committee is used; `steps` are what to do before that."""
+    """Print what a search has found, and how its ensemble is used; `steps` are what to do before that."""
     for name in result.diverged:
         warn(f"{name}: diverged, so that it is no candidate")
     best, searched = result.best, len({candidate.configuration for candidate in result.candidates})
     facts: Facts = {
         "best by noisy labels": f"{best.configuration}, epoch {best.epoch}",
         "its test AUC": _auc(best.test),
-        "committee": f"of all by weight: test AUC {_auc(result.committee)}",
+        "ensemble": f"of all by weight: test AUC {_auc(result.ensemble)}",
         "guarantee": f"{words.guarantee_text(result)}: one release for all of them",
         "the best job": out / "best.yaml",
     }

@@ -104,7 +104,7 @@ class Settings:
     def _in_place(self, local: Local) -> Local:
         import torch
 
-        from tpsl.models.computing import compute_in
+        from tpsl.models.halves import compute_in
 
         options = dict(self.local)
         if options.get("vault") is not None:

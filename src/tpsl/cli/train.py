@@ -60,7 +60,7 @@ def train(
         option(
             "NAME",
             "With --labels, what learns: 'network' (the job's), 'tuned' (several networks and their ensemble), on the "
-            "same noisy labels 'lightgbm', 'xgboost', 'plain_lightgbm', 'logistic', 'committee' (trees and logistic "
+            "same noisy labels 'lightgbm', 'plain_lightgbm', 'logistic', 'ensemble' (trees and logistic "
             "regression), or 'auto' (the ensemble of all: networks, trees, logistic regression).",
         ),
     ] = NETWORK,
@@ -123,12 +123,11 @@ def train(
 
 def _train_on_labels(side: Side, labels: Path, learner: str, ray: int | None, json: bool) -> None:
     """Train at the feature party alone, on noisy labels that were handed over."""
+    from tpsl.handover.learners import LEARNERS
+    from tpsl.handover.learning import AUTO, learn_with, require_no_learner, tune_alone
     from tpsl.handover.learning import learn as learn_network
-    from tpsl.learners.known import LEARNERS
-    from tpsl.learners.learning import AUTO, learn_with, require_no_learner
     from tpsl.training.alone import parts_of_both
     from tpsl.training.setup import RunSetup
-    from tpsl.tuning.search_alone import learn_auto, tune_alone
 
     known = (*LEARNERS, NETWORK, TUNED, AUTO)
     if learner not in known:
@@ -156,8 +155,7 @@ def _train_on_labels(side: Side, labels: Path, learner: str, ray: int | None, js
         elif learner == TUNED:
             show = partial(show_tuned, tune_alone(*given), side.out)
         else:
-            learned = learn_auto(*given) if learner == AUTO else learn_with(learner, *given)
-            show = partial(show_learned, learned, side.party)
+            show = partial(show_learned, learn_with(learner, *given), side.party)
     if workers.is_first:
         show(json)
 
@@ -176,15 +174,15 @@ def tune(
 ) -> None:
     """Train a small space of configurations on one release, and let noisy labels choose; the same command resumes.
 
-    Every epoch of every configuration is a candidate. Held-out records judge by their noisy labels, which are released
+    Every epoch of every configuration is a candidate. Noisy labels of held-out records choose; they are released
     already: the budget is spent once. Writes OUT/best.yaml, the best job, and OUT/tune.json. With it OUT is a model as
     a run is: the ensemble of all candidates predicts, is served and exported.
     """
     import torch
 
+    from tpsl.select.search import tune as run_tune
+    from tpsl.select.space import load_space, refuse_start
     from tpsl.training.setup import RunSetup
-    from tpsl.tuning.search import tune as run_tune
-    from tpsl.tuning.space import load_space, refuse_start
 
     out = out or Path("runs") / f"{job.stem}-tuned"
     parties = Settings.of(changes).load_parties(job, local)

@@ -18,8 +18,7 @@ from tpsl.cli.settings import LOCAL, Settings
 from tpsl.files import write_atomically
 from tpsl.handover import signing
 from tpsl.handover.card import CARD, LABELS
-from tpsl.handover.checking import handed_problems
-from tpsl.handover.giving import hand_over, ids_of_table
+from tpsl.handover.giving import hand_over, handed_problems, ids_of_table
 from tpsl.net.certificates import AUTHORITY_FILE
 from tpsl.report.statement_page import MEANING, statement_page
 from tpsl.report.words import counted, records_text, rounded_up, spent_text

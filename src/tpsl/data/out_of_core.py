@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.files import DiskFull, make_private_folder, open_private, sync_folder
-from tpsl.spill import Array, ArrowArray, Column, SortedRows, SpillFile, cache_folder
+from tpsl.spill import Array, ArrowArray, Column, SortedRows, SpillFile, cache_folder, offsets_and_bytes
 from tpsl.tables import DataError
 
 LARGE_BYTES = 1 << 28
@@ -246,7 +246,7 @@ class TextStack:
 
     def add(self, texts: ArrowArray) -> None:
         """Add the next texts."""
-        ends, _ = _offsets_and_bytes(texts)
+        ends, _ = offsets_and_bytes(texts.cast(pa.large_string()))
         self._waiting.append(texts)
         self._waiting_bytes += int(ends[-1] - ends[0]) + 8 * len(texts)  # the same however they are cut into pieces
         if self._spills is not None or _is_large(self._waiting_bytes):
@@ -271,20 +271,12 @@ class TextStack:
         self._spills = self._spills or (spill_file(), spill_file())
         texts, offsets = self._spills
         for piece in self._waiting:
-            ends, content = _offsets_and_bytes(piece)
+            ends, content = offsets_and_bytes(piece.cast(pa.large_string()))
             offsets.write((ends[:-1] - ends[0] + self._texts_bytes).tobytes())
             texts.write(content[ends[0] : ends[-1]])
             self._texts_bytes += int(ends[-1] - ends[0])
             self._count += len(piece)
         self._waiting, self._waiting_bytes = [], 0
-
-
-def _offsets_and_bytes(texts: ArrowArray) -> tuple[npt.NDArray[np.int64], memoryview]:
-    """Return where each text begins, and the last one ends, and the bytes of all: of [ab, c] 0, 2, 3 and abc."""
-    wide = texts.cast(pa.large_string())
-    _, offsets, content = wide.buffers()
-    ends = np.frombuffer(offsets, np.int64)[wide.offset : wide.offset + len(wide) + 1]
-    return ends, memoryview(content or b"")
 
 
 # ---- memory maps

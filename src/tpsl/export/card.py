@@ -52,7 +52,7 @@ def label_facts(model: TrainedModel) -> Card:
         raise RunError(f"{run.path}: the run is not finished")
     content = result.as_dict()
     promised = ("mechanism", "estimator", "draws", "epsilon", "delta", "total_epsilon", "total_delta", "private")
-    found = json.loads(read_plain(model.path / TUNE))["committee"] if model.is_committee else content
+    found = json.loads(read_plain(model.path / TUNE))["ensemble"] if model.is_committee else content
     measured = {name: value for name, value in found.items() if value is not None}
     return {
         **_common(model, job, LABEL_PARTY),

@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
 from tpsl.mechanisms import Norm, to_integers
-from tpsl.models.members import seed_of
+from tpsl.models.halves import seed_of
 from tpsl.split.batches import Batches
 
 Inputs = npt.NDArray[np.float32]

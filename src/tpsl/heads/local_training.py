@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tpsl.heads.feature_map import Inputs, blocks
-from tpsl.models.halves import ReluLayers, draw_weights
-from tpsl.models.members import seed_of
+from tpsl.models.halves import ReluLayers, draw_weights, seed_of
 from tpsl.models.model_config import OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.progress import Progress, no_progress

@@ -17,11 +17,9 @@ from torch.nn import functional
 
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
-from tpsl.models.halves import Bottom, draw_weights
-from tpsl.models.members import seed_of
+from tpsl.models.halves import Bottom, Table, draw_weights, seed_of
 from tpsl.models.model_config import OptimizerConfig, PretrainConfig, ScheduleConfig
 from tpsl.models.optimizer import HalfOptimizer
-from tpsl.models.table import Table
 from tpsl.progress import Progress, no_progress
 from tpsl.split.batches import Batches
 
@@ -199,7 +197,7 @@ def _rate(done: float) -> float:
 
 @torch.no_grad()
 def _root_mean_square(bottom: Bottom, inputs: Batches, batches: Sequence[Rows]) -> float:
-    cuts = [bottom.deep(*inputs.batch(part)).square().sum(dtype=torch.float64) for part in batches]
+    cuts = [bottom(*inputs.batch(part)).square().sum(dtype=torch.float64) for part in batches]
     return math.sqrt(float(torch.stack(cuts).sum()) / (sum(map(len, batches)) * bottom.deep_width))
 
 

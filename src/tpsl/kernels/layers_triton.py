@@ -8,7 +8,6 @@ order, so a step that is repeated has the same bits, and nothing waits for the d
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -18,6 +17,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+
+from tpsl.kernels.rows import stream_beside
 
 _ROWS, _COLUMNS = 64, 128
 """The tile of one program."""
@@ -70,7 +71,8 @@ class _ReluLayers(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the inputs and of all parameters."""
         outputs, weights = ctx.saved_tensors[: ctx.layers + 1], ctx.saved_tensors[ctx.layers + 1 :]
-        current, beside = torch.cuda.current_stream(), _beside(gradient.device)
+        # All that is on the stream beside is waited for within this pass.
+        current, beside = torch.cuda.current_stream(), stream_beside(gradient.device, priority=-1)
         widths = [output.shape[1] for output in outputs[1:]]
         parts = torch.empty(triton.cdiv(len(gradient), _ROWS), sum(widths), device=gradient.device)
         of_parts, sums, of_weights = parts.split(widths, dim=1), parts.new_empty(sum(widths)), list[Tensor]()
@@ -104,9 +106,3 @@ def relu_layers(inputs: Tensor, *parameters: Tensor) -> Tensor:
 def _product(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a product as numbers of this type, rounded once."""
     return left.mm(right) if left.dtype == dtype else torch.mm(left, right, out_dtype=dtype)
-
-
-@cache
-def _beside(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream of a device for gradients of weights; all of it is waited for within a backward pass."""
-    return torch.cuda.Stream(device, priority=-1)

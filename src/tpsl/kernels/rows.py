@@ -5,16 +5,31 @@ matrix `[n, width]` whose first `F·d` columns are the table's. A network has it
 them, which are left alone; so nothing is copied to stand beside them.
 
 The loops are chosen by the device: Numba's on a CPU, Triton's on a CUDA device. Where there are none, a table has to be
-updated by the optimisers of `torch.optim` on sparse gradients.
+updated by the optimisers of `torch.optim` on sparse gradients. A module of loops has
+
+- `gather(weight, categorical, out)`: puts rows into the first columns of `out`, float32 or bfloat16, all contiguous;
+- `begin(categorical)`: begins what the update of rows that were looked up needs before their gradient comes, and
+  returns what waits for it;
+- `RowUpdate(kind, weight, settings, state)`: what an optimiser (`torch.optim.SGD`, `Adagrad`, or Adam in its lazy form,
+  `SparseAdam`) does to the rows that a batch touches. `weight` [R, d] is the table, float32 and contiguous; `settings`
+  are the optimiser's parameter group, read in each step: `lr`; `lr_decay`, `eps`, `betas` if it has them; `state` is
+  what it keeps of the table: nothing; `sum` and `step`; or `exp_avg`, `exp_avg_sq` and `step`;
+- `RowUpdate.apply(categorical, gradient, begun)`: updates these rows by the gradient of what was looked up, float32 or
+  bfloat16, which may be overwritten, and counts the step in the state. `begun` is what `begin` has begun, or None.
+
+Guarantee: the result is that of the optimiser of `torch.optim` on the sparse gradient, up to the order of sums. That
+order is a function of the batch, so a step that is repeated has the same bits. A number that is not a row of the table
+is an IndexError on a CPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Literal, Protocol
+from types import ModuleType
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -24,60 +39,41 @@ _LOOPS = {"cpu": ("numba", "tpsl.kernels.rows_numba"), "cuda": ("triton", "tpsl.
 """For each kind of device, the package that its loops need and the module that has them."""
 
 
-class RowUpdate(Protocol):
-    """What an optimiser does to the rows that a batch touches. It is made with
-
-    - `kind`: `torch.optim.SGD`, `Adagrad`, or Adam in its lazy form, `SparseAdam`;
-    - `weight` [R, d], float32, contiguous: the table;
-    - `settings`: the optimiser's parameter group, read in each step: `lr`; `lr_decay`, `eps`, `betas` if it has them;
-    - `state`: what it keeps of the table: nothing; `sum` and `step`; or `exp_avg`, `exp_avg_sq` and `step`.
-
-    Guarantee: the result is that of the optimiser of `torch.optim` on the sparse gradient, up to the order of sums.
-    That order is a function of the batch, so a step that is repeated has the same bits.
-    """
-
-    def __init__(
-        self, kind: Kind, weight: Tensor, settings: Mapping[str, Any], state: MutableMapping[str, Any]
-    ) -> None: ...
-
-    def apply(self, categorical: Tensor, gradient: Tensor, begun: Any = None) -> None:
-        """Update the rows `categorical` by the gradient of what was looked up, and count the step in the state.
-
-        `begun` is what was begun for these look-ups, if `begin` was asked. The gradient, float32 or bfloat16, may
-        be overwritten. A number that is not a row of the table is an IndexError on a CPU.
-        """
-
-
-class Loops(Protocol):
-    """What a module of loops for one kind of device has."""
-
-    RowUpdate: type[RowUpdate]
-
-    def gather(self, weight: Tensor, categorical: Tensor, out: Tensor) -> None:
-        """Put the rows of a table into the first columns of `out`, float32 or bfloat16; all are contiguous."""
-
-    def begin(self, categorical: Tensor) -> Callable[[], Any]:
-        """Begin what the update of these rows needs before their gradient comes; return what waits for it."""
-
-
 def has_loops(device: str) -> bool:
     """Whether there are loops for a kind of device (`torch.device.type`), and the package that they need."""
-    return device in _LOOPS and find_spec(_LOOPS[device][0]) is not None
+    return device in _LOOPS and _is_installed(_LOOPS[device][0])
 
 
 @cache
-def loops(device: str) -> Loops:
+def _is_installed(package: str) -> bool:
+    return find_spec(package) is not None
+
+
+@cache
+def loops(device: str) -> ModuleType:
     """Return the loops for a kind of device; they are loaded when first asked for, which takes a second."""
-    found: Any = import_module(_LOOPS[device][1])
-    return found  # type: ignore[no-any-return]
+    return import_module(_LOOPS[device][1])
 
 
-@torch.no_grad()
+@cache
+def stream_beside(device: torch.device, priority: int = 0) -> torch.cuda.Stream:
+    """Return a stream of a CUDA device, one for each priority, for what need not stand in the way of other work."""
+    return torch.cuda.Stream(device, priority=priority)  # type: ignore[no-untyped-call]
+
+
+def compiled(loop: Callable[..., Any]) -> Any:
+    """Return a loop that is compiled when first called, and kept for later processes if some folder is writable."""
+    import numba
+
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    try:
+        return numba.njit(loop, cache=True, **options)
+    except RuntimeError:  # no such folder
+        return numba.njit(loop, **options)
+
+
 def gather(weight: Tensor, categorical: Tensor, out: Tensor | None = None) -> Tensor:
-    """Return the rows of a table side by side, `[n, F·d]`; or put them into the first columns of `out` and return that.
-
-    A number that is not a row of the table is an IndexError on a CPU.
-    """
+    """Return the rows of a table side by side, `[n, F·d]`, or `out` with them in its first columns."""
     if out is None:
         out = weight.new_empty(categorical.shape[0], categorical.shape[1] * weight.shape[1])
     if categorical.numel():

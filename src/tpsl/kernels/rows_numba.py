@@ -26,8 +26,7 @@ from numba.core import types
 from numba.extending import intrinsic
 from torch import Tensor
 
-from tpsl.kernels.group_sums import compiled
-from tpsl.kernels.rows import Kind
+from tpsl.kernels.rows import Kind, compiled
 
 _AHEAD = 24
 """Look-ups between asking for a row and using it."""
@@ -164,12 +163,9 @@ def gather(weight: Tensor, categorical: Tensor, out: Tensor) -> None:
         out[:, : found.shape[1]] = found
 
 
-def begin(categorical: Tensor) -> Callable[[], None]:
-    """Do nothing: all work of an update is done when the gradient is there."""
-    return _nothing
-
-
-def _nothing() -> None: ...
+def begin(categorical: Tensor) -> Callable[[], Any]:
+    """Return what gives the rows, which `gather` has checked."""
+    return categorical.contiguous().numpy
 
 
 class RowUpdate:
@@ -178,12 +174,12 @@ class RowUpdate:
     def __init__(
         self, kind: Kind, weight: Tensor, settings: Mapping[str, Any], state: MutableMapping[str, Any]
     ) -> None:
-        self._kind, self._weight, self._settings, self._state = kind, weight.detach(), settings, state
+        self._kind, self._weight, self._settings, self._state = kind, weight, settings, state
         self._first = np.full(0 if kind == "sgd" else len(weight), -1, np.int64)
 
-    def apply(self, categorical: Tensor, gradient: Tensor, begun: None = None) -> None:
+    def apply(self, categorical: Tensor, gradient: Tensor, begun: Any = None) -> None:
         """Update the rows `categorical` by the gradient of what was looked up, and count the step."""
-        rows = _checked(categorical.contiguous(), self._weight)
+        rows = _checked(categorical.contiguous(), self._weight) if begun is None else begun
         if "step" in self._state:
             self._state["step"] += 1
         if not rows.size:
@@ -234,23 +230,16 @@ def _ranges_of_fields(rows: Any, threads: int) -> list[tuple[int, int]]:
 
 
 def _share_out(work: Callable[[int, int], None], ranges: Sequence[tuple[int, int]]) -> None:
-    """Do some work on each range: in this thread and further ones, each of which takes a range when it is free."""
-    left = iter(ranges)
-
-    def take() -> None:
-        for start, stop in left:
-            work(start, stop)
-
-    helpers = min(torch.get_num_threads(), len(ranges)) - 1
-    helping = [_helpers(torch.get_num_threads()).submit(take) for _ in range(helpers)]
-    take()
-    for each in helping:
-        each.result()
+    """Do some work on each range: in threads, each of which takes a range when it is free."""
+    if len(ranges) == 1:
+        work(*ranges[0])
+    else:
+        list(_threads_of(torch.get_num_threads()).map(work, *zip(*ranges, strict=True)))
 
 
 @cache
-def _helpers(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads - 1, "rows")
+def _threads_of(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, "rows")
 
 
 def _checked(categorical: Tensor, weight: Tensor) -> Any:

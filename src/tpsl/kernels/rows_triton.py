@@ -11,15 +11,14 @@ the device, so that a step can be captured in a CUDA graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from tpsl.kernels.rows import Kind
+from tpsl.kernels.rows import Kind, stream_beside
 
 _GATHERED_AT_ONCE = 256
 """Look-ups in one program of `_gather`."""
@@ -153,23 +152,20 @@ def gather(weight: Tensor, categorical: Tensor, out: Tensor) -> None:
     )  # fmt: skip
 
 
-class Sorted(NamedTuple):
-    """Look-ups sorted by row, those of one row in the order of the batch, and where in the batch each was."""
-
-    keys: Tensor
-    order: Tensor
+Sorted = tuple[Tensor, Tensor]
+"""Look-ups sorted by row, those of one row in the order of the batch, and where in the batch each was."""
 
 
 def begin(categorical: Tensor) -> Callable[[], Sorted]:
     """Begin to sort the look-ups of a batch, beside whatever comes before its gradient; return what waits for it."""
-    beside = _beside(categorical.device)
+    beside = stream_beside(categorical.device)
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):
-        found = _sorted(categorical)
+        keys, order = torch.sort(categorical.reshape(-1), stable=True)
 
     def ended() -> Sorted:
         torch.cuda.current_stream().wait_stream(beside)
-        return found
+        return keys, order
 
     return ended
 
@@ -187,11 +183,11 @@ class RowUpdate:
     @torch.no_grad()
     def apply(self, categorical: Tensor, gradient: Tensor, begun: Sorted | None = None) -> None:
         """Update the rows `categorical` by the gradient of what was looked up, and count the step."""
-        settings, state, weight = self._settings, self._state, self._weight.detach()
+        settings, state, weight = self._settings, self._state, self._weight
         kind, betas, rate = _KINDS[self._kind], settings.get("betas", (0.5, 0.5)), self._counted()
         if not categorical.numel():
             return
-        keys, order = begun or _sorted(categorical)
+        keys, order = begun or torch.sort(categorical.reshape(-1), stable=True)
         lookups, dim = len(keys), weight.shape[1]
         columns = min(triton.next_power_of_2(dim), _TILE_COLUMNS)
         tile = min(128, max(16, _TILE_NUMBERS // columns))
@@ -219,13 +215,3 @@ class RowUpdate:
         of_mean, of_square = (1 - beta**step for beta in self._settings["betas"])
         adam: Tensor = (rate * of_square.sqrt() / of_mean).float()
         return adam
-
-
-@cache
-def _beside(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream of a device on which look-ups are sorted."""
-    return torch.cuda.Stream(device)
-
-
-def _sorted(categorical: Tensor) -> Sorted:
-    return Sorted(*torch.sort(categorical.reshape(-1), stable=True))

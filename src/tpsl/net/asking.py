@@ -14,11 +14,10 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from tpsl.net.checks import checked_tensor, require_finite
 from tpsl.net.failures import BadMessage
 from tpsl.net.messages import Message, WireType
 from tpsl.net.peers import described
-from tpsl.net.rounding import rounded
+from tpsl.net.rounding import checked_tensor, require_finite, rounded
 
 
 @dataclass(frozen=True)

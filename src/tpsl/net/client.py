@@ -125,7 +125,7 @@ class LabelClient:
         self.label.traffic.bytes_sent += tensor_bytes(message, self.terms.dtype)
         call = _Call(self, method, message, alone=alone)
         self.under_way.append(call)
-        return call.answers
+        return call
 
     def stop(self, error: NetError | str) -> None:
         """Tell the label party why this party ends the job."""
@@ -213,63 +213,60 @@ class _Call:
         # A call that is waited for at once needs no thread of gRPC.
         self._future = None if alone else client.stubs[method].future(self._data, timeout=self._timeout)
 
-    def answers(self) -> Answers:
+    def __call__(self) -> Answers:
         """Return the answer, by party; wait for it if it has not come yet."""
-        client = self._client
+        client, asked = self._client, self._message
         # A question that was lost is asked again when it is waited for, and the label party needs all in order.
         while self in client.under_way and client.under_way[0] is not self:
             client.under_way[0].finish()
-        found, asked = self.finish(), self._message
+        found = self.finish()
         if (found.step, found.part) != (asked.step, asked.part):
             what = f"{self._method} of step {asked.step}, part {asked.part}"
             raise BadMessage(f"the label party answered {what} with another one")
         return {client.party: found}
-
-    def finish(self) -> Message:
-        """Return the answer; wait for it if it has not come yet."""
-        if self._error is not None:
-            raise self._error
-        if self._answer is None:
-            try:
-                self._answer = self._waited()
-            except Exception as error:
-                self._error = error
-                raise
-            finally:
-                if self in self._client.under_way:
-                    self._client.under_way.remove(self)
-        return self._answer
 
     def forget(self) -> None:
         """Give the answer up."""
         if self._future is not None:
             self._future.cancel()
 
-    def _waited(self) -> Message:
-        client, terms, pause, data = self._client, self._client.terms, _FIRST_PAUSE, self._data
-        limits = terms.limits if self._is_question else Limits()
-        since = time.monotonic()  # before, nobody has missed the answer
-        while True:
-            try:
-                future, self._future = self._future, None
-                stub = client.stubs[self._method]  # another one after a new connection
-                received = future.result() if future else stub(data, timeout=self._timeout)
-            except grpc.RpcError as error:
-                client.failed(self._method, error, since)
-                time.sleep(pause)
-                pause, data = min(2 * pause, _LONGEST_PAUSE), self._data
-                continue
-            client.heard_at = time.monotonic()
-            if client.is_lost or not client.was_here:
-                client.heard()
-            answer = decode(received, limits, self._dtype, sender="the label party", device=terms.device)
-            if not answer.pending:
+    def finish(self) -> Message:
+        """Return the answer; ask again until it has come."""
+        client, pause, data = self._client, _FIRST_PAUSE, self._data
+        terms, since = client.terms, time.monotonic()  # before, nobody has missed the answer
+        try:
+            while self._answer is None and self._error is None:
+                try:
+                    future, self._future = self._future, None
+                    stub = client.stubs[self._method]  # another one after a new connection
+                    received = future.result() if future else stub(data, timeout=self._timeout)
+                except grpc.RpcError as error:
+                    client.failed(self._method, error, since)
+                    time.sleep(pause)
+                    pause, data = min(2 * pause, _LONGEST_PAUSE), self._data
+                    continue
+                client.heard_at = time.monotonic()
+                if client.is_lost or not client.was_here:
+                    client.heard()
+                limits = terms.limits if self._is_question else Limits()
+                answer = decode(received, limits, self._dtype, sender="the label party", device=terms.device)
+                if answer.pending:
+                    asked = replace(self._message, tensor=None, pending=True)
+                    pause, data = _FIRST_PAUSE, encode(asked, self._dtype)
+                    time.sleep(pause)  # a label party that answers so at once is not asked without end
+                    continue
                 client.label.traffic.messages_received += self._is_question
                 client.label.traffic.bytes_received += tensor_bytes(answer, self._dtype)
-                return answer
-            asked = replace(self._message, tensor=None, pending=True)
-            pause, data = _FIRST_PAUSE, encode(asked, self._dtype)
-            time.sleep(pause)  # a label party that answers so at once is not asked without end
+                self._answer = answer
+        except Exception as error:
+            self._error = error
+        finally:
+            if self in client.under_way:
+                client.under_way.remove(self)
+        if self._answer is None:
+            assert self._error is not None
+            raise self._error
+        return self._answer
 
 
 class _Stubs(dict[str, Any]):

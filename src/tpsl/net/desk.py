@@ -86,7 +86,7 @@ class _Caller:
     """One feature party."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.peer = name, Peer(name)
+        self.name, self.described, self.peer = name, described(name), Peer(name)
         self.introductions: deque[Introduction] = deque(maxlen=_INTRODUCTIONS)
         self.agreed: Ticket | None = None
         """Its `Agree`, until another party agrees anew; `proof` is what it gets for it."""
@@ -191,8 +191,9 @@ class Desk:
 
     def ask(self, certified: str | None, method: str, data: bytes, later: Later = lambda act: act()) -> Ticket:
         """Take a question of a session. The same one again gets the same answer, which may be there on return."""
-        terms, sender = self.terms, described(certified) if certified else "a feature party"
+        terms, known = self.terms, self._callers.get(certified or "")
         try:
+            sender = known.described if known is not None else "a feature party"
             message = decode(data, terms.limits, terms.dtype, sender=sender, device=terms.device)
         except BadMessage as error:
             with self._changed:
@@ -302,9 +303,9 @@ class Desk:
     def take(self, due: Due) -> Question:
         """Wait until every feature party has asked what is due, or one of those that may; return the question."""
         with self._changed:
-            while not (askers := self._askers(due)):
+            while (question := self._asked(due)) is None:
                 self._wait_for(due)
-            return self._question(due, askers)
+            return question
 
     def answer_all(self, script: Script) -> None:
         """Answer what is due, question after question, until the script ends."""
@@ -319,10 +320,10 @@ class Desk:
                         raise going.error
                     if going.due is None:
                         return
-                    if not (askers := self._askers(going.due)):
+                    if (question := self._asked(going.due)) is None:
                         self._wait_for(going.due)
                         continue
-                    question, going.is_busy = self._question(going.due, askers), True
+                    going.is_busy = True
                 self._go_on(going, question)
         finally:
             self._going = None
@@ -354,9 +355,9 @@ class Desk:
             if going is None or not going.is_for_network or going.due is None:
                 return
             try:
-                if not (askers := self._askers(going.due)):
+                if (question := self._asked(going.due)) is None:
                     return
-                question, going.is_busy = self._question(going.due, askers), True
+                going.is_busy = True
             except (NetError, PeerRestarted):  # the thread that trains finds it, too
                 self._changed.notify_all()
                 return
@@ -467,10 +468,10 @@ class Desk:
             self._blame(caller, BadMessage(what))
         return found
 
-    def _askers(self, due: Due) -> list[_Caller]:
-        """Return who has asked what is due: all that are present, or one of several; nobody while one is missing.
+    def _asked(self, due: Due) -> Question | None:
+        """Return the question that is due, when all that are present, or one of several, have asked it.
 
-        Raise if it will not be asked.
+        Raise if it will not be asked, or something else was.
         """
         if self._failure is not None:
             raise self._failure
@@ -478,15 +479,26 @@ class Desk:
             raise PeerRestarted(self._restarted)
         callers = [self._callers[name] for name in (due.one_of or self._present)]
         asked = [caller for caller in callers if caller.next in caller.tickets]
-        return asked[:1] if due.one_of else asked if len(asked) == len(callers) else []
-
-    def _question(self, due: Due, askers: Sequence[_Caller]) -> Question:
-        """Return the question that is due, which these have asked."""
-        self.waiting_for(None)
-        tickets = {caller.name: self._taken(caller, due) for caller in askers}
+        if not asked or (len(asked) < len(callers) and not due.one_of):
+            return None
+        tickets: dict[str, Ticket] = {}
+        for caller in asked[:1] if due.one_of else asked:
+            ticket = tickets[caller.name] = caller.tickets[caller.next]
+            sent, expected = (ticket.method, ticket.message.step, ticket.message.part), (due.method, due.step, due.part)
+            try:
+                if sent != expected:
+                    what = "{} of step {}, part {}"
+                    sentence = f"sent {what.format(*sent)}; expected was {what.format(*expected)}"
+                    raise BadMessage(f"{described(caller.name)} {sentence}")
+                due.require(ticket.message, caller.name)
+            except BadMessage as error:
+                raise self._fail(error) from None
+            caller.next += 1
+            caller.tickets.pop(caller.next - 1 - self.terms.limits.calls, None)
         said = {name: ticket.message for name, ticket in tickets.items()}
         for ticket in tickets.values():
             ticket.message = Message()  # only its answer is kept
+        self.waiting_for(None)
 
         def give(answers: Mapping[str, Message]) -> None:
             for name, ticket in tickets.items():
@@ -496,22 +508,6 @@ class Desk:
                 ticket.give(encode(answer, self.terms.dtype))
 
         return Question(due, said, give)
-
-    def _taken(self, caller: _Caller, due: Due) -> Ticket:
-        ticket = caller.tickets[caller.next]
-        sent, expected = (ticket.method, ticket.message.step, ticket.message.part), (due.method, due.step, due.part)
-        try:
-            if sent != expected:
-                what = "{} of step {}, part {}"
-                raise BadMessage(
-                    f"{described(caller.name)} sent {what.format(*sent)}; expected was {what.format(*expected)}"
-                )
-            due.require(ticket.message, caller.name)
-        except BadMessage as error:
-            raise self._fail(error) from None
-        caller.next += 1
-        caller.tickets.pop(caller.next - 1 - self.terms.limits.calls, None)
-        return ticket
 
     def _wait_for(self, due: Due) -> None:
         """Wait a moment for those that have not asked what is due; raise if one has been away for too long."""

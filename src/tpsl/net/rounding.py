@@ -1,11 +1,12 @@
-"""How numbers cross the border: rounded to the type of the wire, and float32 again at the other end.
+"""How numbers cross the border: rounded to the type of the wire, float32 again at the other end, and checked there.
 
     float32, uint8      as they are
     bfloat16, float16   rounded to nearest; float16 saturates
     int8                q_j = round(x_j/s), with s = max_j |x_j|/127 for each row; at the other end x̂_j = q_j·s
 
 Rounding is a deterministic function of what is sent: post-processing, which costs no ε, and a resumed run rounds as an
-unbroken one. It happens where the tensor is, so that a GPU copies only what crosses.
+unbroken one. It happens where the tensor is, so that a GPU copies only what crosses. A tensor from the other side is
+hostile until it has been checked: shape, type, finite numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tpsl.net.messages import WireType
+from tpsl.net.failures import NOT_FINITE, BadMessage
+from tpsl.net.messages import Message, WireType
+
+NOT_FINITE_NUMBERS = "contain numbers that are not finite"
+"""How the sentence ends, at either side, where training has diverged."""
 
 _ON_WIRE: dict[WireType, torch.dtype] = {
     "float32": torch.float32,
@@ -48,7 +53,7 @@ def as_sent(tensor: Tensor, dtype: WireType) -> Tensor:
     As int8 each row is its numbers followed by the bytes of its scale. Rows whose largest number is below 1.5e-36
     become zeros. The scale of a row with a number that is not finite is NaN: an error that the receiver has to see.
     """
-    if tensor.dtype != in_memory(dtype) or tensor.dim() != 2:
+    if tensor.dtype != (torch.uint8 if dtype == "uint8" else torch.float32) or tensor.dim() != 2:
         kind, wanted = (str(each).removeprefix("torch.") for each in (tensor.dtype, in_memory(dtype)))
         raise ValueError(f"a tensor crosses as rows of {wanted}, not as {kind} of shape {tuple(tensor.shape)}")
     tensor = tensor.detach()
@@ -75,7 +80,7 @@ def as_received(sent: Tensor) -> Tensor:
 def rounded(tensor: Tensor, dtype: WireType) -> Tensor:
     """Return rows as they arrive at the other end, in memory of their own."""
     sent = as_sent(tensor, dtype)
-    return sent if sent.dtype == in_memory(dtype) else as_received(sent)
+    return sent if sent.dtype == tensor.dtype else as_received(sent)
 
 
 def from_wire(payload: Tensor, shape: tuple[int, int], dtype: WireType) -> Tensor:
@@ -108,3 +113,21 @@ def _with_scales(tensor: Tensor) -> Tensor:
     sent[:, :width] = torch.div(tensor, scales).nan_to_num_(0, 0, 0).round_()
     sent[:, width:] = scales.view(torch.int8)
     return sent
+
+
+def require_finite(tensor: Tensor, what: str) -> None:
+    """Raise a BadMessage that says what these numbers are unless all of them are finite."""
+    # A NaN or an infinity anywhere makes the sum not finite: one pass. Only a suspicious sum needs the second.
+    if not math.isfinite(float(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
+        raise BadMessage(f"{what} {NOT_FINITE_NUMBERS}", NOT_FINITE)
+
+
+def checked_tensor(message: Message, what: str, rows: int, width: int | range) -> Tensor:
+    """Return the tensor of a message if it has this shape; `what` names it and its sender in a sentence."""
+    if message.tensor is None:
+        raise BadMessage(f"{what} are missing")
+    found, widths = tuple(message.tensor.shape), width if isinstance(width, range) else range(width, width + 1)
+    if found[0] != rows or found[1] not in widths:
+        due = f"{widths[0]} to {widths[-1]}" if len(widths) > 1 else f"{widths[0]}"
+        raise BadMessage(f"{what} have shape {found}, not ({rows}, {due})")
+    return message.tensor

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from concurrent.futures import Future
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import grpc
+import torch
 
 from tpsl.net.certificates import CertificateError, Certificates, peer_name
 from tpsl.net.codec import encode, largest_frame
@@ -45,7 +46,7 @@ _NOTHING, _PENDING = encode(Message(), "float32"), encode(Message(pending=True),
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
-class LabelServer:
+class LabelServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     """Listens for the feature parties of a job and brings what they ask to the desk. Use it as a context manager."""
 
     def __init__(
@@ -88,6 +89,7 @@ class LabelServer:
             self._thread.join()
 
     def _serve(self, address: str, credentials: grpc.ServerCredentials | None, started: Future[int]) -> None:
+        torch.get_num_threads()  # the thread computes answers: from here on with as many threads as were set elsewhere
         with asyncio.Runner() as runner:  # whatever is left of calls ends with it
             self._loop = runner.get_loop()
             try:
@@ -101,7 +103,7 @@ class LabelServer:
         self._ended = asyncio.Event()
         options = [*frame_options(self._desk.terms), *server_options(self._most_open, 2 * self._longest + self._poll)]
         server = grpc.aio.server(options=options)
-        server.add_generic_rpc_handlers((_Handlers(self._serve_call),))
+        server.add_generic_rpc_handlers((self,))
         port = bind(server, address, credentials)
         await server.start()
         started.set_result(port)
@@ -110,50 +112,73 @@ class LabelServer:
 
     # What follows runs in the thread of the server.
 
-    async def _serve_call(self, method: str, context: Context) -> bytes:
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """Return what answers a call; None if there is no such service."""
+        service, _, method = handler_call_details.method.removeprefix("/").partition("/")
+        if service != SERVICE:
+            return None
+        # To clients these are unary calls. Here the coroutine itself reads the message: so a call that is one too many
+        # ends before its message has come.
+        return grpc.stream_unary_rpc_method_handler(partial(self._serve_call, method))
+
+    async def _serve_call(self, method: str, _: object, context: Context) -> bytes:
         """Answer one call, or end it with the status of an error; it counts as open until the answer has left."""
+        loop, ticket = self._loop, None
         try:
             party = self._certificate(context)
             if self._open[party] >= self._most_open:
                 raise Busy("this party has too many open calls")
-            call = _Call(self._desk, self._loop, party, self._open)
-            context.add_done_callback(call.end)  # type: ignore[arg-type]  # the stubs want a class
-            call.must_end_within(self._longest)
+            self._open[party] += 1
+            task = asyncio.current_task(loop)
+            assert task is not None
+            timer = loop.call_later(self._longest, task.cancel)
+
+            def ended(context: object) -> None:
+                self._open[party] -= 1
+                timer.cancel()
+                if ticket is not None:
+                    self._desk.delivered(ticket)
+
+            context.add_done_callback(ended)  # type: ignore[arg-type]  # the stubs want a class
             data = await context.read()
-            call.timer.cancel()
+            timer.cancel()
             if not isinstance(data, bytes):
                 raise BadMessage(f"{party or 'a client'} sent a call without a message")
-            if method not in self._questions and method not in ("Hello", "Agree", "Stop"):
+            if method == "Hello":
+                answer = self._desk.hello(party, data)
+            elif method == "Stop":
+                self._desk.stopped_by(party, data)
+                answer = _NOTHING
+            elif method == "Agree" or method in self._questions:
+                asked = (
+                    self._desk.agree(party, data)
+                    if method == "Agree"
+                    else self._desk.ask(party, method, data, loop.call_soon)
+                )
+                if not asked.answer.done() and not await self._answered(party, asked):
+                    answer = _PENDING
+                else:
+                    ticket = asked
+                    answer = asked.answer.result()
+            else:
                 await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {method} here")
-            answer = await self._answer(call, method, data)
-            call.must_end_within(self._longest)
+            timer = loop.call_later(self._longest, task.cancel)
             return answer
         except (NetError, PeerRestarted) as error:
             code = error.code if isinstance(error, NetError) else "restarted"
             return await context.abort(status_of(error), as_details(str(error)), ((CODE, code),))
 
-    async def _answer(self, call: _Call, method: str, data: bytes) -> bytes:
-        """Return the answer, or after a while that there is none yet."""
-        desk, party = self._desk, call.party
-        if method == "Hello":
-            return desk.hello(party, data)
-        if method == "Stop":
-            desk.stopped_by(party, data)
-            return _NOTHING
-        ticket = desk.agree(party, data) if method == "Agree" else desk.ask(party, method, data, self._loop.call_soon)
-        if not ticket.answer.done():
-            if ticket.waited is None:  # one for all calls that wait for it, so nothing grows with their number
-                ticket.waited = asyncio.wrap_future(ticket.answer)
-                ticket.waited.add_done_callback(lambda waited: waited.cancelled() or waited.exception())
-            try:
-                await asyncio.wait((ticket.waited,), timeout=self._poll)
-            except asyncio.CancelledError:
-                desk.left(party)
-                raise
-            if not ticket.answer.done():
-                return _PENDING
-        call.delivers = ticket
-        return ticket.answer.result()
+    async def _answered(self, party: str | None, ticket: Ticket) -> bool:
+        """Wait a while for an answer; return whether there is one."""
+        if ticket.waited is None:  # one for all calls that wait for it, so nothing grows with their number
+            ticket.waited = asyncio.wrap_future(ticket.answer)
+            ticket.waited.add_done_callback(lambda waited: waited.cancelled() or waited.exception())
+        try:
+            await asyncio.wait((ticket.waited,), timeout=self._poll)
+        except asyncio.CancelledError:
+            self._desk.left(party)
+            raise
+        return ticket.answer.done()
 
     def _certificate(self, context: Context) -> str | None:
         """Return the name in the certificate of a caller."""
@@ -166,51 +191,3 @@ class LabelServer:
         if name is None:
             raise self._desk.refusal("a client", Refused("the certificate does not name exactly one party"))
         return name
-
-
-@dataclass
-class _Call:
-    """An open call."""
-
-    desk: Desk
-    loop: asyncio.AbstractEventLoop
-    party: str | None
-    open: Counter[str | None]
-    """How many calls each party has open."""
-    delivers: Ticket | None = None
-    """The question whose answer, or error, this call carries."""
-
-    def __post_init__(self) -> None:
-        self.open[self.party] += 1
-        self._task = asyncio.current_task(self.loop)
-
-    def must_end_within(self, seconds: float) -> None:
-        """End the call if what it waits for takes longer, until `timer` is cancelled."""
-        assert self._task is not None
-        self.timer = self.loop.call_later(seconds, self._task.cancel)
-
-    def end(self, context: object) -> None:
-        """Note that the call has ended, and with it what it delivered."""
-        self.open[self.party] -= 1
-        self.timer.cancel()
-        if self.delivers is not None:
-            self.desk.delivered(self.delivers)
-
-
-class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]
-    """Gives every method of the service to one coroutine."""
-
-    def __init__(self, serve_call: Callable[[str, Context], Awaitable[bytes]]) -> None:
-        self._serve_call = serve_call
-
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        service, _, method = handler_call_details.method.removeprefix("/").partition("/")
-        if service != SERVICE:
-            return None
-
-        async def serve(_: object, context: Context) -> bytes:
-            return await self._serve_call(method, context)
-
-        # To clients these are unary calls. Here the coroutine itself reads the message: so a call that is one too many
-        # ends before its message has come.
-        return grpc.stream_unary_rpc_method_handler(serve)

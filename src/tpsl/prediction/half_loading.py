@@ -22,8 +22,7 @@ from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
 from tpsl.data.own import source_inputs
 from tpsl.heads.wide_part import AdditiveModel, with_scores
-from tpsl.models.halves import Bottom
-from tpsl.models.members import Bottoms, Tops
+from tpsl.models.halves import Bottom, Bottoms, Tops
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.perturb import Loss
 from tpsl.split.batches import Batches

@@ -22,7 +22,7 @@ from tpsl.training.run_folder import RunFolder
 
 TUNE = "tune.json"
 WITH_JUDGES = "with-judges"
-"""The folder in a search's own of its committee as it was trained once more (`tpsl.tuning.with_judges`), if it was."""
+"""The folder in a search's own of its committee as it was trained once more (`tpsl.select.search`), if it was."""
 
 
 @dataclass(frozen=True)

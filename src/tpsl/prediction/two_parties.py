@@ -21,13 +21,13 @@ from tpsl.data.config import TableData
 from tpsl.data.dataset import class_names, feature_party_names
 from tpsl.net.agreement import RECORD_IDS, Agreement
 from tpsl.net.asking import NOTHING, Answers, Due, Label, Script
-from tpsl.net.checks import checked_tensor
 from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, JobStopped, NetError, PeerRestarted
 from tpsl.net.messages import Limits, Message
 from tpsl.net.peers import LABEL_PARTY, described
+from tpsl.net.rounding import checked_tensor
 from tpsl.net.server import LabelServer
 from tpsl.prediction.collecting import Collecting, Scoring
 from tpsl.prediction.half_loading import Embedder, PredictionError, has_label_features

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tpsl.data.dataset import feature_party_names
-from tpsl.learners.learning import learned_result
+from tpsl.handover.learning import learned_result
 from tpsl.report.label_view import job_view, last_change, shared_words
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import RunView

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from tpsl.report.run_view import RunView, VaultFacts
 
 if TYPE_CHECKING:
-    from tpsl.learners.learning import LearnResult
+    from tpsl.handover.learning import LearnResult
     from tpsl.training.evaluation import SharedEvaluation
     from tpsl.training.noisy_metrics import NoisyMetrics
 
@@ -122,7 +122,7 @@ def shared_text(found: SharedEvaluation) -> str:
     )
 
 
-_UNRELIABLE = "; those that judge cannot tell the model from the shares of the classes: do not rely on it"
+_UNRELIABLE = "; the hold-out cannot tell the model from the shares of the classes: do not rely on it"
 
 
 def learned_texts(result: LearnResult) -> dict[str, str]:
@@ -134,7 +134,7 @@ def learned_texts(result: LearnResult) -> dict[str, str]:
     return {
         "learner": f"{result.learner}: {result.setting}",
         "noisy hold-out": f"log loss {judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}, AUC {area}",
-        "records": f"{result.records:,}, of which {result.judges:,} have judged before they were fitted",
+        "records": f"{result.records:,}, of which {result.held_out:,} were held out before they were fitted",
         "worth": f"about {result.effective_labels:,.0f} clean labels{'' if result.reliable else _UNRELIABLE}",
     }
 

@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
-from tpsl.models.members import Bottoms
+from tpsl.models.halves import Bottoms
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.split.batches import Batches, Gathered
 

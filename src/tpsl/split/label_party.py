@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import empty, parts
-from tpsl.models.members import Tops
+from tpsl.models.halves import Tops
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.perturb import LogitGradient
 from tpsl.split.batches import Gathered
@@ -96,15 +96,18 @@ class LabelParty:
         """Do the same as `backward` from the evidence of the batch's noisy labels; a GPU is not waited for."""
         embeddings = [e.detach().to(self.device).requires_grad_() for e in received]
         z = self.top.learning()([*embeddings, *([self.own.share(rows)] if self.own is not None else [])])
-        if len(evidence) == 1:
+        # Each member learns from the same noisy label, at its own logits.
+        logits, members = z.detach().flatten(0, 1), len(z)
+        drawn = [torch.cat([draw] * members) if members > 1 else draw for draw in evidence]
+        perturbed = [self.logit_gradient(logits, draw).reshape(z.shape) for draw in drawn]
+        if len(perturbed) == 1:
             # Section 4.2: ṽ = GradPerturb(y, v_0, v_1) at the logit; one backward pass takes it to the cut and θ_L.
-            z.backward(self._logit_gradient(z.detach(), evidence[0]))
+            z.backward(perturbed[0])
             gradients = [e.grad for e in embeddings]
         else:
             # Algorithm 3: g̃ is sent, ũ updates θ_L, from two independent draws.
-            sent, own = (self._logit_gradient(z.detach(), draw) for draw in evidence)
-            gradients = list(torch.autograd.grad(z, embeddings, sent, retain_graph=True, allow_unused=True))
-            z.backward(own, inputs=self._parameters)
+            gradients = list(torch.autograd.grad(z, embeddings, perturbed[0], retain_graph=True, allow_unused=True))
+            z.backward(perturbed[1], inputs=self._parameters)
         self._records = records
         # A top half of the user's own may not look at a party's share.
         return [torch.zeros_like(e) if g is None else g for e, g in zip(embeddings, gradients, strict=True)]
@@ -139,8 +142,3 @@ class LabelParty:
         with self.optimizer.averaged():
             z: Tensor = self.top.predicting()([*(e.to(self.device) for e in received), *own])
         return z.mean(dim=0)
-
-    def _logit_gradient(self, z: Tensor, evidence: Tensor) -> Tensor:
-        """Return ṽ for every logit: each member learns from the same noisy label, at its own logits."""
-        evidence = torch.cat([evidence] * len(z)) if len(z) > 1 else evidence
-        return self.logit_gradient(z.flatten(0, 1), evidence).reshape(z.shape)

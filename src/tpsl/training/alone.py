@@ -9,6 +9,7 @@ labels: noisy labels of held-out records judge, and the predictions of test reco
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
@@ -18,7 +19,7 @@ from tpsl.net.asking import Answers, AtHome, Script
 from tpsl.net.messages import WireType
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.job import Job, JobError
-from tpsl.training.joint_steps import joint_steps
+from tpsl.training.joint_steps import JointSteps
 from tpsl.training.observer import Observer
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.result import TrainResult
@@ -39,7 +40,7 @@ def attend_together(label: LabelRole, features: Sequence[FeatureRole], ask_label
     """Have the feature parties of a job ask the label party, all in this process, until all have finished."""
     asked = ask_label(partial(begin, label), label.job.wire_type)
     try:
-        with joint_steps(label, features, asked) as together:
+        with closing(JointSteps(label, features, asked)) as together:
             attend_as_features(FeatureRun(features, asked, together))
     finally:
         label.close()

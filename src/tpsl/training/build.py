@@ -12,9 +12,7 @@ from torch import Tensor
 from tpsl.data.features import Features, Inputs, table_features
 from tpsl.data.sides import FeatureSide
 from tpsl.heads.pretraining import pretrain
-from tpsl.models.computing import HERE, Placement
-from tpsl.models.halves import Bottom, Top
-from tpsl.models.members import Bottoms, Tops, make_members, seed_of
+from tpsl.models.halves import Bottom, Bottoms, Top, Tops, make_members, seed_of
 from tpsl.models.model_config import OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.net.peers import LABEL_PARTY
@@ -26,6 +24,7 @@ from tpsl.split.label_party import LabelParty
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
 from tpsl.vault import NoisyLabels
+from tpsl.workers import HERE, Placement
 
 LabelPartyBuilder = Callable[
     [Job, Sequence[str], int, NoisyLabels, Features | Inputs | None, OwnParts, Placement], LabelParty

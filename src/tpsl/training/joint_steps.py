@@ -22,9 +22,8 @@ from torch import Tensor
 
 from tpsl.data.order import BatchPlan, Rows, position_mask
 from tpsl.net.asking import AtHome, PassedOver
-from tpsl.net.checks import NOT_FINITE_NUMBERS
 from tpsl.net.failures import NOT_FINITE, BadMessage
-from tpsl.net.rounding import rounded
+from tpsl.net.rounding import NOT_FINITE_NUMBERS, rounded
 from tpsl.split.label_party import LabelParty
 from tpsl.split.loop import Gradients, Step, take_steps
 from tpsl.training.role import FeatureRole, LabelRole
@@ -35,51 +34,6 @@ _AHEAD = 32
 """Graphs that may wait for the device; with more of them, progress would be shown long before there is any."""
 _SLOWER = "a step on the GPU takes longer than it could"
 _TOP_BIT = -(1 << 63)
-
-
-@contextmanager
-def joint_steps(label: LabelRole, features: Sequence[FeatureRole], asked: AtHome) -> Iterator[JointSteps | None]:
-    """Give what takes the steps of these roles, of one run, at once; None on a CPU, and where every message counts.
-
-    At the end graphs are freed: one that the garbage collector found while that of another run is captured would spoil
-    it.
-    """
-    device = label.setup.device
-    if device is None or device.type != "cuda" or type(asked) is not AtHome:
-        yield None
-        return
-    joint = JointSteps(label, features, asked)
-    try:
-        yield joint
-    finally:
-        joint.close()
-
-
-class JointSteps:
-    """Takes steps of all roles in CUDA graphs, where that is possible."""
-
-    def __init__(self, label: LabelRole, features: Sequence[FeatureRole], asked: AtHome) -> None:
-        self._label, self._features, self._asked = label, features, asked
-        self._device_steps: DeviceSteps | None = None
-        self._may_capture = True
-
-    def take(self, stretch: range) -> float | None:
-        """Take the steps; the parties of all roles are built. Return how long they took, or None."""
-        if not self._may_capture or stretch.start < self._label.setup.record_steps:
-            return None
-        if self._device_steps is None and (reason := obstacle(self._label, self._features)):
-            self._may_capture = False
-            self._label.setup.watching.notice(f"{_SLOWER}: {reason}")
-            return None
-        self._device_steps = self._device_steps or DeviceSteps(self._label, self._features)
-        seconds = self._device_steps.take(stretch)
-        self._asked.pass_over(PassedOver(stretch.stop, seconds))
-        return seconds
-
-    def close(self) -> None:
-        """Free what is on the device, apart from the parties."""
-        if self._device_steps is not None:
-            self._device_steps.close()
 
 
 def obstacle(label: LabelRole, features: Sequence[FeatureRole]) -> str | None:
@@ -104,45 +58,33 @@ Records = list[tuple[Tensor, ...]]
 inputs of each feature party."""
 
 
-class DeviceSteps:
-    """Takes steps of the label party and of all feature parties of a run on their device."""
+class JointSteps:
+    """Takes steps of all roles of a run at once: on a GPU, but where every message counts.
 
-    def __init__(self, label: LabelRole, features: Sequence[FeatureRole]) -> None:
-        self._label, self._roles, self._schedule = label, (label, *features), label.schedule
-        self._parties = [role.party for role in features]
-        self._device = label.party.device
-        self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        trained, own = self._schedule.trained, label.party.own
-        evidence = label.party.evidence(self._on_device(self._schedule.among_labelled(trained)))
-        inputs = [party.resident_inputs if party is not None else () for party in (own, *self._parties)]
-        self._all: Records = [evidence, *inputs]
-        self._rows = [self._on_device(role.schedule.train[trained]) for role in self._roles]
-        """Where the trained records are in the table of each party."""
-        self._thread = ThreadPoolExecutor(1, "order of the next epoch")
-        self._orders: dict[int, Future[Tensor]] = {}
-        self._optimizers = [optimizer for role in self._roles for _, optimizer in role.halves.values()]
-        self._graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Records]] = {}
-        """By the number of steps and that of records."""
-        self._sizes: set[int] = set()
-        """Batches of these sizes have been trained on: what they need is compiled and loaded."""
-        self._prepared, self._untimed = 0.0, 0
-        brings_halves = any(role.own.bottom or role.own.top for role in self._roles)
-        self._can_capture: bool | None = None if brings_halves else True
-        """None: it has to be tried."""
-        torch.cuda.current_stream().synchronize()
+    At the end graphs have to be freed: one that the garbage collector found while that of another run is captured would
+    spoil it.
+    """
 
-    def close(self) -> None:
-        """Free the graphs, and let nothing be sorted any more."""
-        self._thread.shutdown(cancel_futures=True)
-        self._stream.synchronize()
-        self._graphs.clear()
+    def __init__(self, label: LabelRole, features: Sequence[FeatureRole], asked: AtHome) -> None:
+        self._label, self._features, self._roles, self._asked = label, features, (label, *features), asked
+        device = label.setup.device
+        self._is_possible = device is not None and device.type == "cuda" and type(asked) is AtHome
+        self._is_begun = False
 
-    def take(self, stretch: range) -> float:
-        """Take the steps; return how long they took.
+    def take(self, stretch: range) -> float | None:
+        """Take the steps; the parties of all roles are built. Return how long they took, or None.
 
         That is without what is done once: the first epoch is put into its order, graphs are captured, and kernels are
         compiled and loaded in the first step with batches of a size, whose records the speed does not count either.
         """
+        if not self._is_possible or stretch.start < self._label.setup.record_steps:
+            return None
+        if not self._is_begun:
+            if reason := obstacle(self._label, self._features):
+                self._is_possible = False
+                self._label.setup.watching.notice(f"{_SLOWER}: {reason}")
+                return None
+            self._begin()
         begun, self._prepared, self._untimed = time.perf_counter(), 0.0, 0
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
@@ -161,7 +103,46 @@ class DeviceSteps:
         if not all(bool(p.isfinite().all()) for p in self._label.party.optimizer.parameters):
             sentence = f"after step {stretch.stop:,}: the weights of the label party {NOT_FINITE_NUMBERS}"
             raise BadMessage(sentence, NOT_FINITE)
-        return time.perf_counter() - begun - self._prepared
+        seconds = time.perf_counter() - begun - self._prepared
+        self._asked.pass_over(PassedOver(stretch.stop, seconds))
+        return seconds
+
+    def _begin(self) -> None:
+        """Put inputs and noisy labels onto the device."""
+        label, self._schedule = self._label, self._label.schedule
+        self._parties = [role.party for role in self._features]
+        self._device = label.party.device
+        self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        trained, own = self._schedule.trained, label.party.own
+
+        def on_device(numbers: Rows) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(numbers)).to(self._device)
+
+        evidence = label.party.evidence(on_device(self._schedule.among_labelled(trained)))
+        inputs = [party.resident_inputs if party is not None else () for party in (own, *self._parties)]
+        self._all: Records = [evidence, *inputs]
+        self._rows = [on_device(role.schedule.train[trained]) for role in self._roles]
+        """Where the trained records are in the table of each party."""
+        self._thread = ThreadPoolExecutor(1, "order of the next epoch")
+        self._orders: dict[int, Future[Tensor]] = {}
+        self._optimizers = [optimizer for role in self._roles for _, optimizer in role.halves.values()]
+        self._graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Records]] = {}
+        """By the number of steps and that of records."""
+        self._sizes: set[int] = set()
+        """Batches of these sizes have been trained on: what they need is compiled and loaded."""
+        self._prepared, self._untimed = 0.0, 0
+        brings_halves = any(role.own.bottom or role.own.top for role in self._roles)
+        self._can_capture: bool | None = None if brings_halves else True
+        """None: it has to be tried."""
+        torch.cuda.current_stream().synchronize()
+        self._is_begun = True
+
+    def close(self) -> None:
+        """Free the graphs, and let nothing be sorted any more."""
+        if self._is_begun:
+            self._thread.shutdown(cancel_futures=True)
+            self._stream.synchronize()
+            self._graphs.clear()
 
     def _portions(self, stretch: range) -> Iterator[range]:
         """Yield the steps as they are launched: many full batches at once, or a single step."""
@@ -236,19 +217,22 @@ class DeviceSteps:
         label, wire, at_once = self._label.party, self._label.job.training.wire, self._schedule.part_rows
         size = len(records[-1][0]) // steps
         parts = [
-            [_part(records, start, min(start + at_once, first + size)) for start in range(first, first + size, at_once)]
+            [
+                [tuple(each[start : min(start + at_once, first + size)] for each in values) for values in records]
+                for start in range(first, first + size, at_once)
+            ]
             for first in range(0, steps * size, size)
         ]
 
-        def crossed(tensor: Tensor) -> Tensor:
-            return tensor if wire == "float32" else rounded(tensor, wire)
+        def crossed(tensors: list[Tensor]) -> list[Tensor]:
+            return tensors if wire == "float32" else [rounded(each, wire) for each in tensors]
 
         def ask(step: int, part: int, embeddings: list[Tensor]) -> Gradients:
             evidence, own, *_ = parts[step][part]
-            gradients = label.backward_from(evidence, own, [crossed(each) for each in embeddings], size)
+            gradients = label.backward_from(evidence, own, crossed(embeddings), size)
             if part == len(parts[step]) - 1:
                 label.update()
-            return lambda: [crossed(each) for each in gradients]
+            return lambda: crossed(gradients)
 
         of_steps = (Step(step, size, tuple(tuple(part[2:]) for part in parts[step])) for step in range(steps))
         take_steps(self._parties, of_steps, ask, lambda step, exchanged: None)
@@ -274,9 +258,6 @@ class DeviceSteps:
             torch.cuda.current_stream().synchronize()
         return order
 
-    def _on_device(self, numbers: Rows) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(numbers)).to(self._device)
-
     @contextmanager
     def _preparing(self) -> Iterator[None]:
         """Leave out of the time what is done once."""
@@ -285,10 +266,6 @@ class DeviceSteps:
         yield
         self._stream.synchronize()
         self._prepared += time.perf_counter() - begun
-
-
-def _part(records: Records, start: int, stop: int) -> Records:
-    return [tuple(each[start:stop] for each in values) for values in records]
 
 
 def epoch_order(plan: BatchPlan, epoch: int, device: torch.device) -> Tensor:

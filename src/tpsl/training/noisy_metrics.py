@@ -56,20 +56,20 @@ class Estimate:
 class Validation:
     """A prediction judged by noisy labels."""
 
-    validation_loss: float
+    validation_loss: Measured
     """Unbiased estimate of the log loss against the true labels, which nobody looked at."""
-    validation_loss_se: float
+    validation_loss_se: Measured
     """Its standard error."""
-    validation_log_likelihood: float
+    validation_log_likelihood: Measured
     """`Σ_i ln P(t_i | prediction)`, over all held-out records and draws: what candidates are compared by."""
-    validation_auc: float
+    validation_auc: Measured
     """Estimate of the AUC against the true labels, corrected for the noise; may lie above 1.
 
     NaN for more than two classes, and where half of its 95 % interval is wider than 0.1 (`TOO_FEW`).
     """
-    validation_auc_low: float
+    validation_auc_low: Measured
     """Its 95 % interval, for noise and the choice of records together; NaN where the AUC is."""
-    validation_auc_high: float
+    validation_auc_high: Measured
 
 
 @dataclass(frozen=True)

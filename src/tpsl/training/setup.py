@@ -20,7 +20,6 @@ from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset, load_feature_party, load_label_party, taken_on_trust
 from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import FeatureSide, LabelSide
-from tpsl.models.computing import Placement
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.net.rounding import rounded
 from tpsl.training.job import Job, JobError, SearchStep
@@ -30,7 +29,7 @@ from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.warm_start import StartingPoint, begin
-from tpsl.workers import ALONE, Workers
+from tpsl.workers import ALONE, Placement, Workers
 
 Records = TypeVar("Records", Dataset, FeatureSide, LabelSide)
 

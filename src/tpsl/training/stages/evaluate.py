@@ -18,9 +18,9 @@ import numpy.typing as npt
 from tpsl.data.out_of_core import COLUMNS, RowStack
 from tpsl.metrics import blocks
 from tpsl.net.asking import Due, Script
-from tpsl.net.checks import NOT_FINITE_NUMBERS
 from tpsl.net.failures import NOT_FINITE, BadMessage
 from tpsl.net.messages import Message
+from tpsl.net.rounding import NOT_FINITE_NUMBERS
 from tpsl.training.checkpoint import BEST, load_checkpoint, save_checkpoint, saved_steps
 from tpsl.training.noisy_metrics import noisy_validation
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole, Role

@@ -23,9 +23,9 @@ from torch import Tensor
 from tpsl.files import write_atomically
 from tpsl.mechanisms import Mechanism
 from tpsl.net.asking import Due, Script
-from tpsl.net.checks import checked_tensor
 from tpsl.net.failures import BadMessage
 from tpsl.net.messages import Message
+from tpsl.net.rounding import checked_tensor
 from tpsl.training.checkpoint import read_weights
 from tpsl.training.job import Job
 from tpsl.training.role import FeatureRun, LabelRole

@@ -69,6 +69,8 @@ def label(role: LabelRole) -> Script:
                 collected[0].add(inputs.numpy())
         question.answer_all()
     own.keep_half()
+    if is_kept and len(role.schedule.held_out):
+        role.noisy()  # which all workers ask for together
     if is_kept and role.workers.is_first:
         learn_head(role, collected[0].finish(), [share.shape[1] for share in received])
 

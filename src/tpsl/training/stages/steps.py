@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 
 from tpsl.net.asking import Answers, Due, Script
-from tpsl.net.checks import checked_tensor
 from tpsl.net.codec import CPU
 from tpsl.net.messages import Message
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.net.rounding import rounded
+from tpsl.net.rounding import checked_tensor, rounded
 from tpsl.split.loop import Exchanged, Gradients, Step, take_steps
 from tpsl.training.role import FeatureRun, LabelRole
 from tpsl.training.stages import evaluate

@@ -23,8 +23,8 @@ from tpsl.data.sides import LabelRecords
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.heads.wide_part import MOST_RECORDS, AdditiveModel, cross_fit, with_scores
 from tpsl.net.asking import Due, Script
-from tpsl.net.checks import checked_tensor
 from tpsl.net.messages import Message
+from tpsl.net.rounding import checked_tensor
 from tpsl.perturb import LogitGradient
 from tpsl.progress import Progress, no_progress
 from tpsl.training.checkpoint import read_weights
