@@ -149,6 +149,15 @@ def test_what_is_no_proper_request_is_refused(request_text: str, status: int, co
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost", "[::1]:8080", "127.0.0.2"])
+def test_this_machine_is_asked_under_its_own_names(host: str) -> None:
+    async def main() -> None:
+        async with opened() as served:
+            assert "200 OK" in await served.talk(GET.format("/healthz", "").replace("localhost", host))
+
+    asyncio.run(main())
+
+
 def test_every_answer_is_for_its_client_alone() -> None:
     async def main() -> None:
         async with opened() as served:

@@ -200,7 +200,8 @@ class HttpServer:
     def _require_permission(self, path: str, headers: Headers) -> None:
         # At another address than this machine's no page has the token, or a certificate of the name that it asks for.
         hosts = ["localhost"] if self._by_any_name else headers.getlist("host")
-        if not is_asked_from_here(hosts, headers.get("sec-fetch-site"), headers.get("sec-fetch-mode")):
+        site, mode = headers.get("sec-fetch-site"), headers.get("sec-fetch-mode")
+        if not is_asked_from_here(hosts, site, mode, or_by_number=True):
             raise Refusal(Reason.FORBIDDEN, "this service answers only under the name of this machine")
         if self._access.token is not None and path not in OPEN_PATHS:
             scheme, _, given = headers.get("authorization", "").partition(" ")
