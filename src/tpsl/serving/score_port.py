@@ -116,7 +116,7 @@ class ScorePort:
             return refusal
 
     async def _outcome(self, model: LabelModel, scores: asyncio.Future[Array] | Refusal) -> Outcome:
-        """Return what the caller learns of a request; what is wrong with the label party's own part it does not.
+        """Return what the caller learns of a request.
 
         A service that is stopping refuses the whole call, which gRPC then makes again.
         """
@@ -125,22 +125,25 @@ class ScorePort:
                 raise scores
             if model.prediction.returns == "nothing":
                 return Outcome()
-            try:
-                found = model.prediction.returned(await self._gathering.wait(scores))
-                return Outcome(scores=found.astype("<f4").tobytes())
-            except Refusal as refusal:
-                if refusal.reason != Reason.MALFORMED:
-                    raise
-                sentence = "the label party cannot use its own records of this key"
-                raise Refusal(Reason.BAD_PEER, sentence) from None
-            except Exception as error:  # its sentence may speak of the label party's own records
-                self._notice(f"{METHOD} failed: {type(error).__name__}: {error}")
-                raise Refusal(Reason.BAD_PEER, "the label party has an error of its own") from None
+            found = model.prediction.returned(await self._waited(scores))
+            return Outcome(scores=found.astype("<f4").tobytes())
         except Refusal as refusal:
             if refusal.reason == Reason.UNREACHABLE:
                 raise
             self._metrics.refused(refusal.reason)
             return Outcome(code=refusal.reason.grpc.value[0], sentence=as_sentence(str(refusal)))
+
+    async def _waited(self, scores: asyncio.Future[Array]) -> Array:
+        """Return scores; what is wrong with the label party's own part, or its program, it alone reads."""
+        try:
+            return await self._gathering.wait(scores)
+        except Refusal as refusal:
+            if refusal.reason != Reason.MALFORMED:
+                raise
+            raise Refusal(Reason.BAD_PEER, "the label party cannot use its own records of this key") from None
+        except Exception as error:
+            self._notice(f"{METHOD} failed: {type(error).__name__}: {error}")
+            raise Refusal(Reason.BAD_PEER, "the label party has an error of its own") from None
 
     def _request(self, data: bytes, context: Context) -> ScoreRequest:
         """Return a call's content, if it is that of the party whose certificate the caller has."""
