@@ -1,30 +1,30 @@
-"""The scoring service under load: both parties as processes over mutual TLS, and clients that do not wait for answers.
+"""The scoring services under load by wrk: both parties as processes over mutual TLS.
 
-Requests of raw JSON records go to the feature party's door at random times with a fixed mean rate. Latency counts from
-the moment that a request was due, so that waiting for a connection counts too. Meanwhile a new model is taken over,
-clients go away in the middle of their request, and each side is replaced by a new process (`--take-over`). A request
-that meets a closed connection or a 503 is sent again, as any client would; one without its scores within the deadline
-is an error, and so is one with other scores than those of one of the two models. The baseline is the same work in one
-process: JSON, encoder, both halves, JSON.
+wrk sends requests of raw JSON records to the feature party's service over many connections, each of which waits for a
+random time after an answer, so that requests come at about the rate that is asked for. Latency counts from sending a
+request to its answer. Meanwhile a new model is taken over, clients go away in the middle of a request, and each side
+is replaced by a new process (`--take-over`). Before and after, scores are compared with those of the halves in this
+process. The baseline is the same work in one process: JSON, encoder, both halves, JSON.
+
+    apt-get install wrk
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import gc
 import json
 import os
 import random
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections import Counter
+import urllib.request
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,28 @@ from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 
-DEADLINE_SECONDS = 5.0
 BODIES = 64
-RETRY_SECONDS = 0.05
+CONNECTIONS = 32
+LOAD = """
+local bodies, at = {}, 0
+for line in io.lines(os.getenv("BODIES")) do bodies[#bodies + 1] = line end
+local pause = 2 * tonumber(os.getenv("PAUSE_MS"))
+function init(arguments) math.randomseed(tonumber(tostring(wrk.thread):match("0x(%x+)"), 16) % 2^31) end
+function delay() return math.random(0, pause) end
+function request()
+  at = at % #bodies + 1
+  return wrk.format("POST", "/v1/score", {["Content-Type"] = "application/json"}, bodies[at])
+end
+function done(summary, latency, requests)
+  local errors = summary.errors
+  io.stderr:write(string.format(
+    '{"requests": %d, "p50": %f, "p99": %f, "p99.9": %f, "largest": %f, "connect": %d, "read": %d, "write": %d,'
+      .. '"timeout": %d, "status": %d}', summary.requests, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3,
+    latency:percentile(99.9) / 1e3, latency.max / 1e3, errors.connect, errors.read, errors.write, errors.timeout,
+    errors.status))
+end
+"""
+"""The script of wrk. Latencies are in microseconds there, in milliseconds here."""
 
 
 def records_like(state: EncoderState, count: int, rng: random.Random) -> list[dict[str, Any]]:
@@ -114,116 +133,6 @@ class Process:
         return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
-class Connection(asyncio.Protocol):
-    """A client's connection: one request at a time."""
-
-    def __init__(self) -> None:
-        self.answer: asyncio.Future[tuple[int, bytes]] | None = None
-        self.received = b""
-        self.open = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport, self.open = transport, True
-
-    def connection_lost(self, reason: Exception | None) -> None:
-        self.open = False
-        if self.answer is not None and not self.answer.done():
-            self.answer.set_exception(ConnectionResetError())
-
-    def data_received(self, data: bytes) -> None:
-        self.received += data
-        head, end, rest = self.received.partition(b"\r\n\r\n")
-        length = int(head.partition(b"Content-Length: ")[2].partition(b"\r\n")[0] or 0)
-        if end and len(rest) >= length and self.answer is not None and not self.answer.done():
-            self.received = b""
-            self.open = self.open and b"Connection: close" not in head
-            self.answer.set_result((int(head[9:12]), rest))
-
-    async def ask(self, request: bytes) -> tuple[int, bytes]:
-        self.answer = asyncio.get_running_loop().create_future()
-        self.transport.write(request)
-        return await self.answer
-
-
-@dataclass
-class Load:
-    """Clients of the feature party's door."""
-
-    port: int
-    records: list[bytes]
-    """The JSON of the records of each kind of request."""
-    expected: list[list[np.ndarray[Any, Any]]]
-    """The scores of each kind, by each model."""
-    idle: list[Connection] = field(default_factory=list)
-    due: list[float] = field(default_factory=list)
-    latencies: list[float] = field(default_factory=list)
-    found: Counter[str] = field(default_factory=Counter)
-    by_model: Counter[int] = field(default_factory=Counter)
-
-    def request(self, kind: int, key: str) -> bytes:
-        body = b'{"key": "%s", "records": %s}' % (key.encode(), self.records[kind])
-        head = f"POST /v1/score HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nContent-Type: application/json\r\n"
-        return head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
-
-    async def connection(self) -> Connection:
-        while self.idle:
-            found = self.idle.pop()
-            if found.open:
-                return found
-        loop = asyncio.get_running_loop()
-        _, made = await loop.create_connection(Connection, "127.0.0.1", self.port)
-        return made
-
-    async def one(self, number: int, due: float) -> None:
-        """Send a request, again if it must be, and look at its scores."""
-        kind, until = number % len(self.records), due + DEADLINE_SECONDS
-        request = self.request(kind, f"request-{number}")
-        while time.perf_counter() < until:
-            try:
-                connection = await self.connection()
-                status, content = await connection.ask(request)
-            except OSError:
-                self.found["sent again after a closed connection"] += 1
-            else:
-                self.idle.append(connection)
-                if status == 200:
-                    self.latencies.append(time.perf_counter() - due)
-                    self.due.append(due)
-                    self.look(kind, content)
-                    return
-                self.found[f"sent again after a {status} ({json.loads(content)['error']})"] += 1
-            await asyncio.sleep(RETRY_SECONDS)
-        self.found["errors"] += 1
-
-    def look(self, kind: int, content: bytes) -> None:
-        scores = np.asarray(json.loads(content)["scores"], dtype=np.float32)
-        for model, expected in enumerate(self.expected[kind]):
-            if np.allclose(scores, expected, rtol=0, atol=1e-6):
-                self.by_model[model] += 1
-                return
-        self.found["errors"] += 1
-
-    def over_time(self) -> list[float]:
-        """Return the 99th percentile in ms in each of thirty parts of the time."""
-        order = np.argsort(self.due)
-        due, latencies = np.asarray(self.due)[order], np.asarray(self.latencies)[order]
-        edges = np.searchsorted(due, np.linspace(due[0], due[-1], 31))
-        return [
-            round(float(np.percentile(part, 99)) * 1e3, 1) for part in np.split(latencies, edges[1:-1]) if len(part)
-        ]
-
-    async def go_away(self, number: int, after: float) -> None:
-        """Send a request after so many seconds and leave before it is answered."""
-        await asyncio.sleep(after)
-        with suppress(OSError):
-            _, made = await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", self.port)
-            made.transport.write(self.request(number % len(self.records), f"left-{number}"))
-            await asyncio.sleep(random.uniform(0, 0.004))
-            made.transport.abort()
-        self.found["clients that went away"] += 1
-
-
 class Parties:
     """Both services, and what happens to them."""
 
@@ -278,33 +187,57 @@ class Parties:
         self.label.end()
 
 
-async def put_under_load(parties: Parties, load: Load, options: argparse.Namespace) -> dict[str, list[float]]:
-    """Send requests for as long as was asked for, with all that happens meanwhile; return memory over time."""
-    loop, rng = asyncio.get_running_loop(), random.Random(1)
-    events = {0.2: parties.take_over_new_model, 0.45: parties.replace_label, 0.7: parties.replace_feature}
-    tasks: set[asyncio.Task[None]] = set()
-    begun = loop.time()
-    for share, event in events.items() if not options.calm else ():
-        loop.call_later(share * options.seconds, loop.run_in_executor, None, event)
-    for number in range(0 if options.calm else options.disconnects):
-        at = options.seconds * (number + 0.5) / options.disconnects
-        tasks.add(loop.create_task(load.go_away(number, at)))
-    memory: dict[str, list[float]] = {"label": [], "feature": []}
-    number, due, measured = 0, time.perf_counter(), begun
-    while loop.time() - begun < options.seconds:
-        due += rng.expovariate(options.rate)
-        if (wait := due - time.perf_counter()) > 0:
-            await asyncio.sleep(wait)
-        task = loop.create_task(load.one(number, due))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-        number += 1
-        if loop.time() - measured >= options.seconds / 30:
-            measured = loop.time()
-            memory["label"].append(parties.label.megabytes())
-            memory["feature"].append(parties.feature.megabytes())
-    await asyncio.gather(*tasks)
-    return memory
+def scores_of(port: int, body: bytes) -> np.ndarray[Any, Any]:
+    """Ask the feature party's service."""
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/score", body, headers)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return np.asarray(json.loads(answer.read())["scores"], dtype=np.float32)
+
+
+def go_away(port: int, body: bytes) -> None:
+    """Send a request and leave before it is answered."""
+    head = (
+        f"POST /v1/score HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    )
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+            client.sendall(head.encode() + b"\r\n\r\n" + body)
+            time.sleep(random.uniform(0, 0.004))
+    except OSError:
+        pass  # the service is just being replaced
+
+
+def put_under_load(parties: Parties, bodies: Sequence[bytes], options: argparse.Namespace) -> dict[str, Any]:
+    """Have wrk send requests for as long as was asked for, with all that happens meanwhile."""
+    script, lines = parties.folder / "load.lua", parties.folder / "bodies"
+    script.write_text(LOAD)
+    lines.write_bytes(b"\n".join(bodies))
+    pause = max(1000 * CONNECTIONS / options.rate - options.expected, 0)
+    environment = {**os.environ, "BODIES": str(lines), "PAUSE_MS": f"{pause:.0f}"}
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{options.seconds}s", "--timeout", "10s", "-s", str(script)]
+    timers = (
+        []
+        if options.calm
+        else [
+            threading.Timer(share * options.seconds, event)
+            for share, event in (
+                (0.2, parties.take_over_new_model),
+                (0.45, parties.replace_label),
+                (0.7, parties.replace_feature),
+                *(((number + 0.5) / 100, lambda: go_away(parties.port, bodies[0])) for number in range(100)),
+            )
+        ]
+    )
+    for timer in timers:
+        timer.start()
+    found = subprocess.run(
+        [*command, f"http://127.0.0.1:{parties.port}"], env=environment, capture_output=True, text=True, check=True
+    )
+    for timer in timers:
+        timer.join()
+    content: dict[str, Any] = json.loads(found.stderr)
+    return content
 
 
 def trained(folder: Path, options: argparse.Namespace) -> list[Path]:
@@ -327,56 +260,49 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     create_authority(folder / "authority")
     issue(folder / "authority", folder / "label", "label", label=True)
     issue(folder / "authority", folder / "feature", "feature", label=False)
-    models, rng = [Direct(run) for run in runs], random.Random(0)
-    state = RunFolder(runs[0]).encoder("feature")
-    records = [json.dumps(records_like(state, options.records, rng)).encode() for _ in range(BODIES)]
-    bodies = [b'{"key": "request", "records": %s}' % part for part in records]
-    expected = [[model.scores(body) for model in models] for body in bodies]
-    direct = models[0].cpu_seconds(bodies, 200)
+    old, new = (Direct(run) for run in runs)
+    state, rng = RunFolder(runs[0]).encoder("feature"), random.Random(0)
+    bodies = [json.dumps({"records": records_like(state, options.records, rng)}).encode() for _ in range(BODIES)]
+    direct = old.cpu_seconds(bodies, 200)
     parties = Parties(folder)
-    load = Load(parties.port, records, expected)
-    gc.collect()
-    gc.freeze()  # a pause of the clients would count as latency of the services
-    before, begun = parties.cpu_seconds(), time.perf_counter()
     try:
-        memory = asyncio.run(put_under_load(parties, load, options))
+        np.testing.assert_allclose(scores_of(parties.port, bodies[0]), old.scores(bodies[0]), rtol=0, atol=1e-6)
+        before, begun = parties.cpu_seconds(), time.perf_counter()
+        found = put_under_load(parties, bodies, options)
         seconds, cpu = time.perf_counter() - begun, parties.cpu_seconds() - before
+        last = old if options.calm else new
+        np.testing.assert_allclose(scores_of(parties.port, bodies[0]), last.scores(bodies[0]), rtol=0, atol=1e-6)
+        memory = {"label": parties.label.megabytes(), "feature": parties.feature.megabytes()}
     finally:
         parties.end()
-    answered = len(load.latencies)
-    percentiles = {f"p{share:g}": float(np.percentile(load.latencies, share)) * 1e3 for share in (50, 99, 99.9)}
     return {
-        "requests": answered,
-        "requests a second": answered / seconds,
-        "milliseconds": {**percentiles, "largest": max(load.latencies) * 1e3},
-        "above 50 ms": float(np.mean(np.asarray(load.latencies) > 0.05)),
-        "p99 over time": load.over_time(),
-        "errors": load.found.pop("errors", 0),
-        "by model": [load.by_model[model] for model in range(2)],
-        "happened": dict(load.found),
-        "MB over time": {name: [round(size) for size in sizes] for name, sizes in memory.items()},
-        "CPU ms a request": cpu / answered * 1e3,
+        **found,
+        "requests a second": found["requests"] / seconds,
+        "MB": memory,
+        "CPU ms a request": cpu / found["requests"] * 1e3,
         "CPU ms a request in one process": direct * 1e3,
-        "ratio": cpu / answered / direct,
+        "ratio": cpu / found["requests"] / direct,
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--rate", type=float, default=500, help="requests a second")
+    parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--rate", type=float, default=500, help="requests a second, about")
+    parser.add_argument("--expected", type=float, default=15, help="milliseconds that an answer takes, for the rate")
     parser.add_argument("--records", type=int, default=32, help="records of a request")
-    parser.add_argument("--disconnects", type=int, default=100)
     parser.add_argument("--calm", action="store_true", help="nothing happens to the services")
     parser.add_argument("--rows", type=int, default=50_000, help="flights to train on")
     parser.add_argument("--cores", type=int, default=2, help="for both services and the clients together")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TPSL_HOME"] = f"{folder}/home"
-        found = measure(options, Path(folder))
+    found: dict[str, Any] = {"skipped": "it needs wrk: `apt-get install wrk`"}
+    if shutil.which("wrk"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
+        torch.set_num_threads(1)
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["TPSL_HOME"] = f"{folder}/home"
+            found = measure(options, Path(folder))
     print(json.dumps(found) if options.json else "\n".join(f"{name:<32} {value}" for name, value in found.items()))
 
 

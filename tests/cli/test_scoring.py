@@ -186,6 +186,8 @@ def test_what_cannot_be_served_is_one_sentence(site: Site, tpsl: Callable[..., A
     assert "never leave the label party" in tpsl("score", site.link, *listen, *certs, "--head", "local").error()
     with socket.create_server(("127.0.0.1", site.port)):
         assert f"cannot listen at 127.0.0.1:{site.port}" in tpsl("score", site.link, *listen, *certs).error()
+    open_to_all = tpsl("score", site.link, *listen, *certs, "--http", "0.0.0.0:0", "--json")
+    assert open_to_all.code() == "http-unprotected"
     insecure = tpsl("score", site.link, "--listen", "0.0.0.0:0", "--set=local.insecure_loopback=true").error()
     assert "without certificates only a loopback address will do" in insecure
     where = ("--connect", f"127.0.0.1:{site.port}")

@@ -155,8 +155,8 @@ def test_a_command_has_such_options_and_its_files(
             assert local.metrics == f"0.0.0.0:{ports['metrics']}"
             load_job(tmp_path / "job.yaml")
         elif container["args"][0] == "score":
-            (health,) = [one["value"] for one in container["env"] if one["name"] == "TPSL_HEALTH"]
-            assert health == f"http://127.0.0.1:{local.http}/health"
+            assert local.http == f"0.0.0.0:{ports['applications']}"
+            assert local.http_token is not None and str(local.http_token.parent) in mounts
         assert local.listen == (f"0.0.0.0:{ports['peers']}" if "peers" in ports else None)
         require_command(container["args"])
 
@@ -180,7 +180,7 @@ def test_a_pod_may_do_nothing_that_it_need_not(manifests: list[Manifest]) -> Non
         kinds = {key for volume in spec["volumes"] for key in volume if key != "name"}
         assert kinds <= {"configMap", "projected", "secret", "persistentVolumeClaim", "emptyDir"}
         for secret in [volume["secret"] for volume in spec["volumes"] if "secret" in volume]:
-            assert secret["secretName"] in ("tpsl-certificates", "tpsl-vault-key")
+            assert secret["secretName"] in ("tpsl-certificates", "tpsl-scoring-token")
             assert (secret.keys(), secret["defaultMode"]) == ({"secretName", "defaultMode"}, 0o400)
             assert rights["fsGroup"] == rights["runAsGroup"], "or it cannot read its key"
 
@@ -286,7 +286,7 @@ def test_an_image_is_that_of_its_party_and_of_this_version(kustomized: Callable[
         (namespace,) = {one["metadata"]["namespace"] for one in manifests if one["kind"] != "Namespace"}
         party = folder.rpartition("/")[2]
         assert namespace == f"tpsl-{party}"
-        assert (ROOT / "deploy" / "docker" / f"{party}.Dockerfile").is_file()
+        assert f"FROM common AS {party}\n" in (ROOT / "deploy" / "docker" / "tpsl.Dockerfile").read_text()
         for template, _ in pods(manifests):
             for container in [*template["spec"].get("initContainers", ()), *template["spec"]["containers"]]:
                 assert container["image"].endswith(f"/tpsl-{party}:{__version__}")

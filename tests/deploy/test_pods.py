@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ from tpsl.net.certificates import party_folders
 from tpsl.vault import Vault
 
 PATIENCE = 120.0
+TOKEN = "a secret of 27 characters.."
 Manifest = dict[str, Any]
 
 
@@ -129,24 +131,25 @@ class Pod:
         return text
 
     def is_alive(self) -> bool:
-        """Ask the liveness probe, as the kubelet does: by the address of the pod, or with a command inside."""
-        probe = self._container["livenessProbe"]
-        if "exec" in probe:
-            return not subprocess.run(probe["exec"]["command"], env=self.environment, capture_output=True).returncode
-        port = self._here(self._ports[probe["httpGet"]["port"]])
-        asked = urllib.request.Request(
-            f"http://127.0.0.1:{port}{probe['httpGet']['path']}", headers={"Host": "10.1.2.3"}
-        )
-        try:
-            with urllib.request.urlopen(asked, timeout=10) as page:
-                return "tpsl_steps_total" in page.read().decode()
-        except OSError:
-            return False
+        """Ask the liveness probe, as the kubelet does."""
+        return self._asked(self._container["livenessProbe"])
 
     def is_ready(self) -> bool:
-        """Ask the readiness probe, as the kubelet does."""
-        command = [self._here(word) for word in self._container["readinessProbe"]["exec"]["command"]]
-        return not subprocess.run(command, env=self.environment, capture_output=True).returncode
+        """Ask the readiness probe."""
+        return self._asked(self._container["readinessProbe"])
+
+    def _asked(self, probe: Manifest) -> bool:
+        """Ask a probe: by the address of the pod, or with a command inside."""
+        if "exec" in probe:
+            command = [self._here(word) for word in probe["exec"]["command"]]
+            return not subprocess.run(command, env=self.environment, capture_output=True).returncode
+        port, path = self._here(self._ports[probe["httpGet"]["port"]]), probe["httpGet"]["path"]
+        asked = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Host": "10.1.2.3"})
+        try:
+            with urllib.request.urlopen(asked, timeout=10) as page:
+                return ("tpsl_steps_total" in page.read().decode()) == (path == "/metrics")
+        except OSError:
+            return False
 
     def events(self, name: str) -> list[dict[str, Any]]:
         lines = [line for line in self.stderr.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
@@ -177,13 +180,15 @@ class Companies:
     def __init__(self, folder: Path, kustomized: Callable[[str], list[Manifest]], programs: list[Path]) -> None:
         self._kustomized, self._programs, self._pods = kustomized, programs, list[Pod]()
         party_folders(folder / "certs", ["label", "shop"], 1)
+        (folder / "secret").mkdir()
+        (folder / "secret" / "token").write_text(TOKEN)
         outside, inside = ("label.example", "scores.label.example"), "tpsl-0.tpsl.tpsl-{}.svc.cluster.local"
         names = dict.fromkeys((*outside, inside.format("label"), inside.format("feature")), "127.0.0.1")
         door, *others = (str(free_port()) for _ in range(9))
         self.clusters = {}
         for role, party in (("label", "label"), ("feature", "shop")):
             ports = {"7443": door} | {port: others.pop() for port in ("9101", "29500", "8080")}
-            secrets = {"tpsl-certificates": folder / "certs" / party}
+            secrets = {"tpsl-certificates": folder / "certs" / party, "tpsl-scoring-token": folder / "secret"}
             self.clusters[role] = Cluster(folder / role, secrets, names | ports, others.pop())
 
     def start(self, folder: str, number: int = 0, **agreed: int) -> Pod:
@@ -296,12 +301,14 @@ def test_a_backup_is_a_sound_copy(companies: Companies) -> None:
 def test_both_scoring_services_serve_what_was_trained(companies: Companies) -> None:
     label, feature = companies.start("scoring/label"), companies.start("scoring/feature")
     for pod in (label, feature):
-        pod.wait_until(pod.is_alive, "serving")
+        pod.wait_until(lambda pod=pod: pod.is_alive() and pod.is_ready(), "serving")
     asked = {"key": "visit-17", "records": [{"device": "laptop", "pages": 25, "visited": "2026-11-16"}]}
-    door = json.loads(feature.stdout.read_text())["http"]
-    request = urllib.request.Request(
-        f"{door}/v1/score", json.dumps(asked).encode(), headers={"Content-Type": "application/json"}
-    )
+    url, headers = json.loads(feature.stdout.read_text())["http"], {"Content-Type": "application/json"}
+    url = url.replace("0.0.0.0", "127.0.0.1")
+    request = urllib.request.Request(f"{url}/v1/score", json.dumps(asked).encode(), headers)
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(request, timeout=10)
+    request.add_header("Authorization", f"Bearer {TOKEN}")
     with urllib.request.urlopen(request, timeout=10) as answer:
         (score,) = json.loads(answer.read())["scores"]
     assert 0 <= score <= 1

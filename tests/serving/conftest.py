@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from tpsl.net.certificates import Certificates
-from tpsl.serving.feature_service import FeatureOptions, FeatureService
-from tpsl.serving.label_service import LabelOptions, LabelService
+from tpsl.serving.http_server import HttpAccess
+from tpsl.serving.services import FeatureService, LabelService, ServiceOptions
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 
@@ -76,7 +76,7 @@ async def happens(condition: Callable[[], bool]) -> None:
 
 @dataclass(frozen=True)
 class Reply:
-    """What an HTTP door has answered."""
+    """What an HTTP server has answered."""
 
     status: int
     content: Any
@@ -98,6 +98,11 @@ def ask(port: int, path: str, content: Any = None) -> Reply:
         connection.close()
 
 
+def port_of(service: LabelService | FeatureService) -> int:
+    """The port for a service's applications."""
+    return int(service.url.rpartition(":")[2])
+
+
 @dataclass
 class Served:
     """The services of a run; clients ask from threads of their own."""
@@ -108,7 +113,7 @@ class Served:
 
     async def ask(self, party: str, path: str, content: Any = None) -> Reply:
         service = self.label if party == "label" else self.features[party]
-        return await asyncio.to_thread(ask, service.http_port, path, content)
+        return await asyncio.to_thread(ask, port_of(service), path, content)
 
     async def score(self, party: str, records: list[dict[str, Any]], key: str | None = None) -> Reply:
         return await self.ask(party, "/v1/score", {"records": records, **({"key": key} if key else {})})
@@ -119,17 +124,25 @@ def serve(certificates: Path) -> Callable[..., Any]:
     """Serve a run: `async with serve(run, "shop") as served`."""
 
     @asynccontextmanager
-    async def start(run: Path, *parties: str, feature_run: Path | None = None, **options: Any) -> AsyncIterator[Served]:
+    async def start(
+        run: Path,
+        *parties: str,
+        feature_run: Path | None = None,
+        deadline: float = 5.0,
+        http: HttpAccess | None = None,
+        **options: Any,
+    ) -> AsyncIterator[Served]:
         notices: list[str] = []
+        http = http or HttpAccess()
         credentials = Certificates.load(certificates / "label").server()
-        label = LabelService(LabelOptions(run, "127.0.0.1:0", credentials, **options), notices.append)
+        asked = ServiceOptions(run, http, deadline)
+        label = LabelService(asked, "127.0.0.1:0", credentials, notices.append, **options)
         await label.open()
-        later = {"deadline": options.get("deadline", 5.0) + 1.0}  # so that the label party's sentences arrive
+        later = ServiceOptions(feature_run or run, http, deadline + 1.0)  # so that the label party's sentences arrive
         features = {}
         for party in parties:
             own = Certificates.load(certificates / party).channel()
-            asked = FeatureOptions(feature_run or run, party, label.address, own, **later)
-            features[party] = FeatureService(asked, notices.append)
+            features[party] = FeatureService(later, party, label.address, own, notices.append)
             await features[party].open()
         try:
             yield Served(label, features, notices)

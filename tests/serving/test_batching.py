@@ -10,8 +10,7 @@ import pytest
 
 from tpsl.serving import batching
 from tpsl.serving.batching import Batcher
-from tpsl.serving.refusals import Reason, Refusal
-from tpsl.serving.service_metrics import ServiceMetrics
+from tpsl.serving.refusals import Reason, Refusal, ServiceMetrics
 
 
 class Sums:

@@ -7,7 +7,9 @@ import os
 
 import pytest
 
-from tpsl.serving.running import PortTaken, prepared, when_free
+from tpsl.cli.predict import prepared
+from tpsl.serving.refusals import PortTaken
+from tpsl.serving.services import when_free
 
 
 def priority() -> int:

@@ -241,6 +241,21 @@ def test_shares_that_wait_are_bounded_in_bytes(
     asyncio.run(main())
 
 
+def test_a_service_that_is_stopping_refuses_the_whole_call(served_runs: Path, serve: Serve, certificates: Path) -> None:
+    """With the code at which gRPC makes it again, so that the next process gets it."""
+    run = served_runs / "joint"
+
+    async def main() -> None:
+        async with serve(run) as served, Peer(served, certificates, "shop") as peer:
+            waiting = asyncio.create_task(peer.call(request(run)))
+            await happens(lambda: "k" in served.label._gathering._requests)
+            served.label._gathering.close()
+            assert (await waiting)[0] == "UNAVAILABLE"
+            assert (await peer.call(request(run, key="new")))[0] == "UNAVAILABLE"
+
+    asyncio.run(main())
+
+
 def test_health_checks_speak_the_protocol_of_grpc(served_runs: Path, serve: Serve, certificates: Path) -> None:
     method = "/grpc.health.v1.Health/Check"
 
@@ -251,7 +266,8 @@ def test_health_checks_speak_the_protocol_of_grpc(served_runs: Path, serve: Serv
             assert answer == b"\x08\x01"  # as grpc.health.v1 has it
             unknown = HealthCheckRequest(service="other").SerializeToString()
             assert (await peer.call(unknown, method))[0] == "NOT_FOUND"
-            assert (await served.ask("label", "/health")).content == {"status": "serving"}
-            assert (await served.ask("shop", "/health")).content["status"] == "serving"
+            for party in ("label", "shop"):
+                for path in ("/healthz", "/ready"):
+                    assert (await served.ask(party, path)).content["status"] == "serving"
 
     asyncio.run(main())

@@ -22,15 +22,15 @@ from tpsl.data.dataset import load
 from tpsl.model.predictors import PredictionError
 from tpsl.model.trained import TrainedModel
 from tpsl.select.search import tune
-from tpsl.serving import gathering, http_door
-from tpsl.serving.feature_service import FeatureService
+from tpsl.serving import gathering, http_server
+from tpsl.serving.services import FeatureService
 from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages.statistic import STATISTIC_HEAD
 
-from .conftest import happens
+from .conftest import happens, port_of
 
 Serve = Callable[..., Any]
 RECORDS: list[dict[str, Any]] = [
@@ -111,7 +111,7 @@ def test_every_party_contributes_to_a_request(served_runs: Path, serve: Serve) -
     asyncio.run(main())
 
 
-def test_a_committee_is_served_as_a_run_is(served_runs: Path, serve: Serve, tmp_path: Path) -> None:
+def test_an_ensemble_is_served_as_a_run_is(served_runs: Path, serve: Serve, tmp_path: Path) -> None:
     job, space = RunFolder(served_runs / "alone").job(), [{}, {"model": {"bottom": [8]}}]
     tune(RunSetup(job, RunFolder(tmp_path / "tuned")), space)
     model = TrainedModel.open(tmp_path / "tuned")
@@ -163,7 +163,7 @@ def test_where_nothing_comes_back_a_feature_party_gets_an_acknowledgement(served
     asyncio.run(main())
 
 
-def test_a_local_head_is_for_the_label_partys_own_door(served_runs: Path, serve: Serve) -> None:
+def test_a_local_head_is_for_the_label_partys_own_applications(served_runs: Path, serve: Serve) -> None:
     """The feature party sends the share of its frozen pre-trained half too, whichever head is served."""
     run = served_runs / "local"
 
@@ -248,7 +248,7 @@ def test_a_clients_mistake_is_named(served_runs: Path, serve: Serve) -> None:
         async with serve(served_runs / "alone", "shop") as served:
             for content, status, sentence in MISTAKES:
                 reply = await served.ask("shop", "/v1/score", content)
-                assert (reply.status, sentence in reply.content["error"]) == (status, True), reply.content
+                assert (reply.status, sentence in reply.content["error"]) == (status, True), (reply, served.notices)
             assert (await served.score("shop", RECORDS)).status == 200
 
     asyncio.run(main())
@@ -273,7 +273,7 @@ def test_json_that_is_a_trap_is_refused(served_runs: Path, serve: Serve) -> None
     async def main() -> None:
         async with serve(served_runs / "alone", "shop") as served:
             for body, sentence in BOMBS:
-                for port in (served.label.http_port, served.features["shop"].http_port):
+                for port in (port_of(served.label), port_of(served.features["shop"])):
                     status, error = await asyncio.to_thread(post, port, body)
                     assert (status, sentence in error) == (400, True), (body[:20], status, error)
             unseen = [{**RECORDS[0], "colour": "\ud800", "size": float("nan")}, {**RECORDS[0], "size": None}]
@@ -319,7 +319,7 @@ def test_own_records_that_wait_are_bounded_also_of_clients_that_have_gone(
     async def main() -> None:
         async with serve(served_runs / "joint", deadline=2.0) as served:
             for number in range(3):
-                _, writer = await asyncio.open_connection("127.0.0.1", served.label.http_port)
+                _, writer = await asyncio.open_connection("127.0.0.1", port_of(served.label))
                 body = json.dumps({**content, "key": f"k{number}"})
                 head = f"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
                 writer.write(f"{head}Content-Type: application/json\r\n\r\n{body}".encode())
@@ -362,7 +362,7 @@ def _defect(self: Any, records: Any) -> Any:
 
 
 async def _ones(self: Any, model: Any, records: Any) -> Any:
-    return np.ones((len(records), model.half.embedder.width), np.float32)
+    return np.ones((len(records), model.embedder.width), np.float32)
 
 
 def test_a_request_that_stays_incomplete_is_refused_in_time(served_runs: Path, serve: Serve) -> None:
@@ -384,8 +384,8 @@ def test_a_request_that_stays_incomplete_is_refused_in_time(served_runs: Path, s
 def test_requests_beyond_the_limit_are_refused_at_once(
     served_runs: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody contributes the rest; what waits for it is bounded, and the door says when to come back."""
-    monkeypatch.setattr(http_door, "MOST_UNDER_WAY", 4)
+    """Nobody contributes the rest; what waits for it is bounded, and the service says when to come back."""
+    monkeypatch.setattr(http_server, "MOST_UNDER_WAY", 4)
 
     async def main() -> None:
         async with serve(served_runs / "joint", "shop", "bank", deadline=2.0) as served:
@@ -393,8 +393,8 @@ def test_requests_beyond_the_limit_are_refused_at_once(
             assert sorted(reply.status for reply in replies) == [503] * 4 + [504] * 4
             refused = next(reply for reply in replies if reply.status == 503)
             assert refused.content["error"] == "4 requests are under way; ask again later"
-            assert refused.headers["Retry-After"] == "1"
-            assert (await served.ask("shop", "/health")).status == 200
+            assert refused.headers["retry-after"] == "1"
+            assert (await served.ask("shop", "/healthz")).status == 200
             assert 'tpsl_refusals_total{reason="busy"} 4.0' in (await served.ask("shop", "/metrics")).content
 
     asyncio.run(main())
@@ -484,7 +484,7 @@ def test_clients_that_go_away_disturb_nobody(served_runs: Path, serve: Serve) ->
 
     async def main() -> None:
         async with serve(served_runs / "joint", "shop", "bank") as served:
-            await asyncio.to_thread(come_and_go, served.features["shop"].http_port)
+            await asyncio.to_thread(come_and_go, port_of(served.features["shop"]))
             replies = await asyncio.gather(
                 served.score("shop", RECORDS, "k"),
                 served.score("bank", RECORDS, "k"),

@@ -191,3 +191,32 @@ def test_a_feature_party_finds_the_label_party_at_one_address() -> None:
     assert connect_address(Local(connect="one:7443")) == "one:7443"
     with pytest.raises(ValueError, match="an address is HOST:PORT"):
         Local(connect="one:7443,one:7444")
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ("8080", "127.0.0.1:8080"),
+        ("'8080'", "127.0.0.1:8080"),
+        ("0", "127.0.0.1:0"),
+        ("0.0.0.0:8080", "0.0.0.0:8080"),
+        ("'[::1]:8080'", "[::1]:8080"),
+        ("scores.example:443", "scores.example:443"),
+        ("true", None),
+        ("70000", None),
+        ("-1", None),
+        ("8080.5", None),
+        ("scores.example", None),
+        ("http://scores.example:80", None),
+    ],
+)
+def test_applications_ask_at_a_port_of_this_machine_or_at_an_address(
+    given: str, address: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "local.yaml").write_text(f"http: {given}\nhttp_token: secret/token\n")
+    if address is None:
+        with pytest.raises(LocalError, match="http"):
+            load_local(tmp_path / "local.yaml")
+    else:
+        local = load_local(tmp_path / "local.yaml")
+        assert (local.http, local.http_token) == (address, tmp_path / "secret" / "token")

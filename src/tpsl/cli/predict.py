@@ -151,34 +151,39 @@ def score(
     listen: flags.ListenOption = None,
     connect: flags.ConnectOption = None,
     certs: flags.CertsOption = None,
-    http: Annotated[int | None, option("PORT", "Port of 127.0.0.1 for applications. Default: a free one.")] = None,
+    http: Annotated[
+        str | None,
+        option("ADDRESS", "HOST:PORT, or a port of 127.0.0.1, for this side's applications. Default: a free one."),
+    ] = None,
     head: flags.HeadOption = "private",
     take_over: Annotated[bool, flag("--take-over", "Wait until the process that has the ports ends.")] = False,
     json: flags.JsonFlag = False,
 ) -> None:
     """Score records as they come: a service of the label party (--listen) or of a feature party (--connect).
 
-    A feature party's service turns records into embeddings, and asks the label party over mutual TLS for their scores.
-    Applications ask at http://127.0.0.1:PORT/v1/score (a feature party's also at /v1/embed); others on this machine can
-    reach that port too. SIGHUP reads the run folder again, and no request is lost. Examples:
+    Applications ask at http://127.0.0.1:PORT/v1/score (a feature party's also at /v1/embed), as /openapi.json says. A
+    feature party's service asks the label party over mutual TLS for scores. An address that other machines can reach
+    needs `http_token` or `http_certificate` in the local file. SIGHUP reads the run folder again, and no request is
+    lost. Examples:
 
     tpsl score runs/current --listen 0.0.0.0:7443 --certs certs/label --http 8080
 
     tpsl score runs/current --connect label.example:7443 --certs certs/airport --http 8081
     """
-    from tpsl.serving.running import prepared, service_of
-    from tpsl.serving.running import run as serve
+    from tpsl.serving.starting import prepared, service_of
 
     given = {"local.listen": listen, "local.connect": connect, "local.certificates": certs, "local.http": http}
     settings = Settings.of(changes, given, parts=(LOCAL,))
     options = {"take_over": take_over, "local_head": head == "local"}
     service = prepared(lambda: service_of(run, settings.load_local(local), notice, **options), take_over)
 
+    from tpsl.serving.services import run as serve
+
     def tell() -> None:
-        address, party = f"http://127.0.0.1:{service.http_port}", getattr(service, "party", None)
-        content: dict[str, Any] = {"http": address, "model": service.versions.newest.name}
+        party = getattr(service, "party", None)
+        content: dict[str, Any] = {"http": service.url, "model": service.versions.newest.name}
         content |= {"party": party} if party else {"listening": service.address}
         what = f"embedding for clients of {party}" if party else f"scoring for feature parties at {service.address}"
-        answer(json, content, [f"{what}; for applications at {address}"])
+        answer(json, content, [f"{what}; for applications at {service.url}"])
 
     raise typer.Exit(STATUS if serve(service, tell) == signal.SIGTERM else 0)

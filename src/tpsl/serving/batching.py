@@ -15,8 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.serving.refusals import Reason, Refusal
-from tpsl.serving.service_metrics import ServiceMetrics
+from tpsl.serving.refusals import Reason, Refusal, ServiceMetrics
 
 Array = npt.NDArray[Any]
 Arrays = Sequence[Array]
@@ -60,26 +59,28 @@ class Batcher:
         if self._records + work.records > MOST_QUEUED_RECORDS:
             raise Refusal(Reason.BUSY, f"{self._records:,} records are waiting to be computed; ask again later")
         if not self._queue:
-            self._compute_soon()
+            asyncio.get_running_loop().call_later(self._gather_seconds, self._compute)
         self._queue.append(work)
         self._records += work.records
 
-    def _compute_soon(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._gather_seconds:
-            loop.call_later(self._gather_seconds, self._compute)
-        else:
-            loop.call_soon(self._compute)
-
     def _compute(self) -> None:
-        batch = self._next_batch()
-        if self._queue:
-            # Not at once: what has arrived in the meantime is read first.
-            asyncio.get_running_loop().call_soon(self._compute)
+        """Compute the works of the first one's model, until another model or the limit comes."""
+        batch: list[_Work] = []
+        total = 0
+        while self._queue:
+            work = self._queue[0]
+            if batch and (work.model is not batch[0].model or total + work.records > MOST_RECORDS):
+                # Not at once: what has arrived in the meantime is read first.
+                asyncio.get_running_loop().call_soon(self._compute)
+                break
+            self._queue.popleft()
+            self._records -= work.records
+            if not work.result.done():
+                batch.append(work)
+                total += work.records
         if not batch:
             return
-        sizes = [work.records for work in batch]
-        self._metrics.batch_records.observe(sum(sizes))
+        self._metrics.batch_records.observe(total)
         try:
             columns = zip(*(work.arrays for work in batch), strict=True)
             joined = batch[0].arrays if len(batch) == 1 else [np.concatenate(column) for column in columns]
@@ -88,20 +89,6 @@ class Batcher:
             for work in batch:
                 work.result.set_exception(error)
             return
-        for work, part in zip(batch, np.split(found, np.cumsum(sizes)[:-1]), strict=True):
+        ends = np.cumsum([work.records for work in batch])
+        for work, part in zip(batch, np.split(found, ends[:-1]), strict=True):
             work.result.set_result(part)
-
-    def _next_batch(self) -> list[_Work]:
-        """Take the works of the first one's model off the queue, until another model or the limit comes."""
-        batch: list[_Work] = []
-        total = 0
-        while self._queue:
-            work = self._queue[0]
-            if batch and (work.model is not batch[0].model or total + work.records > MOST_RECORDS):
-                break
-            self._queue.popleft()
-            self._records -= work.records
-            if not work.result.done():
-                batch.append(work)
-                total += work.records
-        return batch

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -18,23 +17,20 @@ import numpy as np
 from tpsl.net.peers import LABEL_PARTY, described
 from tpsl.net.scoring_pb2 import Share
 from tpsl.serving.batching import MOST_RECORDS, Array, Batcher
-from tpsl.serving.models import LabelModel, Records, checked_key
+from tpsl.serving.models import LabelModel, Records, Versions
 from tpsl.serving.refusals import Reason, Refusal
-from tpsl.serving.versions import Versions
 
 MOST_OPEN_PER_PARTY = 2048
 MOST_WAITING_BYTES = 64 << 20
 """Of one party: its shares, or the label party's own records."""
 MOST_KEPT = 16384
-
-_SWEEP_SECONDS = 0.1
+LONGEST_KEY = 128
 
 
 @dataclass
 class _Request:
     key: str
     opener: str
-    expires: float
     scores: asyncio.Future[Array]
     model: LabelModel | None = None
     records: int | None = None
@@ -63,7 +59,6 @@ class Gathering:
         self._open: Counter[str] = Counter()
         self._waiting_bytes: Counter[str] = Counter()
         self._closed = False
-        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
 
     def model(self, party: str, version: str) -> LabelModel:
         """Return the model that goes with this version of a feature party's half."""
@@ -92,8 +87,7 @@ class Gathering:
             if request.contributed[party] != digest:
                 raise Refusal(Reason.KEY_IN_USE, f"the key {share.key!r} holds another share of yours already")
             return request.scores
-        self._agree_on_records(request, share.records)
-        self._hold(request, party, numbers.nbytes)
+        self._hold(request, party, share.records, numbers.nbytes)
         request.model, request.shares[party], request.contributed[party] = model, numbers, digest
         self._score_if_complete(request)
         return request.scores
@@ -109,8 +103,7 @@ class Gathering:
             raise Refusal(Reason.MALFORMED, f'the label party {has} "records"')
         request = self._request(key, LABEL_PARTY)
         if records is not None and LABEL_PARTY not in request.contributed:
-            self._agree_on_records(request, len(records))
-            self._hold(request, LABEL_PARTY, size)
+            self._hold(request, LABEL_PARTY, len(records), size)
             request.own, request.contributed[LABEL_PARTY] = records, b""
             self._score_if_complete(request)
         return request.scores
@@ -125,7 +118,6 @@ class Gathering:
     def close(self) -> None:
         """Refuse what is not complete, and new requests."""
         self._closed = True
-        self._sweeper.cancel()
         for request in [waiting for waiting in self._requests.values() if waiting.missing()]:
             self._drop(request, _stopping())
 
@@ -137,24 +129,25 @@ class Gathering:
             raise _stopping()
         if self._open[opener] >= MOST_OPEN_PER_PARTY:
             raise Refusal(Reason.BUSY, f"{self._open[opener]:,} requests of {opener} wait for other parties")
-        scores = asyncio.get_running_loop().create_future()
-        request = _Request(key, opener, time.monotonic() + self.deadline, scores)
-        scores.add_done_callback(lambda _: self._close_request(request))
+        if len(self._requests) >= MOST_KEPT:
+            self._expire(next(iter(self._requests.values())))
+        loop = asyncio.get_running_loop()
+        request = _Request(key, opener, loop.create_future())
+        request.scores.add_done_callback(lambda _: self._close_request(request))
+        loop.call_later(self.deadline, self._expire, request)
         self._requests[key] = request
         self._open[opener] += 1
         return request
 
-    def _agree_on_records(self, request: _Request, records: int) -> None:
+    def _hold(self, request: _Request, party: str, records: int, size: int) -> None:
+        """Count the bytes of a party's part, which has so many records as all others, until the request is done."""
         if request.records not in (None, records):
             raise Refusal(
                 Reason.MALFORMED, f"the key {request.key!r} has {request.records} records elsewhere, not {records}"
             )
-        request.records = records
-
-    def _hold(self, request: _Request, party: str, size: int) -> None:
-        """Count the bytes of a party's part until the request is done."""
         if self._waiting_bytes[party] + size > MOST_WAITING_BYTES:
             raise Refusal(Reason.BUSY, f"too many bytes of {party} wait for other parties; ask again later")
+        request.records = records
         self._waiting_bytes[party] += size
         request.sizes[party] = size
 
@@ -179,20 +172,22 @@ class Gathering:
         request.shares, request.own = {}, None
 
     def _drop(self, request: _Request, reason: Exception) -> None:
-        self._requests.pop(request.key, None)
+        if self._requests.get(request.key) is request:
+            del self._requests[request.key]
         if not request.scores.done():
             request.scores.set_exception(reason)
 
-    def _sweep(self) -> None:
-        now = time.monotonic()
-        while self._requests:
-            oldest = next(iter(self._requests.values()))
-            if oldest.expires > now and len(self._requests) <= MOST_KEPT:
-                break
-            missing = " and ".join(oldest.missing())
-            sentence = f"nothing came from {missing} under the key {oldest.key!r} within {self.deadline:g} s"
-            self._drop(oldest, Refusal(Reason.TOO_LATE, sentence))
-        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
+    def _expire(self, request: _Request) -> None:
+        missing = " and ".join(request.missing())
+        sentence = f"nothing came from {missing} under the key {request.key!r} within {self.deadline:g} s"
+        self._drop(request, Refusal(Reason.TOO_LATE, sentence))
+
+
+def checked_key(key: str) -> str:
+    """Return what names a request, if it can be that."""
+    if not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
+        raise Refusal(Reason.MALFORMED, f"a key is a text of 1 to {LONGEST_KEY} printable characters")
+    return key
 
 
 def _stopping() -> Refusal:

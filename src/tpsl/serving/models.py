@@ -1,11 +1,15 @@
-"""One party's trained half with all that turns requests into results: what a service computes with."""
+"""What a service computes with: one party's trained half and its encoder, of the newest model and the one before it.
+
+Two models, so that two parties need not switch at the same moment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -13,32 +17,48 @@ from tpsl.data.encoder import EncoderState
 from tpsl.model.predictors import Embedder, PredictionError, Predictor
 from tpsl.model.trained import TrainedModel
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.serving.batching import MOST_RECORDS, Array, Arrays
-from tpsl.serving.refusals import Reason, Refusal
+from tpsl.progress import Notice
+from tpsl.serving.batching import Array, Arrays
+from tpsl.serving.refusals import Reason, Refusal, ServiceMetrics
 from tpsl.tables import DataError
 from tpsl.training.job_sections import PredictionConfig, Returns
 
 Records = Sequence[Mapping[str, Any]]
-
-_LONGEST_KEY = 128
 
 
 @dataclass(frozen=True)
 class TableHalf:
     """A party's bottom half and the encoder of its table: records → its share of the cut."""
 
+    name: str
+    """The version that the label party knows the half by; of its own half nothing."""
     embedder: Embedder
     state: EncoderState
 
     @classmethod
-    def load(cls, model: TrainedModel, party: str) -> TableHalf:
+    def open(cls, path: Path, party: str) -> TableHalf:
+        """Read a feature party's half of a finished run, or of an ensemble."""
+        model = TrainedModel.open(path)
+        return cls.load(model, party, model.version(party))
+
+    @classmethod
+    def load(cls, model: TrainedModel, party: str, name: str = "") -> TableHalf:
         """Read a party's half."""
         if model.run.own_parts(party).inputs is not None:
             raise PredictionError(
                 f"{model.path}: {party!r} has inputs of its own; a service takes records of tables only"
             )
         state = model.run.encoder(party)
-        return cls(model.embedder(party), state)
+        return cls(name, model.embedder(party), state)
+
+    def record_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of a record: whether a text is a number or a date, the encoder says."""
+        value = {"type": ["string", "number", "boolean", "null"]}
+        return {
+            "type": "object",
+            "required": list(self.state.columns),
+            "properties": {name: {**value, "description": kind} for name, kind in self.state.columns.items()},
+        }
 
     def encode(self, records: Records) -> Arrays:
         """Return categories and numbers of records; a record that cannot be encoded is refused."""
@@ -55,20 +75,6 @@ class TableHalf:
 
 
 @dataclass(frozen=True)
-class FeatureModel:
-    """A feature party's half by the version that the label party knows it by."""
-
-    name: str
-    half: TableHalf
-
-    @classmethod
-    def load(cls, path: Path, party: str) -> FeatureModel:
-        """Read a feature party's half of a finished run, or of a committee."""
-        model = TrainedModel.open(path)
-        return cls(model.version(party), TableHalf.load(model, party))
-
-
-@dataclass(frozen=True)
 class LabelModel:
     """The label party's half: what feature parties send, and own features if it has some → scores."""
 
@@ -82,7 +88,7 @@ class LabelModel:
 
     @classmethod
     def load(cls, path: Path, *, local_head: bool, most_returned: Returns | None) -> LabelModel:
-        """Read the label party's half of a finished run, or of a committee.
+        """Read the label party's half of a finished run, or of an ensemble.
 
         No more than `most_returned` is for feature parties. Scores of a local head are for the label party alone: where
         feature parties get any, it is refused.
@@ -116,17 +122,50 @@ class LabelModel:
         return self.predictor.probabilities(shares)
 
 
-def checked_key(key: str) -> str:
-    """Return what names a request, if it can be that."""
-    if not 0 < len(key) <= _LONGEST_KEY or not key.isprintable():
-        raise Refusal(Reason.MALFORMED, f"a key is a text of 1 to {_LONGEST_KEY} printable characters")
-    return key
+Model = TypeVar("Model", bound=TableHalf | LabelModel)
+_HELD = 2
 
 
-def checked_records(content: Any) -> Records:
-    """Return what a client sent as its records, if it can be that."""
-    if not isinstance(content, list) or not content or not all(isinstance(record, dict) for record in content):
-        raise Refusal(Reason.MALFORMED, '"records" is a list of objects {"column": value}, at least one')
-    if len(content) > MOST_RECORDS:
-        raise Refusal(Reason.TOO_LARGE, f"a request has at most {MOST_RECORDS:,} records, not {len(content):,}")
-    return content
+class Versions(Generic[Model]):
+    """The models of a run folder, which is read at the start and whenever `reload` is called.
+
+    The folder may be a link that is moved from run to run. Only the command line says which folder is read.
+    """
+
+    def __init__(self, run: Path, load: Callable[[Path], Model], metrics: ServiceMetrics, notice: Notice) -> None:
+        self._run, self._load, self._metrics, self._notice = run, load, metrics, notice
+        self._loading = asyncio.Lock()
+        self.held: tuple[Model, ...] = ()
+        self._hold(self._load_now())
+
+    @property
+    def newest(self) -> Model:
+        """The model that was read last."""
+        return self.held[0]
+
+    async def reload(self) -> bool:
+        """Read the run folder again while requests are answered; return whether it holds another model than before.
+
+        A folder that cannot be used is an error, and all stays as it was.
+        """
+        async with self._loading:
+            return self._hold(await asyncio.to_thread(self._load_now))
+
+    async def reload_and_tell(self) -> None:
+        """Read the run folder again, and say in a notice what came of it."""
+        try:
+            changed = await self.reload()
+        except (ValueError, OSError) as error:
+            self._notice(f"the model stays as it was: {error}")
+        else:
+            self._notice(f"{'now' if changed else 'still'} serving the model {self.newest.name[:16]}")
+
+    def _load_now(self) -> Model:
+        return self._load(self._run.resolve())  # all files of one run, even if the link moves meanwhile
+
+    def _hold(self, model: Model) -> bool:
+        if self.held and model.name == self.newest.name:
+            return False
+        self.held = (model, *(held for held in self.held if held.name != model.name))[:_HELD]
+        self._metrics.hold_models(held.name for held in self.held)
+        return True

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -32,15 +30,13 @@ from tpsl.progress import Notice
 from tpsl.serving.batching import Array
 from tpsl.serving.gathering import Gathering
 from tpsl.serving.models import LabelModel
-from tpsl.serving.refusals import Reason, Refusal
-from tpsl.serving.running import PortTaken
-from tpsl.serving.service_metrics import ServiceMetrics
+from tpsl.serving.refusals import PortTaken, Reason, Refusal, ServiceMetrics
 
 SERVICE, METHOD = "tpsl.scoring.Scoring", "Score"
 HEALTH, CHECK = "grpc.health.v1.Health", "Check"
 MOST_MESSAGE_BYTES = 1 << 20
 MOST_CALLS_PER_PARTY = 512
-"""As many as the door of a feature party has under way."""
+"""As many requests as the HTTP server of a feature party answers at once."""
 MOST_SHARES = 64
 """Shares of one call."""
 
@@ -91,19 +87,26 @@ class ScorePort:
         await self._server.stop(grace)
 
     async def _score(self, data: bytes, context: Context) -> bytes:
-        started = time.perf_counter()
+        started, party = time.perf_counter(), None
         try:
-            request = self._request(data, self._caller(context))
+            request = self._request(data, context)
             model = self._gathering.model(request.party, request.version)
-            with self._under_way(request.party):
-                # All of them before any is waited for: then they are computed together.
-                taken = [self._taken(request.party, model, share) for share in request.shares]
-                outcomes = [await self._outcome(model, scores) for scores in taken]
+            if self._calls[request.party] >= MOST_CALLS_PER_PARTY:
+                raise Refusal(
+                    Reason.BUSY, f"{MOST_CALLS_PER_PARTY:,} calls of {request.party} are under way; ask later"
+                )
+            party = request.party
+            self._calls[party] += 1
+            # All of them before any is waited for: then they are computed together.
+            taken = [self._taken(party, model, share) for share in request.shares]
+            outcomes = [await self._outcome(model, scores) for scores in taken]
             return ScoreAnswer(outcomes=outcomes, waits=model.waits).SerializeToString()
         except Refusal as refusal:
             self._metrics.refused(refusal.reason)
             await context.abort(refusal.reason.grpc, as_sentence(str(refusal)))
         finally:
+            if party is not None:
+                self._calls[party] -= 1
             self._metrics.seconds.labels(METHOD).observe(time.perf_counter() - started)
 
     def _taken(self, party: str, model: LabelModel, share: Share) -> asyncio.Future[Array] | Refusal:
@@ -113,50 +116,45 @@ class ScorePort:
             return refusal
 
     async def _outcome(self, model: LabelModel, scores: asyncio.Future[Array] | Refusal) -> Outcome:
-        """Return what the caller learns of a request; what is wrong with the label party's own part it does not."""
-        if isinstance(scores, Refusal):
-            return self._refused(scores)
-        if model.prediction.returns == "nothing":
-            return Outcome()
+        """Return what the caller learns of a request.
+
+        A service that is stopping refuses the whole call, which gRPC then makes again.
+        """
         try:
-            found = model.prediction.returned(await self._gathering.wait(scores))
+            if isinstance(scores, Refusal):
+                raise scores
+            if model.prediction.returns == "nothing":
+                return Outcome()
+            found = model.prediction.returned(await self._waited(scores))
             return Outcome(scores=found.astype("<f4").tobytes())
         except Refusal as refusal:
-            if refusal.reason == Reason.MALFORMED:
-                return self._refused(Refusal(Reason.BAD_PEER, "the label party cannot use its own records of this key"))
-            return self._refused(refusal)
-        except Exception as error:  # its sentence may speak of the label party's own records
+            if refusal.reason == Reason.UNREACHABLE:
+                raise
+            self._metrics.refused(refusal.reason)
+            return Outcome(code=refusal.reason.grpc.value[0], sentence=as_sentence(str(refusal)))
+
+    async def _waited(self, scores: asyncio.Future[Array]) -> Array:
+        """Return scores; what is wrong with the label party's own part, or its program, it alone reads."""
+        try:
+            return await self._gathering.wait(scores)
+        except Refusal as refusal:
+            if refusal.reason != Reason.MALFORMED:
+                raise
+            raise Refusal(Reason.BAD_PEER, "the label party cannot use its own records of this key") from None
+        except Exception as error:
             self._notice(f"{METHOD} failed: {type(error).__name__}: {error}")
-            return self._refused(Refusal(Reason.BAD_PEER, "the label party has an error of its own"))
+            raise Refusal(Reason.BAD_PEER, "the label party has an error of its own") from None
 
-    def _refused(self, refusal: Refusal) -> Outcome:
-        self._metrics.refused(refusal.reason)
-        return Outcome(code=refusal.reason.grpc.value[0], sentence=as_sentence(str(refusal)))
-
-    def _caller(self, context: Context) -> str | None:
-        """Return who calls, by its certificate."""
-        try:
-            return peer_name(context) if self._credentials is not None else None
-        except CertificateError as error:
-            raise Refusal(Reason.FORBIDDEN, str(error)) from None
-
-    @contextmanager
-    def _under_way(self, party: str) -> Iterator[None]:
-        """Count a party's call for as long as it is answered; one too many is refused."""
-        if self._calls[party] >= MOST_CALLS_PER_PARTY:
-            raise Refusal(Reason.BUSY, f"{self._calls[party]:,} calls of {party} are under way; ask again later")
-        self._calls[party] += 1
-        try:
-            yield
-        finally:
-            self._calls[party] -= 1
-
-    def _request(self, data: bytes, caller: str | None) -> ScoreRequest:
+    def _request(self, data: bytes, context: Context) -> ScoreRequest:
+        """Return a call's content, if it is that of the party whose certificate the caller has."""
         try:
             request = ScoreRequest.FromString(data)
+            caller = peer_name(context) if self._credentials is not None else request.party
         except DecodeError:
             raise Refusal(Reason.MALFORMED, "this is no request for scores") from None
-        if self._credentials is not None and caller != request.party:
+        except CertificateError as error:
+            raise Refusal(Reason.FORBIDDEN, str(error)) from None
+        if caller != request.party:
             raise Refusal(Reason.FORBIDDEN, f"the certificate is not that of {request.party[:100]!r}")
         if len(request.shares) > MOST_SHARES:
             raise Refusal(Reason.TOO_LARGE, f"a call has at most {MOST_SHARES} shares, not {len(request.shares):,}")
@@ -164,9 +162,10 @@ class ScorePort:
 
     async def _check(self, data: bytes, context: Context) -> bytes:
         try:
-            self._caller(context)
+            if self._credentials is not None:
+                peer_name(context)
             service = HealthCheckRequest.FromString(data).service
-        except (DecodeError, Refusal):
+        except (DecodeError, CertificateError):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no health check")
         if service not in ("", SERVICE):
             await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")

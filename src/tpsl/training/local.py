@@ -63,6 +63,12 @@ def _in_numbers(address: str) -> str:
     return address
 
 
+def _as_address(value: object) -> object:
+    """A port alone is one of this machine."""
+    is_port = (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, str) and value.isdigit())
+    return f"127.0.0.1:{value}" if is_port else value
+
+
 def _as_names(value: object) -> object:
     """A name alone is a list of one; YAML's lists are tuples here."""
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
@@ -75,11 +81,12 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_as_names)]
 ListenAddress = Annotated[str, AfterValidator(_host_and_port)]
 ConnectAddress = Annotated[str, AfterValidator(_reachable)]
 MetricsAddress = Annotated[str, AfterValidator(_in_numbers)]
+HttpAddress = Annotated[str, BeforeValidator(_as_address), AfterValidator(_host_and_port)]
 LocalPath = Annotated[Path, Field(strict=False)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
 SMALL_BATCH = 256
 """Records; with fewer in a batch, threads wait for each other longer than they compute."""
-_PATHS = ("certificates", "out", "start_from", "vault", "data", "alignment")
+_PATHS = ("certificates", "out", "start_from", "vault", "data", "alignment", "http_token", "http_certificate")
 
 
 class Local(BaseModel):
@@ -132,11 +139,16 @@ class Local(BaseModel):
     returns: Returns | None = Field(
         None, description="Predicting: the most that a feature party gets back, whatever the job allows."
     )
-    http: int = Field(
-        0,
-        ge=0,
-        le=65535,
-        description="Scoring: port of 127.0.0.1 for this side's own applications; 0 takes a free one.",
+    http: HttpAddress = Field(
+        "127.0.0.1:0",
+        description="Scoring: HOST:PORT, or a port of 127.0.0.1, for this side's own applications; port 0 takes a free "
+        "one. Another address than this machine's needs `http_token` or `http_certificate`.",
+    )
+    http_token: LocalPath | None = Field(
+        None, description="Scoring: file with a bearer token that this side's own applications send."
+    )
+    http_certificate: LocalPath | None = Field(
+        None, description="Scoring: PEM file with certificate chain and key, for HTTPS to this side's own applications."
     )
     deadline: Seconds = Field(
         5.0, gt=0, description="Scoring: seconds that a request may take, waiting for other parties included."
