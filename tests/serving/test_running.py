@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from tpsl.cli.predict import prepared
 from tpsl.serving.refusals import PortTaken
 from tpsl.serving.services import when_free
+from tpsl.serving.starting import prepared
 
 
 def priority() -> int:

@@ -180,10 +180,10 @@ def score(
     from tpsl.serving.services import run as serve
 
     def tell() -> None:
-        party = getattr(service, "party", None)
+        party, listening = getattr(service, "party", None), getattr(service, "address", None)
         content: dict[str, Any] = {"http": service.url, "model": service.versions.newest.name}
-        content |= {"party": party} if party else {"listening": service.address}
-        what = f"embedding for clients of {party}" if party else f"scoring for feature parties at {service.address}"
+        content |= {"party": party} if party else {"listening": listening}
+        what = f"embedding for clients of {party}" if party else f"scoring for feature parties at {listening}"
         answer(json, content, [f"{what}; for applications at {service.url}"])
 
     raise typer.Exit(STATUS if serve(service, tell) == signal.SIGTERM else 0)
