@@ -24,7 +24,7 @@ from tpsl.prediction.local_head import load_embedder, load_predictor
 from tpsl.prediction.together import predict
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
-from tpsl.training.stages.statistic import STATISTIC_HEAD
+from tpsl.training.stages.collect import STATISTIC_HEAD
 
 
 @pytest.mark.parametrize("classes", [2, 4])

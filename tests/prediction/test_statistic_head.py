@@ -13,7 +13,7 @@ from tpsl.prediction.together import predict
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.stages.statistic import STATISTIC_HEAD
+from tpsl.training.stages.collect import STATISTIC_HEAD
 
 PRETRAIN = {"method": "masked", "epochs": 1}
 

@@ -24,7 +24,7 @@ from tpsl.training.one_process import ALL_STEPS, load_records, train, train_toge
 from tpsl.training.result import Origin, TrainResult
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages.wide import FILE
+from tpsl.training.stages.prepare import WIDE
 from tpsl.training.transcript import Transcript
 from tpsl.training.vaults import VaultChoice
 from tpsl.training.warm_start import StartingPoint
@@ -231,7 +231,7 @@ def test_a_wide_part_scores_new_records_and_nothing_is_sent(tables: Path, earlie
     begin(first_days(tables, model=wide), tmp_path / "parent")
     start(job(tables, model=wide, since=NEW), tmp_path / "run", tmp_path / "parent", record_steps=ALL_STEPS)
     for party in ("feature", "label"):
-        before, now = (load_file(tmp_path / run / party / FILE) for run in ("parent", "run"))
+        before, now = (load_file(tmp_path / run / party / WIDE) for run in ("parent", "run"))
         assert before.keys() == now.keys()
         assert all(tensor.equal(now[name]) for name, tensor in before.items() if name != "scores")
         assert len(now["scores"]) == 2 * A_DAY

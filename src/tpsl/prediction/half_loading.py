@@ -33,8 +33,7 @@ from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import RunFolder, epoch_folder
 from tpsl.training.schedule import in_parts
-from tpsl.training.stages.prepare import PRETRAINED
-from tpsl.training.stages.wide import load_wide
+from tpsl.training.stages.prepare import PRETRAINED, load_wide
 
 _BOTTOM, _TOP = "bottom.safetensors", "top.safetensors"
 Probabilities = npt.NDArray[np.float32]

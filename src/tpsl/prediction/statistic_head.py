@@ -1,6 +1,6 @@
 """Predicting with the head of a statistic: the private head of a run that has one.
 
-It reads what was collected in training (`tpsl.training.stages.statistic`): of each feature party its codes, if the job
+It reads what was collected in training (`tpsl.training.stages.collect`): of each feature party its codes, if the job
 shares them, the frozen pre-trained embedding, if there is one, and the cut; then the label party's own codes, the
 log-odds of the network, if one was trained, and the label party's own cut.
 """
@@ -22,7 +22,7 @@ from tpsl.net.peers import LABEL_PARTY
 from tpsl.prediction.half_loading import PredictionError, Probabilities, TrainedTop, require_finished
 from tpsl.training.checkpoint import read_weights
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.stages.statistic import CODE_COLUMNS, CODES, STATISTIC_HEAD
+from tpsl.training.stages.collect import CODE_COLUMNS, CODES, STATISTIC_HEAD
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,12 @@ the same (`RunSetup.opened`).
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
-from torch import Tensor
 
 from tpsl.data.check import id_warnings
 from tpsl.data.config import DataConfig
@@ -22,7 +20,6 @@ from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.models.computing import Placement
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.net.rounding import rounded
 from tpsl.training.job import Job, JobError, SearchStep
 from tpsl.training.local import Local, own_data
 from tpsl.training.method import resolve_method
@@ -131,23 +128,6 @@ class RunSetup:
         for sentence in [*([trusted] if trusted else []), *learned]:
             self.watching.notice(sentence)
 
-    def note_received(self, parties: Sequence[str], received: Sequence[Tensor]) -> None:
-        """Note, at the label party, the versions of the halves that these embeddings have come from, a tensor each.
-
-        Two runs of one job differ by their noise, and a half works only with its counterparts. The version of a half
-        is a digest of embeddings that it sent when the run last evaluated, as they were received. Both sides hold these
-        bytes, so each notes the version without a message.
-        """
-        whole = [self.workers.all_gather_rows(embeddings) for embeddings in received]
-        if self.workers.is_first:
-            self.run.note_versions(LABEL_PARTY, dict(zip(parties, map(_version, whole), strict=True)))
-
-    def note_sent(self, party: str, embeddings: Tensor) -> None:
-        """Note, at a feature party, the version of the half that sends these embeddings."""
-        arriving = rounded(self.workers.all_gather_rows(embeddings), self.job.training.wire)
-        if self.workers.is_first:
-            self.run.note_versions(party, {party: _version(arriving)})
-
     def watched_by(self, observer: Observer) -> RunSetup:
         """Return the same run for a role with an observer of its own."""
         return replace(self, watching=replace(self.watching, observer=observer))
@@ -156,7 +136,3 @@ class RunSetup:
         """Say that there is nothing to do; not of each run of a search."""
         if self.search is None:
             self.watching.notice(f"{self.run.path} is a finished run; nothing to do")
-
-
-def _version(embeddings: Tensor) -> str:
-    return hashlib.sha256(b"tpsl half" + embeddings.contiguous().cpu().numpy().tobytes()).hexdigest()

@@ -21,7 +21,7 @@ from tpsl.training.build import pretrained_weights
 from tpsl.training.job import Job
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule
-from tpsl.training.stages import wide
+from tpsl.training.stages import prepare
 from tpsl.training.stages.prepare import PRETRAINED
 from tpsl.vault import NoisyLabels
 
@@ -47,12 +47,12 @@ def pretrain_once(job: Job, data: Dataset, folder: Path, device: torch.device | 
 def fit_wide_once(job: Job, data: Dataset, noisy: NoisyLabels, folder: Path) -> None:
     """Make sure that `folder` holds the wide parts of a job, those that a run of it would fit by itself."""
     schedule = Schedule(job, data.train, data.test)
-    estimates = wide.label_estimates(noisy)[schedule.among_labelled(schedule.trained), None]
+    estimates = prepare.label_estimates(noisy)[schedule.among_labelled(schedule.trained), None]
     sent = rounded(estimates, job.training.wire)
     rows, own = data.train[schedule.trained], folder / job.training.wire
     for name, features in data.feature_parties.items():
-        wide.fit(features, rows, sent[:, 0].numpy(), job.training.seed, own / name)
-    wide.fit_own(job, data.label_side.records, noisy, own / LABEL_PARTY)
+        prepare.fit_wide_part(features, rows, sent[:, 0].numpy(), job.training.seed, own / name)
+    prepare.fit_own_wide_part(job, data.label_side.records, noisy, own / LABEL_PARTY)
 
 
 def copy_pretrained(job: Job, folder: Path, run: RunFolder) -> None:
@@ -64,7 +64,7 @@ def copy_pretrained(job: Job, folder: Path, run: RunFolder) -> None:
 def copy_wide_parts(job: Job, folder: Path, run: RunFolder) -> None:
     """Put the wide parts of a job, if it has any, into a run that has none yet."""
     if job.model.wide:
-        _copy(folder / job.training.wire, wide.FILE, run, (*feature_party_names(job.data), LABEL_PARTY))
+        _copy(folder / job.training.wire, prepare.WIDE, run, (*feature_party_names(job.data), LABEL_PARTY))
 
 
 def copy_from_earlier(earlier: Job, source: RunFolder, job: Job, run: RunFolder, party: str) -> None:
@@ -72,7 +72,7 @@ def copy_from_earlier(earlier: Job, source: RunFolder, job: Job, run: RunFolder,
     key = pretraining_key(job)
     shared = [PRETRAINED] if key is not None and key == pretraining_key(earlier) else []
     if earlier.model.wide and job.model.wide and earlier.training.wire == job.training.wire:
-        shared.append(wide.FILE)
+        shared.append(prepare.WIDE)
     for name in shared:
         _copy_file(source.party(party) / name, run.party(party) / name)
 
