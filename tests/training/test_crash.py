@@ -241,7 +241,7 @@ def test_the_next_start_removes_the_draft_that_a_kill_has_left(
 
 def test_a_kill_between_the_release_of_a_statistic_and_its_head_draws_nothing_twice(tmp_path: Path) -> None:
     content = small_job().model_dump(mode="json", exclude_none=True, exclude={"method"})
-    job = make_job(content | {"statistic": {"share": 0.5, "share_codes": True}}, {}, "test")
+    job = make_job(content | {"statistic": {"share_codes": True}}, {}, "test")
     run, vault = tmp_path / "run", tmp_path / "vault"
     process = started(run, vault, deadly=str(run / "label" / ".statistic_head.safetensors.new"), job=job)
     process.join()

@@ -25,16 +25,15 @@ from tpsl.training.alone import parts_of_both, receive_labels, require_alone, tr
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job, SearchStep
 from tpsl.training.job_agreement import agreement, limits
-from tpsl.training.late_labels import LabelsMissing
 from tpsl.training.local import Local, certificates_of, connect_address, listen_address
 from tpsl.training.observer import Observer, Watching
-from tpsl.training.ranks import NoVaultOnThisRank, SharedDesk, SharedLabel
+from tpsl.training.ranks import SharedDesk, SharedLabel
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole, Role
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import METHODS, attend_as_features, attend_as_label
-from tpsl.training.vaults import vault_for
+from tpsl.training.vaults import LabelsMissing, LabelSource, vault_for
 from tpsl.workers import ALONE, WorkerLost, Workers
 
 
@@ -58,7 +57,6 @@ def serve(
     `not_private`, `compose`) is refused before the port is opened.
     """
     setup = _setup(job, LABEL_PARTY, local, RunFolder(run_path), watching, record_steps, search)
-    setup = setup.with_method(lambda setup: len(setup.load_labels(local).records.train))
     certificates = None if insecure_loopback else certificates_of(local, LABEL_PARTY)
     if not setup.job.hands_over:
         _release_and_train(setup, local, certificates)
@@ -87,7 +85,6 @@ def join(
     where the job says `exchange: labels` no embeddings.
     """
     setup = _setup(job, party, local, RunFolder(run_path), watching, record_steps, search)
-    setup = setup.with_method(lambda setup: len(setup.load_features(party, local).train))
     certificates = None if insecure_loopback else certificates_of(local, party)
     run, hands_over = setup.run, setup.job.hands_over
     if hands_over:
@@ -140,13 +137,13 @@ def _release_and_train(setup: RunSetup, local: Local, certificates: Certificates
             return
         setup, side = opened
         # Before the port is opened: what the label party does not permit, no peer ever hears of.
-        vault = vault_for(setup, side, local.vault_choice(), releases=True) if workers.is_first else None
+        vault = vault_for(setup, side, local.vault_choice()) if workers.is_first else None
         records = side.records
         del side, opened
         if vault is not None and run.result() is None and setup.job.releases:
             vault.store()  # before anybody could measure how long it takes
         workers.barrier()
-        role = LabelRole(setup, records, NoVaultOnThisRank() if vault is None else vault)
+        role = LabelRole(setup, records, LabelSource() if vault is None else vault)
         with _open_desk(role, local, certificates) as desk:
             attend_as_label(role, desk)
         workers.barrier()

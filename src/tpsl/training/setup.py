@@ -57,11 +57,6 @@ class RunSetup:
         """Where the networks are."""
         return Placement(self.device, self.workers)
 
-    def with_method(self, count: Callable[[RunSetup], int]) -> RunSetup:
-        """Return the same run with the method that `auto` stands for; `count` may have to read the records for it."""
-        silent = replace(self, watching=Watching(progress=self.watching.progress))
-        return replace(self, job=resolve_method(self.job, lambda: count(silent), self.watching.reason))
-
     @contextmanager
     def opened(
         self,
@@ -73,9 +68,12 @@ class RunSetup:
     ) -> Iterator[tuple[RunSetup, Records] | None]:
         """Hold the run's folder, with a folder for each of these parties in it, as `RunFolder.started` does.
 
-        Give the run, with what it starts from, and its records; None if nothing is left to do. Of several workers the
-        first holds the folder for all. What several cannot do is an error.
+        Give the run, with the method that `auto` stands for and with what it starts from, and its records; None if
+        nothing is left to do. Of several workers the first holds the folder for all. What several cannot do is an
+        error.
         """
+        silent = replace(self, watching=Watching(progress=self.watching.progress))
+        job = resolve_method(self.job, lambda: _training_records(read(silent)), self.watching.reason)
         reasons = {
             "a transcript is recorded": self.record_steps > 0,
             "it is one of a search": self.search is not None,
@@ -84,16 +82,16 @@ class RunSetup:
         for reason, applies in reasons.items():
             if applies and self.workers.are_several:
                 raise JobError(f"this run is for one worker, not for {self.workers.count}: {reason}")
-        started = self.run.started(self.job, parties, moved=moved, own=self.own)
+        started = self.run.started(job, parties, moved=moved, own=self.own)
         with started if self.workers.is_first else nullcontext():
             self.workers.barrier()
             if is_done():
                 self.say_finished()
                 yield None
                 return
-            start = begin(self.job, self.run, parties, self.start) if self.workers.is_first else None
+            start = begin(job, self.run, parties, self.start) if self.workers.is_first else None
             self.workers.barrier()
-            setup = replace(self, start=start or begin(self.job, self.run, parties, None))
+            setup = replace(self, job=job, start=start or begin(job, self.run, parties, None))
             yield setup, read(setup)
 
     def encoders(self) -> dict[str, EncoderState]:
@@ -136,3 +134,7 @@ class RunSetup:
         """Say that there is nothing to do; not of each run of a search."""
         if self.search is None:
             self.watching.notice(f"{self.run.path} is a finished run; nothing to do")
+
+
+def _training_records(records: Dataset | FeatureSide | LabelSide) -> int:
+    return len(records.records.train if isinstance(records, LabelSide) else records.train)

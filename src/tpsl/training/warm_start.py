@@ -8,15 +8,16 @@ when the earlier run is gone.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tpsl.data.config import OwnData, TableData
 from tpsl.data.encoder import EncoderState
-from tpsl.files import write_durably
+from tpsl.files import make_private_folder, sync_folder, write_durably
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.training.checkpoint import Halves, load_weights, written_folder
+from tpsl.training.checkpoint import Halves, load_weights
 from tpsl.training.job import Job
 from tpsl.training.result import Origin, ReleasedBefore
 from tpsl.training.run_folder import ENCODER, ORIGIN, START, RunError, RunFolder, write_note
@@ -40,8 +41,12 @@ class StartingPoint:
 
     def encoders(self) -> dict[str, EncoderState]:
         """Return the encoders of those parties that have one in this folder; none if there was no warm start."""
-        parties = [entry.name for entry in self.run.iterdir() if (self.place(entry.name) / ENCODER).is_dir()]
-        return {party: EncoderState.load(self.place(party) / ENCODER) for party in parties}
+        places = {entry.name: self.place(entry.name) for entry in self.run.iterdir()}
+        if self._folder:  # a copy is whole when its origin is noted
+            places = {party: place for party, place in places.items() if (place / ORIGIN).exists()}
+        return {
+            party: EncoderState.load(place / ENCODER) for party, place in places.items() if (place / ENCODER).is_dir()
+        }
 
     def load_into(self, party: str, halves: Halves) -> None:
         """Put the weights into a party's halves."""
@@ -96,13 +101,17 @@ class StartingPoint:
         return noted.run == str(self.run.absolute()) or noted.versions == self.origin(job, party).versions
 
     def keep_copy(self, run: RunFolder, party: str, origin: Origin) -> None:
-        """Keep a copy in a party's folder of a run: whole or absent."""
-        with written_folder(run.party(party) / START) as copy:
-            for file in sorted(self.place(party).glob("*.safetensors")):
-                write_durably(copy / file.name, file.read_bytes())
-            if (encoder := self.encoders().get(party)) is not None:
-                encoder.save(copy / ENCODER)
-            write_note(copy / ORIGIN, origin)
+        """Keep a copy in a party's folder of a run; the origin is noted last: a copy without it counts for nothing."""
+        copy = run.party(party) / START
+        if copy.exists():  # a part of it
+            shutil.rmtree(copy)
+        make_private_folder(copy)
+        for file in sorted(self.place(party).glob("*.safetensors")):
+            write_durably(copy / file.name, file.read_bytes())
+        if (encoder := self.encoders().get(party)) is not None:
+            encoder.save(copy / ENCODER)
+        sync_folder(copy)
+        write_note(copy / ORIGIN, origin)
 
 
 def begin(job: Job, run: RunFolder, parties: Collection[str], start: StartingPoint | None) -> StartingPoint | None:

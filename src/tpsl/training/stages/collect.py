@@ -196,6 +196,8 @@ def _learn_from_statistic(role: LabelRole, shares_codes: bool) -> Script:
                 collected[0].add(inputs.numpy())
         question.answer_all()
     own.keep_half()
+    if is_kept and role.workers.are_several and len(role.schedule.held_out):
+        role.noisy()  # that of the first worker alone would wait for the others
     if is_kept and role.workers.is_first:
         _learn_head(role, collected[0].finish(), [share.shape[1] for share in received])
 
