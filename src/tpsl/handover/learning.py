@@ -14,7 +14,7 @@ from tpsl.handover.labels_file import read_handed_over
 from tpsl.training.alone import require_alone, train_alone
 from tpsl.training.job import Job
 from tpsl.training.local import Local
-from tpsl.training.observer import PreparationNotices, ProgressBar
+from tpsl.training.observer import Observer, ProgressBar
 from tpsl.training.result import TrainResult
 from tpsl.training.setup import RunSetup
 from tpsl.training.vaults import ReleasedLabels
@@ -40,9 +40,8 @@ def learn(setup: RunSetup, party: str, local: Local, labels: Path, authority: Pa
         setup, side = opened
         handed = labels_for(setup.job, side, labels, authority)
         setup.watching.notice(f"{len(handed.labels):,} noisy labels, released with {handed.labels.mechanism}")
-        watched = setup.watched_by(PreparationNotices(party, setup.watching.notice))
         shown = ProgressBar(setup.watching, setup.job.training.epochs)
-        return train_alone(watched, side, handed, at_top=shown)
+        return train_alone(setup.watched_by(Observer()), side, handed, at_top=shown)
 
 
 def labels_for(job: Job, side: FeatureSide, labels: Path, authority: Path | None = None) -> ReleasedLabels:

@@ -32,7 +32,7 @@ from tpsl.training.job import Job
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.training.result import TrainResult
-from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder
+from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.warm_start import StartingPoint
@@ -56,9 +56,7 @@ def evaluate_run(
 
     Nothing is released or sent. `side` are the run's records and labels, if they are loaded already.
     """
-    job, result = run.job(), run.result()
-    if result is None:
-        raise RunError(f"{run.path}: the run is not finished, so there is nothing to evaluate")
+    job, result = run.job(), run.finished_result()
     if is_complete(run, job):
         return result
     own = {LABEL_PARTY: run.own_parts(LABEL_PARTY)}
@@ -90,9 +88,7 @@ class AfterTraining:
     def complete(self) -> TrainResult:
         """Evaluate a finished run, train its local head, if the job has one, and return the whole result."""
         self.evaluate()
-        result = self._run.result()
-        if result is None:
-            raise RuntimeError(f"{self._run.path}: is not finished")
+        result = self._run.finished_result()
         evaluated = _with_test_metrics(result, self._run.metrics())
         if evaluated.as_dict() != result.as_dict():
             self._run.finish(evaluated)
@@ -164,23 +160,22 @@ class AfterTraining:
         A feature party's share is its frozen embedding, if any, and its cut; after them come the logits and the label
         party's own cut. In a cut only the scores of the wide part are clean. Without gradients there are no labels.
         """
-        nothing = np.arange(0)
+        model, clean, end = self._job.model, list[int](), 0
         if not self._job.trains:
-            return nothing, nothing
-        model, clean, end = self._job.model, [nothing], 0
+            return np.arange(0), np.arange(0)
 
-        def scores(party: str) -> Columns:
+        def scores(party: str, cut: int) -> range:
             width = model.share_width(party)
-            return np.arange(width - 1, model.cut_width(party), width) if model.wide else nothing
+            return range(cut + width - 1, cut + model.cut_width(party), width) if model.wide else range(0)
 
         for party in feature_party_names(self._job.data):
             begin, end = end, end + self._job.head_width(party)
             cut = end - model.cut_width(party)
-            clean += [np.arange(begin, cut), cut + scores(party)]
+            clean += [*range(begin, cut), *scores(party, cut)]
         logits, own = end, end + (1 if self._records.classes == 2 else self._records.classes)
         if self._records.features is not None:
-            clean.append(own + scores(LABEL_PARTY))
-        return np.sort(np.concatenate(clean)), np.arange(logits, own)
+            clean += scores(LABEL_PARTY, own)
+        return np.array(clean, np.int64), np.arange(logits, own)
 
 
 def _is_evaluated(entry: Entry) -> bool:

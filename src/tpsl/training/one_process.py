@@ -21,7 +21,7 @@ from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.alone import AskLabel, attend_together, receive_labels
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.observer import UNWATCHED, Observer, PreparationNotices, ProgressBar, Watching
+from tpsl.training.observer import UNWATCHED, Observer, ProgressBar, Watching
 from tpsl.training.own_parts import OwnParts, sources_of
 from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole, LabelRole
@@ -84,7 +84,12 @@ def train_together(
         if opened is None:
             return run.finished_result()
         setup, data = opened
-        _require_encoders(data, setup.encoders())
+        for party, encoder in setup.encoders().items():  # of the run that training starts from, whose halves read them
+            used = data.label_side.records.encoder if party == LABEL_PARTY else data.feature_sides[party].encoder
+            if used is None or used.digest() != encoder.digest():
+                raise DataError(
+                    f"the records of {party!r} are encoded otherwise than in the run that training starts from"
+                )
         at_label, side = setup.watched_by(ProgressBar(setup.watching, setup.job.training.epochs)), data.label_side
         is_first, vault, place = setup.workers.is_first, LabelSource(), run.vault()
         if run.common_result(names) is None:
@@ -98,7 +103,9 @@ def train_together(
             # Nobody can measure how long the evaluation of an epoch takes.
             evaluate = AfterTraining(at_label, side, place).evaluate if is_first else lambda: None
             role = LabelRole(at_label, side.records, vault, make_label_party, after_epoch=evaluate)
-            attend_together(role, _feature_roles(setup, data), ask_label)
+            at_features = setup.watched_by(Observer())
+            features = [FeatureRole(at_features, side) for side in data.feature_sides.values()]
+            attend_together(role, features, ask_label)
         if is_first:
             AfterTraining(at_label, side, place).complete()
         setup.workers.barrier()
@@ -119,14 +126,6 @@ def _reader(setup: RunSetup) -> Callable[[RunSetup], Dataset]:
         return records
 
     return read
-
-
-def _feature_roles(setup: RunSetup, data: Dataset) -> list[FeatureRole]:
-    notice = setup.watching.notice
-    return [
-        FeatureRole(setup.watched_by(PreparationNotices(name, notice)), side)
-        for name, side in data.feature_sides.items()
-    ]
 
 
 def _handed_over(setup: RunSetup, data: Dataset, vault: LabelSource, ask_label: AskLabel) -> ReleasedLabels:
@@ -153,13 +152,3 @@ def load_records(
     """
     late, sources = job.has_late_labels, sources_of(own)
     return load(job.data, progress, late_labels=late, sources=sources, relabelling=relabelling, encoders=encoders)
-
-
-def _require_encoders(data: Dataset, encoders: Mapping[str, EncoderState]) -> None:
-    """Raise unless records were encoded as in the run that training starts from, whose halves read them."""
-    used = {party: side.encoder for party, side in data.feature_sides.items()}
-    used[LABEL_PARTY] = data.label_side.records.encoder
-    for party, encoder in encoders.items():
-        given = used[party]
-        if given is None or given.digest() != encoder.digest():
-            raise DataError(f"the records of {party!r} are encoded otherwise than in the run that training starts from")

@@ -56,7 +56,9 @@ def serve(
     (`tpsl.training.after_training`). A job that asks for more than the local file permits (`max_epsilon`,
     `not_private`, `compose`) is refused before the port is opened.
     """
-    setup = _setup(job, LABEL_PARTY, local, RunFolder(run_path), watching, record_steps, search)
+    setup = replace(
+        _setup(job, LABEL_PARTY, local, run_path), watching=watching, record_steps=record_steps, search=search
+    )
     certificates = None if insecure_loopback else certificates_of(local, LABEL_PARTY)
     if not setup.job.hands_over:
         _release_and_train(setup, local, certificates)
@@ -84,12 +86,18 @@ def join(
     What leaves this process are embeddings of this party's records, step numbers and the numbers of its checkpoints;
     where the job says `exchange: labels` no embeddings.
     """
-    setup = _setup(job, party, local, RunFolder(run_path), watching, record_steps, search)
+    setup = _setup(job, party, local, run_path)
+    setup = replace(setup, watching=watching, record_steps=record_steps, search=search)
     certificates = None if insecure_loopback else certificates_of(local, party)
     run, hands_over = setup.run, setup.job.hands_over
     if hands_over:
         require_alone(setup.job, setup.start)
         setup = replace(setup, own=parts_of_both(party, local.own_parts()))
+
+    def train(role: FeatureRole) -> None:
+        with _connected(role, local, certificates) as label:
+            attend_as_features(FeatureRun([role], label))
+
     with setup.opened(
         list(setup.own),
         lambda: run.party_result(party) is not None and LABEL_PARTY in run.confirmed_to(party),
@@ -97,31 +105,23 @@ def join(
         moved=True,
     ) as opened:
         if opened is not None and hands_over:
-            labels = receive_labels(*opened, [party], lambda role: _train(role, local, certificates))
+            labels = receive_labels(*opened, [party], train)
             say = setup.watching.notice
             say(f"{len(labels.labels):,} noisy labels received; training goes on without the label party")
             train_alone(*opened, labels, at_top=Observer())
         elif opened is not None:
-            _train(FeatureRole(*opened), local, certificates)
+            train(FeatureRole(*opened))
         result = run.party_result(party)
         assert result is not None  # the farewell has written it
         return result
 
 
-def _setup(
-    job: Job,
-    party: str,
-    local: Local,
-    run: RunFolder,
-    watching: Watching,
-    record_steps: int,
-    search: SearchStep | None,
-) -> RunSetup:
+def _setup(job: Job, party: str, local: Local, run_path: Path) -> RunSetup:
     """Return the run of a party that has a process of its own."""
+    run, workers = RunFolder(run_path), Workers.of_this_process(local.device)
     run.refuse_scratch()
-    workers, start = Workers.of_this_process(local.device), local.starting_point()
     own, device = {party: local.own_parts()}, workers.device(local.device)
-    return RunSetup(job, run, own, device, record_steps, watching, search, start, workers)
+    return RunSetup(job, run, own, device, start=local.starting_point(), workers=workers)
 
 
 def _release_and_train(setup: RunSetup, local: Local, certificates: Certificates | None) -> None:
@@ -148,12 +148,6 @@ def _release_and_train(setup: RunSetup, local: Local, certificates: Certificates
             attend_as_label(role, desk)
         workers.barrier()
         setup.watching.observer.event("finished")
-
-
-def _train(role: FeatureRole, local: Local, certificates: Certificates | None) -> None:
-    """Do all that the job's parties do together."""
-    with _connected(role, local, certificates) as label:
-        attend_as_features(FeatureRun([role], label))
 
 
 def _terms(role: Role, local: Local, wait: float) -> Terms:

@@ -97,7 +97,7 @@ def _ask_for_wide_parts(run: FeatureRun) -> None:
             write_atomically(role.folder / "transcript" / "estimates.f32", estimates.tobytes())
         if not (role.folder / WIDE).exists():
             count = min(len(estimates), MOST_RECORDS)
-            role.observer.event("wide part", text=f"fitting a linear model on {count:,} noisy labels")
+            role.setup.watching.notice(f"{role.name}: fitting a linear model on {count:,} noisy labels")
         rows, seed = taken(role.schedule.train, role.schedule.trained), role.job.training.seed
         fit_wide_part(role.side.features, rows, estimates, seed, role.folder, role.setup.watching.progress)
     run.workers.barrier()
@@ -205,7 +205,7 @@ def pretrained(role: FeatureRole) -> dict[str, Tensor]:
     Of several workers the first makes them.
     """
     path, start = role.folder / PRETRAINED, role.setup.start
-    tell = said_once(lambda note: role.observer.event("pretraining", text=note))
+    tell = said_once(lambda note: role.setup.watching.notice(f"{role.name}: {note}"))
     if role.workers.is_first and not path.exists():
         if start is not None:
             content = (start.place(role.name) / PRETRAINED).read_bytes()
