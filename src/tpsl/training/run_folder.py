@@ -35,6 +35,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -66,7 +67,6 @@ from tpsl.training.own_parts import Factory, GivenObject, OwnParts
 from tpsl.training.result import EpochMetrics, FeatureResult, LedgerNote, Measured, Origin, RecordsNote, TrainResult
 
 Content = TypeVar("Content")
-_adapters: dict[object, TypeAdapter[Any]] = {}
 
 NOT_PRIVATE = "NOT-PRIVATE"
 """The folder in the label party's folder for what was computed from true labels and must never leave it."""
@@ -434,11 +434,10 @@ def write_note(path: Path, content: object) -> None:
     write_atomically(path, _adapter(type(content)).dump_json(content, indent=1))
 
 
+@cache
 def _adapter(kind: type[Content]) -> TypeAdapter[Content]:
     """Return the parser of this kind, which takes a millisecond to make."""
-    if kind not in _adapters:
-        _adapters[kind] = TypeAdapter(kind)
-    return _adapters[kind]
+    return TypeAdapter(kind)
 
 
 def _read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:

@@ -128,13 +128,9 @@ class VaultChoice:
     """Whether the run is for its owner alone: the vault is in its folder, counts in no total, and nothing leaves."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """Which label of a vault a run releases."""
-
-    path: Path
-    labels_before: Collection[str] | None = None
-    """The labels that the vault had when this one was found to be new; None if it was named, or is there."""
+Place = tuple[Path, Collection[str] | None]
+"""Which label of a vault a run releases, and the labels that the vault had when this one was found to be new; None if
+it was named, or is there."""
 
 
 class RunVault(LabelSource):
@@ -153,9 +149,9 @@ class RunVault(LabelSource):
         self.job, self.run, self._notice = setup.job, setup.run, setup.watching.notice
         self.side, self.records, self.scratch = side, side.records, scratch
         self.policy = policy or (NO_LIMITS if scratch else ReleasePolicy())
-        self._find = place if callable(place) else partial(Place, place)
+        self._find: Callable[[], Place] = place if callable(place) else lambda: (place, None)
         self._place = self._find()
-        self.path = self._place.path
+        self.path = self._place[0]
         self._released, self._noisy = released, None if released is None else released.labels
         self._is_stored = False
         self._continues = setup.run.origin(LABEL_PARTY) is not None
@@ -175,14 +171,14 @@ class RunVault(LabelSource):
         How long it takes may depend on them, so a label party that listens does it before it opens its port. If others
         have stored labels since this one was chosen, it is chosen again: two runs never store different labels as one.
         """
-        is_new, name, before = not Vault.exists(self.path), vault_name(self.job), self._place.labels_before
+        is_new, name, before = not Vault.exists(self.path), vault_name(self.job), self._place[1]
         try:
             store_labels(self.side, self.path, self._notice, name=name, scratch=self.scratch, labels_before=before)
         except VaultError as error:
             place = self._find()
             if place == self._place and not isinstance(error, VaultChanged):
                 raise
-            self._place, self.path = place, place.path
+            self._place, self.path = place, place[0]
             self.check()
             self.store()
             return
@@ -376,9 +372,9 @@ def _label_in(path: Path, job: Job, side: LabelSide, *, is_named: bool) -> Place
     """
     folder, named = address_of(path)
     if named is not None:
-        return Place(path)
+        return path, None
     if not (is_vault(folder) or folder == the_vault()):
-        return Place(path, ())  # the first label of a new vault
+        return path, ()  # the first label of a new vault
     records, name, overlaps = side.records, vault_name(job), dict[str, Overlap]()
     labels = Vault.labels(folder)
     for label in labels:
@@ -390,12 +386,12 @@ def _label_in(path: Path, job: Job, side: LabelSide, *, is_named: bool) -> Place
     only = set(overlaps) if is_named and len(labels) == 1 else set()
     found += [label for label in overlaps if label in {name, *only} and not overlaps[label].known]
     if found:
-        return Place(folder / (name if name in found else found[0]))
+        return folder / (name if name in found else found[0]), None
     for label, overlap in overlaps.items():
         if overlap.same_label and 2 * overlap.differing < overlap.known:
             raise VaultError(overlap.difference(folder / label))
     numbered = chain([name], (f"{name}-{number}" for number in count(2)))
-    return Place(folder / next(each for each in numbered if each not in labels), labels)
+    return folder / next(each for each in numbered if each not in labels), labels
 
 
 def vault_name(job: Job) -> str:

@@ -14,15 +14,17 @@ repeats the verdict.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from tpsl.net.asking import Answers, Script, in_turn
+from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, PeerRestarted
-from tpsl.net.messages import Message, Peer
+from tpsl.net.messages import Message
 from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.job import Job
+from tpsl.training.ranks import SharedDesk
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.role import FeatureRun, LabelRole
 from tpsl.training.stages import collect, evaluate, farewell, hand_over, prepare, steps
@@ -54,19 +56,6 @@ METHODS = (
 """The questions of a job, apart from `Hello`, `Agree` and `Stop`."""
 
 
-class Desk(Protocol):
-    """Where the questions of a network come in (`tpsl.net.desk`)."""
-
-    def gather(self, without: Collection[str] = ()) -> Answers:
-        """Wait until every feature party but those in `without` has agreed; return what each said."""
-
-    def start(self, answers: Answers) -> Mapping[str, Peer]:
-        """Begin a session with all that were gathered."""
-
-    def answer_all(self, script: Script) -> None:
-        """Answer what is due, question after question, until the script ends."""
-
-
 def stages_of(job: Job) -> tuple[Stage, ...]:
     """Return what the parties of a job do together, in order."""
     return HAND_OVER if job.hands_over else STAGES
@@ -84,7 +73,7 @@ def begin(role: LabelRole, said: Mapping[str, Message]) -> tuple[Answers, Script
     return dict.fromkeys(said, answer), in_turn(stage.label(role) for stage in stages_of(role.job))
 
 
-def attend_as_label(role: LabelRole, desk: Desk) -> TrainResult:
+def attend_as_label(role: LabelRole, desk: Desk | SharedDesk) -> TrainResult:
     """Be the label party until all steps are done at every party, through restarts of feature parties."""
     try:
         while True:
