@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from tpsl.training.joint_steps import JointSteps
 
 
+Embed = Callable[[Rows], Tensor]
+"""Gives what is sent of some records."""
+
+
 class Role(ABC):
     """One party of a run, from the first step to the last."""
 
@@ -171,12 +175,22 @@ class FeatureRun:
         said = {role.name: Message(tensor=tensor) for role, tensor in zip(self.roles, tensors, strict=True)}
         return self.label.ask_ahead(method, self.done, part, said)
 
-    def note_versions(self, sent: Sequence[Tensor]) -> None:
-        """Note the version of each party's half, which sends these embeddings."""
-        for role, embeddings in zip(self.roles, sent, strict=True):
-            version = role.version_of(rounded(embeddings, self.job.training.wire))
-            if self.workers.is_first:
-                role.run.note_versions(role.name, {role.name: version})
+    def send_parts(
+        self, method: str, parts: Callable[[Schedule], list[Rows]], embeds: Sequence[Embed], *, versions: bool
+    ) -> Answers:
+        """Send what each party has of some records, part after part; return the answers to the last one.
+
+        Note the `versions` of the halves, of which the first part's embeddings come.
+        """
+        waiting = list[Callable[[], Answers]]()
+        for part, of_roles in enumerate(zip(*(parts(role.schedule) for role in self.roles), strict=True)):
+            sent = [embed(role.mine(rows)) for embed, role, rows in zip(embeds, self.roles, of_roles, strict=True)]
+            for role, embeddings in zip(self.roles, sent, strict=True) if part == 0 and versions else ():
+                version = role.version_of(rounded(embeddings, self.job.training.wire))
+                if self.workers.is_first:
+                    role.run.note_versions(role.name, {role.name: version})
+            waiting.append(self.send(method, part, sent))
+        return [answers() for answers in waiting][-1] if waiting else {}
 
 
 class LabelRole(Role):

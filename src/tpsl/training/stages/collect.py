@@ -38,7 +38,7 @@ from tpsl.training.build import build_feature_party, load_pretrained
 from tpsl.training.checkpoint import write_weights
 from tpsl.training.job_sections import MOST_CODES
 from tpsl.training.releases import statistic_plan
-from tpsl.training.role import FeatureRole, FeatureRun, LabelRole, Role
+from tpsl.training.role import Embed, FeatureRole, FeatureRun, LabelRole, Role
 from tpsl.training.schedule import Schedule, in_parts
 from tpsl.training.stages.evaluate import keep_predictions
 from tpsl.training.stages.prepare import pretrained
@@ -52,8 +52,6 @@ fields if the job says so, the frozen pre-trained embedding if the half went on 
 CODES, STATISTIC_HEAD = "codes.safetensors", "statistic_head.safetensors"
 CODE_COLUMNS = "code_columns"
 """In the file of the head: how many codes each party gives, feature parties first."""
-
-Embed = Callable[[Rows], Tensor]
 
 
 def label(role: LabelRole) -> Script:
@@ -69,24 +67,10 @@ def feature(run: FeatureRun) -> None:
     if (section := run.job.statistic) is not None:
         codes = [[embed_codes(role, role.side.features)] if section.share_codes else [] for role in run.roles]
         embeds = [_embed_for_head(role, *before) for role, before in zip(run.roles, codes, strict=True)]
-        _send_embeddings(run, STATISTIC, statistic_parts, embeds, versions=True)
+        run.send_parts(STATISTIC, statistic_parts, embeds, versions=True)
     if run.job.training.head == "local":
         embeds = [_embed_for_head(role) for role in run.roles]
-        _send_embeddings(run, HEAD, Schedule.head_parts, embeds, versions=not run.job.trains)
-
-
-def _send_embeddings(
-    run: FeatureRun, method: str, parts: Callable[[Schedule], list[Rows]], embeds: list[Embed], *, versions: bool
-) -> None:
-    """Send what each party has of some records, part after part; note the `versions` of the halves that sent them."""
-    answers = list[Callable[[], object]]()
-    for part, of_roles in enumerate(zip(*(parts(role.schedule) for role in run.roles), strict=True)):
-        found = [embed(role.mine(rows)) for embed, role, rows in zip(embeds, run.roles, of_roles, strict=True)]
-        if part == 0 and versions:
-            run.note_versions(found)
-        answers.append(run.send(method, part, found))
-    for answer in answers:
-        answer()
+        run.send_parts(HEAD, Schedule.head_parts, embeds, versions=not run.job.trains)
 
 
 def _embed_for_head(role: FeatureRole, *before: Embed) -> Embed:

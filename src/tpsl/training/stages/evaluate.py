@@ -25,6 +25,7 @@ from tpsl.training.checkpoint import BEST, load_checkpoint, save_checkpoint, sav
 from tpsl.training.noisy_metrics import noisy_validation
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole, Role
 from tpsl.training.run_folder import epoch_folder
+from tpsl.training.schedule import Schedule
 
 ENOUGH_HELD_OUT = 500
 """Of fewer held-out records the noise of their labels may well choose a poor epoch."""
@@ -82,13 +83,8 @@ def keep_predictions(role: LabelRole, epoch: int, probabilities: npt.NDArray[np.
 
 def feature(run: FeatureRun) -> None:
     """Send the embeddings of held-out and test records; the answer to the last part is the verdict."""
-    answers = None
-    for part, of_roles in enumerate(zip(*(role.schedule.test_parts() for role in run.roles), strict=True)):
-        embeddings = [role.party.embed(role.mine(rows)) for role, rows in zip(run.roles, of_roles, strict=True)]
-        if part == 0:
-            run.note_versions(embeddings)
-        answers = run.send(EVALUATE, part, embeddings)
-    found = answers() if answers is not None else {}
+    embeds = [role.party.embed for role in run.roles]
+    found = run.send_parts(EVALUATE, Schedule.test_parts, embeds, versions=True)
     for role in run.roles:
         _keep_epoch(role)
         role.observer.event("epoch", epoch=role.epochs)
