@@ -28,7 +28,7 @@ from tpsl.vault import Vault
 
 LIMIT = 60.0
 
-# One side as a process. Where no disk can be filled, a feature party can write no checkpoint while the file `full` exists.
+# One side as a process. Where no disk can be filled, a feature party can write no checkpoint while `full` exists.
 PARTY = """
 import errno, pathlib, time
 from contextlib import contextmanager
