@@ -60,12 +60,10 @@ def serve(
         _setup(job, LABEL_PARTY, local, run_path), watching=watching, record_steps=record_steps, search=search
     )
     certificates = None if insecure_loopback else certificates_of(local, LABEL_PARTY)
-    if not setup.job.hands_over:
-        _release_and_train(setup, local, certificates)
-    else:
-        if setup.workers.is_first:  # it hands the labels over, and nothing is left to do for the others
-            _release_and_train(replace(setup, workers=ALONE), local, certificates)
-        setup.workers.barrier()
+    alone = setup.job.hands_over  # the first worker hands the labels over, and nothing is left to do for the others
+    if setup.workers.is_first or not alone:
+        _release_and_train(replace(setup, workers=ALONE) if alone else setup, local, certificates)
+    setup.workers.barrier()
     untested: dict[str, Any] = dict.fromkeys(TEST_METRICS, math.nan)  # also if the run was evaluated before
     return replace(setup.run.finished_result(), **untested)
 
