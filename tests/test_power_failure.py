@@ -388,7 +388,7 @@ optimizer = HalfOptimizer(half, OptimizerConfig())
 CHECKPOINTS = """
 from tpsl.training.checkpoint import save_checkpoint
 
-for step in range(1, 4):
+for step in range(1, 6):
     half(torch.ones(1, 3)).sum().backward()
     optimizer.step()
     save_checkpoint(root / "checkpoints", step, "job", {"half": (half, optimizer)})

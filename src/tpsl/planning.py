@@ -30,13 +30,12 @@ from tpsl.tables.reading import dialect_of, read_blocks, rows_in_parquet
 from tpsl.training.job import Job
 from tpsl.training.local import Local, own_data
 from tpsl.training.schedule import TEST_ROWS_AT_ONCE
-from tpsl.training.stages.collect import HEAD
+from tpsl.training.stages.collect import HEAD, STATISTIC
 from tpsl.training.stages.evaluate import EVALUATE
 from tpsl.training.stages.farewell import FINISH
 from tpsl.training.stages.hand_over import NOISY_LABELS, packed_bytes
-from tpsl.training.stages.statistic import STATISTIC
+from tpsl.training.stages.prepare import ESTIMATES
 from tpsl.training.stages.steps import STEP
-from tpsl.training.stages.wide import ESTIMATES
 
 _CALL_TO_LABEL, _CALL_FROM_LABEL = 61, 66
 """What a unary call adds to its message: HTTP/2 headers that both sides have seen before, and the prefix of gRPC."""

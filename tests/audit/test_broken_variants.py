@@ -27,7 +27,7 @@ from tpsl.training.after_training import AfterTraining
 from tpsl.training.job import Job
 from tpsl.training.one_process import train
 from tpsl.training.schedule import Schedule
-from tpsl.training.stages import evaluate, wide
+from tpsl.training.stages import evaluate, prepare
 from tpsl.vault import Vault
 from tpsl.vault.cost import Planned
 
@@ -150,9 +150,11 @@ def batch_order(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> None:
 
 
 def estimates(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> None:
-    exact = wide.label_estimates
+    exact = prepare.label_estimates
     monkeypatch.setattr(
-        wide, "label_estimates", lambda noisy, draw=0: exact(noisy, draw) + 0.001 * truth.of(range(len(truth.labels)))
+        prepare,
+        "label_estimates",
+        lambda noisy, draw=0: exact(noisy, draw) + 0.001 * truth.of(range(len(truth.labels))),
     )
 
 

@@ -98,9 +98,10 @@ def test_seeded_noise_repeats_to_the_last_bit_and_is_called_not_private(
         assert seeded.json()["private"] is False
         assert "warning: the noise is seeded: this run is NOT PRIVATE" in seeded.stderr
     assert (tmp_path / "a" / "run" / "label" / "top.safetensors").exists()
-    weights = contents(tmp_path / "a", "*.safetensors")
-    assert len(weights) >= 4
+    weights, checkpoints = contents(tmp_path / "a", "*.safetensors"), contents(tmp_path / "a", "step-*")
+    assert len(weights) == 3 and len(checkpoints) >= 2
     assert weights == contents(tmp_path / "b", "*.safetensors")
+    assert checkpoints == contents(tmp_path / "b", "step-*")
     shown = tpsl("train", small_job, *options, "--out", tmp_path / "a" / "run")
     assert "NOT PRIVATE (ε = 2)" in shown.stdout
 

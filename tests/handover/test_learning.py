@@ -81,6 +81,18 @@ def test_a_party_alone_learns_what_both_would_have(office: Path, tmp_path: Path)
     assert RunFolder(tmp_path / "alone").job().hands_over  # its page says that no embedding has crossed
 
 
+def test_method_auto_is_the_same_network_for_a_party_alone(tmp_path: Path) -> None:
+    content = job().content() | {"method": "auto", "model": {"embedding_dim": 4, "bottom": [8], "top": [8]}}
+    agreed = make_job(content, {"training": {"epochs": 1}}, "test")
+    train(agreed, tmp_path / "split", vault=tmp_path / "vault")
+    with Vault.open(tmp_path / "vault") as vault:
+        hand_over(vault, Planned(agreed.mechanism), tmp_path / "given")
+    learned(agreed, tmp_path / "alone", tmp_path / "given")
+    split, alone = kept(tmp_path / "split"), kept(tmp_path / "alone")
+    assert any("wide" in name for name in split), "auto has taken a wide part"
+    assert split.keys() == alone.keys() and all(torch.equal(split[name], alone[name]) for name in split)
+
+
 def test_an_interrupted_run_goes_on(office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     update, updates = LabelParty.update, []
 

@@ -19,7 +19,7 @@ from tpsl.net.peers import LABEL_PARTY
 from tpsl.perturb import cross_entropy
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
-from tpsl.training.stages.statistic import STATISTIC_HEAD
+from tpsl.training.stages.collect import STATISTIC_HEAD
 
 
 @pytest.mark.parametrize("classes", [2, 4])

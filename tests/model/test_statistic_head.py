@@ -12,7 +12,7 @@ from tpsl.model.trained import TrainedModel
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.stages.statistic import STATISTIC_HEAD
+from tpsl.training.stages.collect import STATISTIC_HEAD
 
 PRETRAIN = {"method": "masked", "epochs": 1}
 

@@ -102,13 +102,16 @@ def test_two_parties_make_the_ensemble_of_one_process(certificates: Path, tmp_pa
 
     @contextmanager
     def until_killed(trial: Trial) -> Iterator[Watching]:
-        yield replace(UNWATCHED, observer=Watcher(6 if trial.job.training.pretrain else None, events))
+        observer = Watcher(6 if trial.job.training.pretrain else None, events)
+        yield replace(UNWATCHED, observer=observer, notice=events.append)
 
     first = office.label(job, watched=until_killed), office.feature(job, watched=until_killed)
     for party in first:
         with pytest.raises((Killed, ValueError)):
             party.result(60)
-    assert events.count("wide part") == 1, "that of the first configuration is that of the second"
+    assert sum("fitting a linear model" in said for said in events) == 1, (
+        "that of the first configuration is that of the second"
+    )
     assert not (tmp_path / "label" / "tune.json").exists()
     label, feature = office.label(job), office.feature(job)
     members, trained = feature.result(60), label.result(60)

@@ -28,7 +28,7 @@ from tpsl.training.job import make_job
 from tpsl.training.one_process import train
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages.statistic import STATISTIC_HEAD
+from tpsl.training.stages.collect import STATISTIC_HEAD
 
 from .conftest import happens, port_of
 

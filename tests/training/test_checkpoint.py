@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -96,9 +95,7 @@ def test_a_step_that_is_saved_again_replaces_the_old_one(tmp_path: Path) -> None
 
 def test_what_a_killed_process_left_is_no_checkpoint_and_goes_away_when_a_run_is_started(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, 5, "job", halves())
-    for leftover in (".step-000000010.new", ".step-000000001.old", ".step-000000005.old"):
-        (tmp_path / leftover).mkdir()
-        (tmp_path / leftover / "top.safetensors").write_bytes(b"half of it")
+    (tmp_path / ".step-000000010.new").write_bytes(b"half of it")
     assert saved_steps(tmp_path) == {5}
     load_checkpoint(tmp_path, 5, "job", halves())
     remove_drafts(tmp_path)  # `RunFolder.started` does
@@ -131,31 +128,17 @@ def test_a_checkpoint_under_another_steps_name_is_refused(tmp_path: Path) -> Non
         load_checkpoint(tmp_path, 6, "job", halves())
 
 
-FILES = [
-    "bottom.safetensors",
-    "bottom-optimizer.safetensors",
-    "checkpoint.json",
-    "checkpoint.json.sha256",
-    "top.safetensors",
-    "top-optimizer.safetensors",
-]
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_any_changed_byte_and_any_missing_file_is_found_before_anything_is_loaded(tmp_path: Path, name: str) -> None:
+def test_any_changed_byte_and_a_missing_file_are_found_before_anything_is_loaded(tmp_path: Path) -> None:
     parts = halves()
     steps(parts, 1, seed=1)
     save_checkpoint(tmp_path, 5, "job", parts)
-    checkpoint = tmp_path / "step-000000005"
-    assert sorted(path.name for path in checkpoint.iterdir()) == sorted(FILES)
-    fresh, untouched = halves(seed=3), halves(seed=3)
-    file = checkpoint / name
+    file, fresh, untouched = tmp_path / "step-000000005", halves(seed=3), halves(seed=3)
     written = file.read_bytes()
-    for at in range(0, len(written), 1 + len(written) // 16):
+    for at in [*range(300), *range(300, len(written), 1 + len(written) // 64)]:
         file.write_bytes(written[:at] + bytes([written[at] ^ 4]) + written[at + 1 :])
         with pytest.raises(CheckpointError, match="is damaged") as error:
             load_checkpoint(tmp_path, 5, "job", fresh)
-        assert str(checkpoint) in str(error.value)
+        assert str(file) in str(error.value)
     file.write_bytes(written[: len(written) // 2])
     with pytest.raises(CheckpointError, match="is damaged"):
         load_checkpoint(tmp_path, 5, "job", fresh)
@@ -178,10 +161,3 @@ def test_a_half_whose_layers_share_or_transpose_weights_is_kept(tmp_path: Path) 
     load_weights(read, tmp_path / "file", ValueError)
     ours, theirs = written.state_dict(), read.state_dict()
     assert len(ours) == 4 and all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
-def test_a_folder_that_went_away_is_named(tmp_path: Path) -> None:
-    save_checkpoint(tmp_path, 5, "job", halves())
-    shutil.rmtree(tmp_path / "step-000000005")
-    with pytest.raises(CheckpointError, match="step-000000005"):
-        load_checkpoint(tmp_path, 5, "job", halves())

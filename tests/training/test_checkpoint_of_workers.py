@@ -149,8 +149,7 @@ def _save_and_die(workers: Workers, folder: Path, victim: int, deadly: tuple[str
 @pytest.mark.parametrize(
     ("victim", "deadly"),
     [
-        (0, ("open", "/bottom-optimizer.safetensors")),
-        (0, ("open", "/checkpoint.json")),
+        (0, ("open", "/.step-000000006.new")),
         (0, ("os.rename", "/.step-000000006.new")),
     ],
 )

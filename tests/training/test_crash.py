@@ -107,7 +107,7 @@ def finished(run: Path, vault: Path | None, **options: Any) -> float:
 def outcome(run: Path, *needed: str) -> dict[str, bytes]:
     """All that must not depend on kills: weights, checkpoints, metrics, transcript, the top half's trajectory."""
     assert RunFolder(run).result() is not None
-    kinds = ("*.safetensors", "metrics.jsonl", "*.i64", "*.f32", "transcript.json", "trajectory.json", "job.yaml")
+    kinds = ("*.safetensors", "step-*", "*.jsonl", "*.i64", "*.f32", "transcript.json", "trajectory.json", "job.yaml")
     found = {str(path.relative_to(run)): path.read_bytes() for kind in kinds for path in run.rglob(kind)}
     trained = ("label/top.safetensors", "feature/transcript/gradients.f32")
     assert {"feature/bottom.safetensors", *(needed or trained)} <= set(found)

@@ -28,12 +28,12 @@ from tpsl.vault import Vault
 
 LIMIT = 60.0
 
-# One side as a process. Where the disk cannot be filled really, writing fails while the file `full` exists: in the one
-# function through which all files but transcripts go.
+# One side as a process. Where no disk can be filled, a feature party can write no checkpoint while `full` exists.
 PARTY = """
 import errno, pathlib, time
 from contextlib import contextmanager
 from tpsl import files
+from tpsl.training import checkpoint
 from tpsl.training.one_process import ALL_STEPS
 from tpsl.training.observer import Observer, Watching
 from tpsl.training.over_network import join, serve
@@ -42,12 +42,12 @@ opened = files.open_durably
 
 @contextmanager
 def opening(path, mode):
-    if full and path.name == "bottom.safetensors" and pathlib.Path(full).exists():
+    if full and party == "feature" and path.name.startswith(".step-") and pathlib.Path(full).exists():
         raise OSError(errno.ENOSPC, "No space left on device")
     with opened(path, mode) as file:
         yield file
 
-files.open_durably = opening
+files.open_durably = checkpoint.open_durably = opening
 
 class HalfWay(Observer):
     def at_step(self, done, total, records):
@@ -214,7 +214,7 @@ def test_a_side_that_finds_no_space_ends_and_goes_on_by_the_same_command(office:
     office.said("feature", "half done")
     full.touch()
     office.go()
-    assert office.complaint("feature", FULL)[1].endswith("bottom.safetensors")
+    assert "/checkpoints/step-" in office.complaint("feature", FULL)[1]
     office.said("label", "lost: .* waiting up to")
     full.unlink()
     office.start("feature")

@@ -29,18 +29,17 @@ from tpsl.net.failures import JobStopped
 from tpsl.training.after_training import evaluate_run
 from tpsl.training.evaluation import evaluate
 from tpsl.training.job import Job, make_job
-from tpsl.training.late_labels import LabelsMissing
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.over_network import join, serve
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.vaults import VaultChoice
+from tpsl.training.vaults import LabelsMissing, VaultChoice
 from tpsl.vault import Vault, VaultBusy, VaultError
 
 RECORDS, BATCH = 48, 12
 STEPS = RECORDS // BATCH
-ARRIVALS = "tpsl.training.late_labels"
+ARRIVALS = "tpsl.training.vaults"
 
 
 def job(labels: str = "arriving", draws: int = 1, **training: Any) -> Job:
@@ -362,12 +361,12 @@ PARTY = """
 import os
 
 os.environ["TPSL_HOME"] = home
-from tpsl.training import late_labels
+from tpsl.training import vaults
 from tpsl.training.one_process import ALL_STEPS, train
 from tpsl.training.observer import UNWATCHED, Observer, Watching
 from tpsl.training.over_network import join, serve
 
-late_labels._LOOK_EVERY = 0.01
+vaults._LOOK_EVERY = 0.01
 
 class Waits(Observer):
     def waiting_for(self, peer):

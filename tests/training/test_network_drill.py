@@ -203,7 +203,7 @@ class Office:
 
 def outcome(run: Path) -> dict[str, bytes]:
     """All that must not depend on kills: weights, checkpoints, metrics, transcripts, the top half's trajectory."""
-    kinds = ("*.safetensors", "metrics.jsonl", "*.i64", "*.f32", "transcript.json", "trajectory.json")
+    kinds = ("*.safetensors", "step-*", "metrics.jsonl", "*.i64", "*.f32", "transcript.json", "trajectory.json")
     assert {path.name for path in run.rglob(".*")} <= {".lock"}
     return {str(path.relative_to(run)): path.read_bytes() for kind in kinds for path in run.rglob(kind)}
 

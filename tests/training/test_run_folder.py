@@ -176,8 +176,7 @@ def test_a_start_removes_drafts_wherever_they_lie_and_nothing_else(tmp_path: Pat
         "feature/transcript/.transcript.json.new",
         "label/predictions/.epoch-0001.safetensors.new",
         "label/NOT-PRIVATE/.inputs.new",
-        "label/checkpoints/.step-000000003.new/top.safetensors",
-        "feature/best/.step-000000003.old/bottom.safetensors",
+        "label/checkpoints/.step-000000003.new",
     ]
     kept = ["label/vault/vault.sqlite-journal", "label/.hidden", "label/report.new"]
     for name in (*drafts, *kept):

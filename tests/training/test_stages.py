@@ -11,9 +11,9 @@ import pytest
 
 from tpsl.net.failures import NOT_FINITE, BadMessage
 from tpsl.training import stages
-from tpsl.training.stages import HAND_OVER, METHODS, STAGES, agree, evaluate
+from tpsl.training.stages import HAND_OVER, METHODS, STAGES, evaluate
 
-ALL = [*dict.fromkeys((*STAGES, *HAND_OVER)), agree, evaluate]
+ALL = [*dict.fromkeys((*STAGES, *HAND_OVER)), evaluate]
 DOCS = Path(__file__).parents[2] / "docs"
 
 

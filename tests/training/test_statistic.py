@@ -26,8 +26,8 @@ from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import begin
+from tpsl.training.stages.collect import STATISTIC, STATISTIC_HEAD
 from tpsl.training.stages.farewell import FINISH
-from tpsl.training.stages.statistic import STATISTIC, STATISTIC_HEAD
 from tpsl.training.vaults import RunVault, VaultChoice
 from tpsl.training.warm_start import StartingPoint
 from tpsl.vault import NO_LIMITS, ReleasePolicy, Vault, VaultError

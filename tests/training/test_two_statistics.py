@@ -10,7 +10,7 @@ from tpsl.audit import replay
 from tpsl.training.job import Job, make_job
 from tpsl.training.observer import Watching
 from tpsl.training.one_process import train
-from tpsl.training.stages.statistic import STATISTIC_HEAD
+from tpsl.training.stages.collect import STATISTIC_HEAD
 from tpsl.training.vaults import VaultChoice
 from tpsl.vault import ReleasePolicy, Vault
 from tpsl.vault.ledger import Entry

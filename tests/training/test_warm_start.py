@@ -24,7 +24,7 @@ from tpsl.training.one_process import ALL_STEPS, load_records, train, train_toge
 from tpsl.training.result import Origin, TrainResult
 from tpsl.training.run_folder import RunError, RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages.wide import FILE
+from tpsl.training.stages.prepare import WIDE
 from tpsl.training.transcript import Transcript
 from tpsl.training.vaults import VaultChoice
 from tpsl.training.warm_start import StartingPoint
@@ -231,7 +231,7 @@ def test_a_wide_part_scores_new_records_and_nothing_is_sent(tables: Path, earlie
     begin(first_days(tables, model=wide), tmp_path / "parent")
     start(job(tables, model=wide, since=NEW), tmp_path / "run", tmp_path / "parent", record_steps=ALL_STEPS)
     for party in ("feature", "label"):
-        before, now = (load_file(tmp_path / run / party / FILE) for run in ("parent", "run"))
+        before, now = (load_file(tmp_path / run / party / WIDE) for run in ("parent", "run"))
         assert before.keys() == now.keys()
         assert all(tensor.equal(now[name]) for name, tensor in before.items() if name != "scores")
         assert len(now["scores"]) == 2 * A_DAY
@@ -317,13 +317,17 @@ def test_a_start_that_was_killed_half_way_is_made_whole(
 ) -> None:
     agreed, keep_copy = job(tables, since=NEW), StartingPoint.keep_copy
 
+    class Killed(BaseException):
+        """As SIGKILL: nobody cleans up."""
+
     def killed(self: StartingPoint, run: RunFolder, party: str, origin: Origin) -> None:
         if party == "label":
-            (run.label / ".start.new").mkdir()
-            raise KeyboardInterrupt
+            keep_copy(self, run, party, origin)
+            (run.label / "start" / "origin.json").unlink()  # it is written last
+            raise Killed
         keep_copy(self, run, party, origin)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(StartingPoint, "keep_copy", killed)
         start(agreed, tmp_path / "killed", earlier)
     with pytest.raises(RunError, match="its start from another run was interrupted"):
@@ -331,7 +335,6 @@ def test_a_start_that_was_killed_half_way_is_made_whole(
     start(agreed, tmp_path / "killed", earlier)
     start(agreed, tmp_path / "whole", earlier)
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
-    assert not list((tmp_path / "killed").rglob(".start.new"))
 
 
 def test_true_labels_have_no_part_in_what_is_kept(tables: Path, earlier: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tpsl.training.one_process import train
 from tpsl.training.releases import noisy_labels_for
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.schedule import Schedule
-from tpsl.training.stages.wide import FILE, features_in_training, fit_own, label_estimates
+from tpsl.training.stages.prepare import WIDE, features_in_training, fit_own_wide_part, label_estimates
 from tpsl.training.vaults import VaultChoice
 from tpsl.vault import NO_LIMITS
 
@@ -68,7 +68,7 @@ def test_the_replay_audit_passes(tmp_path: Path, data: dict[str, Any], privacy: 
     assert result.passed
     compared = {path.name for path in (tmp_path / "replay" / "before").glob("*/transcript/*")}
     assert "estimates.f32" in compared
-    wide = {path.parent.name for path in (tmp_path / "replay" / "before").glob(f"*/{FILE}")}
+    wide = {path.parent.name for path in (tmp_path / "replay" / "before").glob(f"*/{WIDE}")}
     assert len(wide) == 1 + bool(data)
 
 
@@ -128,7 +128,7 @@ def test_a_finished_run_predicts_what_it_predicted_and_records_it_never_saw(tmp_
     assert data.label_features is not None
     again = halves.probabilities({**alone, "label": data.label_features.take(data.test[5:6])})
     np.testing.assert_allclose(again, found[5:6], rtol=1e-5)
-    broken = tmp_path / "run" / "feature" / FILE
+    broken = tmp_path / "run" / "feature" / WIDE
     broken.write_bytes(broken.read_bytes()[:-100])
     with pytest.raises(PredictionError, match=r"wide\.safetensors: is damaged"):
         TrainedModel.open(tmp_path / "run").predict_rows(data)
@@ -144,11 +144,11 @@ def test_held_out_records_have_no_part_in_it(tmp_path: Path) -> None:
     side = data.label_side.records
     noisy, _ = noisy_labels_for(agreed, data.label_side, tmp_path / "vault", lambda text: None, NO_LIMITS)
     judges = Schedule(agreed, side.train, side.test).held_out
-    fit_own(agreed, side, noisy, tmp_path / "one")
+    fit_own_wide_part(agreed, side, noisy, tmp_path / "one")
     flipped = noisy.draws[0].copy()
     flipped[judges] ^= 1
-    fit_own(agreed, side, dataclasses.replace(noisy, draws=(flipped,)), tmp_path / "other")
-    assert (tmp_path / "one" / FILE).read_bytes() == (tmp_path / "other" / FILE).read_bytes()
+    fit_own_wide_part(agreed, side, dataclasses.replace(noisy, draws=(flipped,)), tmp_path / "other")
+    assert (tmp_path / "one" / WIDE).read_bytes() == (tmp_path / "other" / WIDE).read_bytes()
     assert side.features is not None
     scored = features_in_training(agreed, side.features, tmp_path / "one")
     assert scored.numeric.shape[1] == side.features.numeric.shape[1] + 1
@@ -216,6 +216,6 @@ def test_one_estimate_for_each_noisy_label(tmp_path: Path) -> None:
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     agreed = job()
     train(agreed, tmp_path / "run")
-    save_file({"scores": load_file(tmp_path / "run" / "feature" / FILE)["scores"]}, tmp_path / "run" / "feature" / FILE)
+    save_file({"scores": load_file(tmp_path / "run" / "feature" / WIDE)["scores"]}, tmp_path / "run" / "feature" / WIDE)
     with pytest.raises(PredictionError, match="is damaged"):
         TrainedModel.open(tmp_path / "run").predict_rows(load(agreed.data))

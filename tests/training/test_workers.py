@@ -16,7 +16,7 @@ from tpsl.training.one_process import train_together
 from tpsl.training.role import FeatureRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.training.stages.statistic import CODES, embed_codes
+from tpsl.training.stages.collect import CODES, embed_codes
 from tpsl.training.vaults import VaultChoice
 from tpsl.workers import ALONE, Workers
 

@@ -30,7 +30,7 @@ from tpsl.net.peers import LABEL_PARTY
 from tpsl.split.feature_party import FeatureParty
 from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder
-from tpsl.training.stages.wide import load_wide
+from tpsl.training.stages.prepare import load_wide
 from tpsl.training.transcript import Trajectory, Transcript, TranscriptStep
 from tpsl.training.warm_start import StartingPoint
 

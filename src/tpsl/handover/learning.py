@@ -41,7 +41,7 @@ from tpsl.training.job import Job
 from tpsl.training.job_sections import HELD_OUT
 from tpsl.training.local import Local
 from tpsl.training.noisy_metrics import Validation, noisy_validation
-from tpsl.training.observer import PreparationNotices, ProgressBar
+from tpsl.training.observer import Observer, ProgressBar
 from tpsl.training.result import Epsilon, TrainResult
 from tpsl.training.run_folder import RunFolder, read_note, write_note
 from tpsl.training.schedule import held_out, in_parts
@@ -116,9 +116,8 @@ def learn(setup: RunSetup, party: str, local: Local, labels: Path, authority: Pa
             return setup.run.finished_result()
         setup, side = opened
         handed = labels_for(setup, side, labels, authority)
-        watched = setup.watched_by(PreparationNotices(party, setup.watching.notice))
         shown = ProgressBar(setup.watching, setup.job.training.epochs)
-        return train_alone(watched, side, handed, at_top=shown)
+        return train_alone(setup.watched_by(Observer()), side, handed, at_top=shown)
 
 
 def tune_alone(setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None) -> TuneResult:

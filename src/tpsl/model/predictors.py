@@ -157,7 +157,7 @@ class PrivateHead(Predictor):
 
 
 class StatisticPredictor(Predictor):
-    """The private head that a statistic gave, on what `tpsl.training.stages.statistic` has collected.
+    """The private head that a statistic gave, on what `tpsl.training.stages.collect` has collected.
 
     It reads the shares of the feature parties, the label party's own codes, the log-odds of the network, if one was
     trained, and the label party's own cut.

@@ -49,9 +49,8 @@ from tpsl.training.checkpoint import load_weights, read_weights
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
 from tpsl.training.run_folder import NOT_PRIVATE, RunFolder, epoch_folder
-from tpsl.training.stages.prepare import PRETRAINED
-from tpsl.training.stages.statistic import CODE_COLUMNS, CODES, STATISTIC_HEAD
-from tpsl.training.stages.wide import load_wide
+from tpsl.training.stages.collect import CODE_COLUMNS, CODES, STATISTIC_HEAD
+from tpsl.training.stages.prepare import PRETRAINED, load_wide
 
 TUNE = "tune.json"
 WITH_JUDGES = "with-judges"

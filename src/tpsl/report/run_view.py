@@ -132,7 +132,7 @@ class RunView(VaultFacts):
     crossed: int | None
     """Numbers that stand for one record's features and cross the border, of the reader's own; None where none cross."""
     versions: dict[str, str]
-    """Of the feature parties' halves, as far as the reader knows them (`RunSetup.note_received`)."""
+    """Of the feature parties' halves, as far as the reader knows them (`Role.version_of`)."""
     program: str | None
     """Which version of tpsl has trained it; None until it is finished."""
     origin: OriginView | None

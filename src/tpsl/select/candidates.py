@@ -28,7 +28,7 @@ from tpsl.training.job import Job, make_job
 from tpsl.training.noisy_metrics import Validation, committee_weights, noisy_validation, record_log_likelihoods
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import held_out
-from tpsl.training.stages import wide
+from tpsl.training.stages import prepare
 from tpsl.training.stages.prepare import PRETRAINED
 from tpsl.training.vaults import ReleasedLabels
 from tpsl.vault import NoisyLabels
@@ -77,7 +77,7 @@ class Trial:
     def _shared(self) -> dict[str, str]:
         """Return the files that a party computes before the first step, and what decides their content in a search."""
         key, job = pretraining_key(self.job), self.job
-        return ({PRETRAINED: key} if key else {}) | ({wide.FILE: job.training.wire} if job.model.wide else {})
+        return ({PRETRAINED: key} if key else {}) | ({prepare.WIDE: job.training.wire} if job.model.wide else {})
 
 
 def pretraining_key(job: Job) -> str | None:

@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import torch
 from safetensors.torch import save
 
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.out_of_core import taken
+from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.heads.local_training import Columns, HoldOut, train_local_head
@@ -27,14 +29,14 @@ from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Progress
 from tpsl.training.evaluation import TEST_METRICS, evaluate
 from tpsl.training.job import Job
-from tpsl.training.late_labels import with_late_labels
 from tpsl.training.local import Local
 from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.training.result import TrainResult
-from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder
+from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.training.schedule import Schedule
 from tpsl.training.setup import RunSetup
 from tpsl.training.warm_start import StartingPoint
+from tpsl.vault import Vault
 
 Entry = dict[str, Any]
 
@@ -54,9 +56,7 @@ def evaluate_run(
 
     Nothing is released or sent. `side` are the run's records and labels, if they are loaded already.
     """
-    job, result = run.job(), run.result()
-    if result is None:
-        raise RunError(f"{run.path}: the run is not finished, so there is nothing to evaluate")
+    job, result = run.job(), run.finished_result()
     if is_complete(run, job):
         return result
     own = {LABEL_PARTY: run.own_parts(LABEL_PARTY)}
@@ -88,9 +88,7 @@ class AfterTraining:
     def complete(self) -> TrainResult:
         """Evaluate a finished run, train its local head, if the job has one, and return the whole result."""
         self.evaluate()
-        result = self._run.result()
-        if result is None:
-            raise RuntimeError(f"{self._run.path}: is not finished")
+        result = self._run.finished_result()
         evaluated = _with_test_metrics(result, self._run.metrics())
         if evaluated.as_dict() != result.as_dict():
             self._run.finish(evaluated)
@@ -114,10 +112,25 @@ class AfterTraining:
             )
 
     def _test_labels(self) -> npt.NDArray[np.int64]:
+        """Return the labels of the test records; of those that come late, all that have arrived.
+
+        Nobody waits for those that have not, and none is released.
+        """
         labels = taken(reveal(self._labels), self._records.test)
         if not self._job.has_late_labels:
             return labels
-        return with_late_labels(labels, self._records, self._vault, self._watching.notice)
+        labels = labels.copy()
+        unknown = np.flatnonzero(labels == NO_LABEL)
+        ids = self._records.test_ids.take(pa.array(unknown))
+        with Vault.open(self._vault) as vault:
+            known = vault.knows(ids)
+            labels[unknown[known]] = vault.true_labels_for_evaluation(ids.filter(pa.array(known)))
+        if not known.all():
+            self._watching.notice(
+                f"{int((~known).sum()):,} of the {len(labels):,} test records have no label yet: "
+                "the test metrics are those of the others"
+            )
+        return labels
 
     def _train_local_head(self) -> None:
         """Train the head on true labels, if the job has one and it is not there yet. It never leaves this party."""
@@ -147,23 +160,22 @@ class AfterTraining:
         A feature party's share is its frozen embedding, if any, and its cut; after them come the logits and the label
         party's own cut. In a cut only the scores of the wide part are clean. Without gradients there are no labels.
         """
-        nothing = np.arange(0)
+        model, clean, end = self._job.model, list[int](), 0
         if not self._job.trains:
-            return nothing, nothing
-        model, clean, end = self._job.model, [nothing], 0
+            return np.arange(0), np.arange(0)
 
-        def scores(party: str) -> Columns:
+        def scores(party: str, cut: int) -> range:
             width = model.share_width(party)
-            return np.arange(width - 1, model.cut_width(party), width) if model.wide else nothing
+            return range(cut + width - 1, cut + model.cut_width(party), width) if model.wide else range(0)
 
         for party in feature_party_names(self._job.data):
             begin, end = end, end + self._job.head_width(party)
             cut = end - model.cut_width(party)
-            clean += [np.arange(begin, cut), cut + scores(party)]
+            clean += [*range(begin, cut), *scores(party, cut)]
         logits, own = end, end + (1 if self._records.classes == 2 else self._records.classes)
         if self._records.features is not None:
-            clean.append(own + scores(LABEL_PARTY))
-        return np.sort(np.concatenate(clean)), np.arange(logits, own)
+            clean += scores(LABEL_PARTY, own)
+        return np.array(clean, np.int64), np.arange(logits, own)
 
 
 def _is_evaluated(entry: Entry) -> bool:

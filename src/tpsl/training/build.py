@@ -92,7 +92,12 @@ def build_bottoms(job: Job, party: str, inputs: Features | Inputs, own: OwnParts
                 f"{party} has inputs of its own, so it needs a bottom half of its own: name its factory"
             )
         widths = *job.model.bottom[:-1], job.model.deep_width(party)
-        updates = "lazy" if _is_lazy(job, party, inputs.embedding_rows) else "dense"
+        # An average has no lazy tables, and pre-training uses Adam.
+        settings, optimizer = job.training, _optimizer(job, party)
+        has_lazy_form = optimizer.is_tested and optimizer.name != "adam"
+        is_the_same = has_lazy_form and not settings.averaging and settings.pretrain is None
+        is_lazy = job.model.is_lazy(inputs.embedding_rows, is_the_same=is_the_same)
+        updates = "lazy" if is_lazy else "dense"
         config = job.model.model_copy(update={"bottom": widths, "embedding_updates": updates})
         shape = inputs.embedding_rows, inputs.categorical.shape[1], inputs.numeric.shape[1]
         return Bottoms([Bottom(*shape, config, _generator(seed)) for seed in seeds], width, what)
@@ -106,14 +111,6 @@ def build_bottoms(job: Job, party: str, inputs: Features | Inputs, own: OwnParts
 
 def _optimizer(job: Job, party: str) -> OptimizerConfig:
     return job.training.label_optimizer if party == LABEL_PARTY else job.training.feature_optimizer
-
-
-def _is_lazy(job: Job, party: str, rows: int) -> bool:
-    """Whether the table of a party has lazy updates. An average has no lazy tables, and pre-training uses Adam."""
-    settings, optimizer = job.training, _optimizer(job, party)
-    has_lazy_form = optimizer.is_tested and optimizer.name != "adam"
-    is_the_same = has_lazy_form and not settings.averaging and settings.pretrain is None
-    return job.model.is_lazy(rows, is_the_same=is_the_same)
 
 
 def _weight_seeds(job: Job, half: str) -> list[int]:

@@ -162,9 +162,7 @@ def evaluate_test_records(run: RunFolder, side: LabelSide, terms: EvaluationTerm
 
 def _finished(run: RunFolder, vault: Path) -> TrainResult:
     """Return the result of a run whose predictions come from noisy labels alone, of which metrics may leave."""
-    result = run.result()
-    if result is None:
-        raise RunError(f"{run.path}: the run is not finished, so there is nothing to evaluate")
+    result = run.finished_result()
     if run.job().hands_over and not result.epochs:
         raise RunError(
             f"{run.path}: the labels were handed over, and the network is at the feature party: there is nothing to "

@@ -73,7 +73,14 @@ class Job(Section):
     @model_validator(mode="before")
     @classmethod
     def _fill_in(cls, content: Any) -> Any:
-        return _with_hold_out(_with_method(content)) if isinstance(content, dict) else content
+        if not isinstance(content, dict):
+            return content
+        # Method and section of a statistic follow from each other.
+        if content.get("statistic") is not None:
+            content = {**content, "method": content.get("method") or "statistic"}
+        elif content.get("method") == "statistic":
+            content = {**content, "statistic": {}}
+        return _with_hold_out(content)
 
     @model_validator(mode="after")
     def _has_no_conflict(self) -> Self:
@@ -281,14 +288,6 @@ def _conflict_of_statistic(job: Job) -> Conflict | None:
 
 def _makes_new_records(job: Job) -> bool:
     return isinstance(job.data, TableData) and job.data.makes_new_records
-
-
-def _with_method(content: dict[str, Any]) -> dict[str, Any]:
-    """Return a job's content with `method` and `statistic` in agreement: each follows from the other if left out."""
-    section, method = content.get("statistic"), content.get("method")
-    if section is None:
-        return {**content, "statistic": {}} if method == "statistic" else content
-    return {**content, "method": method or "statistic"}
 
 
 def _with_hold_out(content: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -199,27 +199,18 @@ class Mlflow(Curves):
 
     def begin(self, step: int) -> None:
         """Begin the run there, or go on with it: what it has stays, and points that come again are the same."""
+        noted = self.run.folder / "mlflow-run"
+        if not self._run_id and noted.exists():
+            before = noted.read_text(encoding="utf-8").strip()
+            with suppress(Exception):  # of another server, or deleted there
+                self._client.update_run(before, status="RUNNING")
+                self._run_id = before
         if not self._run_id:
-            self._run_id = self._resume() or self._create()
-
-    @property
-    def _id_file(self) -> Path:
-        return self.run.folder / "mlflow-run"
-
-    def _resume(self) -> str:
-        run = self._id_file.read_text(encoding="utf-8").strip() if self._id_file.exists() else ""
-        try:
-            if run:
-                self._client.update_run(run, status="RUNNING")
-        except Exception:  # of another server, or deleted there
-            return ""
-        return run
-
-    def _create(self) -> str:
-        run: str = self._client.create_run(self._experiment, run_name=f"{self.run.name}, {self.run.party}").info.run_id
-        self._client.log_batch(run, params=[self._entities.Param(*fact) for fact in self.run.agreement.items()])
-        write_atomically(self._id_file, run.encode())
-        return run
+            name = f"{self.run.name}, {self.run.party}"
+            self._run_id = self._client.create_run(self._experiment, run_name=name).info.run_id
+            params = [self._entities.Param(*fact) for fact in self.run.agreement.items()]
+            self._client.log_batch(self._run_id, params=params)
+            write_atomically(noted, self._run_id.encode())
 
     def write(self, step: int, when: float, values: Mapping[str, float]) -> None:
         """Add the points."""

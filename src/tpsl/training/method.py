@@ -17,7 +17,7 @@ from tpsl.data.config import OwnData
 from tpsl.mechanisms.effective_labels import effective_labels, effective_labels_of_class
 from tpsl.progress import Notice
 from tpsl.training.job import Job, make_job
-from tpsl.training.job_sections import PrivacyConfig, StatisticConfig
+from tpsl.training.job_sections import PrivacyConfig
 
 _LABEL_WORTH = 0.1
 """Of a clean label, what a noisy one must be worth: if less, a statistic with codes of all fields gives a better head.
@@ -73,17 +73,12 @@ def best_method(job: Job, records: int) -> tuple[Job, str]:
     why = f"{records:,} noisy labels at ε = {job.privacy.epsilon:g} are worth about {worth:,.0f} clean ones"
     if worth >= _LABEL_WORTH * records or (not job.statistic.share_codes and worth >= _ENOUGH_WITHOUT_CODES):
         return _network(job, content), f"method auto takes 'network': {why}, enough for a network"
-    section = {**content["statistic"], **_releases(job.statistic, job.privacy.epsilon, records)}
+    section, epsilon = content["statistic"], job.privacy.epsilon
+    if job.statistic.share_codes and epsilon is not None and "releases" not in job.statistic.model_fields_set:
+        section = {**section, "releases": 2 if records * epsilon >= _ENOUGH_FOR_TWO else 1}
     model = {**content["model"], "wide": False, "members": 1}
     found = make_job(content | {"method": "statistic", "statistic": section, "model": model}, {}, "method auto")
     return found, f"method auto takes 'statistic': {why}, too few for a network"
-
-
-def _releases(section: StatisticConfig, epsilon: float | None, records: int) -> dict[str, int]:
-    """Return how many statistics are best, unless the job names it itself."""
-    if not section.share_codes or epsilon is None or "releases" in section.model_fields_set:
-        return {}
-    return {"releases": 2 if records * epsilon >= _ENOUGH_FOR_TWO else 1}
 
 
 def _network(job: Job, content: dict[str, Any]) -> Job:

@@ -166,18 +166,6 @@ class ProgressBar(Observer):
             self._watching.notice(f"the noisy hold-out got no better: training stops after step {facts['step']:,}")
 
 
-class PreparationNotices(Observer):
-    """Says what a feature party does before the first step."""
-
-    def __init__(self, party: str, notice: Notice) -> None:
-        self._party, self._notice = party, notice
-
-    def event(self, name: str, **facts: Fact) -> None:
-        """Say what is prepared."""
-        if name in ("pretraining", "wide part"):
-            self._notice(f"{self._party}: {facts['text']}")
-
-
 @dataclass(frozen=True)
 class RunProgress:
     """How far a running party is, how fast, and how long the rest takes at this speed.

@@ -21,14 +21,13 @@ from tpsl.training.after_training import AfterTraining, is_complete
 from tpsl.training.alone import AskLabel, attend_together, receive_labels
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
-from tpsl.training.observer import UNWATCHED, Observer, PreparationNotices, ProgressBar, Watching
+from tpsl.training.observer import UNWATCHED, Observer, ProgressBar, Watching
 from tpsl.training.own_parts import OwnParts, sources_of
-from tpsl.training.ranks import NoVaultOnThisRank
 from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import LabelSource, ReleasedLabels, RunVault, VaultChoice, for_public_labels, vault_for
+from tpsl.training.vaults import LabelSource, ReleasedLabels, VaultChoice, for_public_labels, vault_for
 from tpsl.training.warm_start import StartingPoint
 
 ALL_STEPS = 1 << 62
@@ -79,31 +78,36 @@ def train_together(
     """
     run, names = setup.run, tuple(data.feature_parties) if data is not None else feature_party_names(setup.job.data)
     read = _reader(setup) if data is None else lambda setup: data
-    setup = setup.with_method(lambda setup: len(read(setup).train))
     with setup.opened(
         [*names, LABEL_PARTY], lambda: run.common_result(names) is not None and is_complete(run, setup.job), read
     ) as opened:
         if opened is None:
             return run.finished_result()
         setup, data = opened
-        _require_encoders(data, setup.encoders())
+        for party, encoder in setup.encoders().items():  # of the run that training starts from, whose halves read them
+            used = data.label_side.records.encoder if party == LABEL_PARTY else data.feature_sides[party].encoder
+            if used is None or used.digest() != encoder.digest():
+                raise DataError(
+                    f"the records of {party!r} are encoded otherwise than in the run that training starts from"
+                )
         at_label, side = setup.watched_by(ProgressBar(setup.watching, setup.job.training.epochs)), data.label_side
-        vault = after = None
-        if setup.workers.is_first:  # it has the vault and the true labels
-            choice = for_public_labels(setup, choice) if isinstance(choice, VaultChoice) else choice
-            vault = vault_for(at_label, side, choice, releases=run.common_result(names) is None)
-            after = AfterTraining(at_label, side, vault.path)
+        is_first, vault, place = setup.workers.is_first, LabelSource(), run.vault()
         if run.common_result(names) is None:
-            labels: LabelSource = NoVaultOnThisRank() if vault is None else vault
+            if is_first:  # it has the vault and the true labels
+                choice = for_public_labels(setup, choice) if isinstance(choice, VaultChoice) else choice
+                vault = found = vault_for(at_label, side, choice)
+                place = found.path
             if setup.job.hands_over:
-                labels, ask_label = _handed_over(setup, data, vault, ask_label), AtHome
+                vault, ask_label = _handed_over(setup, data, vault, ask_label), AtHome
                 setup, at_label = (replace(each, job=setup.job.with_gradients()) for each in (setup, at_label))
             # Nobody can measure how long the evaluation of an epoch takes.
-            evaluate = (lambda: None) if after is None else after.evaluate
-            role = LabelRole(at_label, side.records, labels, make_label_party, after_epoch=evaluate)
-            attend_together(role, _feature_roles(setup, data), ask_label)
-        if after is not None:
-            after.complete()
+            evaluate = AfterTraining(at_label, side, place).evaluate if is_first else lambda: None
+            role = LabelRole(at_label, side.records, vault, make_label_party, after_epoch=evaluate)
+            at_features = setup.watched_by(Observer())
+            features = [FeatureRole(at_features, side) for side in data.feature_sides.values()]
+            attend_together(role, features, ask_label)
+        if is_first:
+            AfterTraining(at_label, side, place).complete()
         setup.workers.barrier()
         return run.finished_result()
 
@@ -124,24 +128,15 @@ def _reader(setup: RunSetup) -> Callable[[RunSetup], Dataset]:
     return read
 
 
-def _feature_roles(setup: RunSetup, data: Dataset) -> list[FeatureRole]:
-    notice = setup.watching.notice
-    return [
-        FeatureRole(setup.watched_by(PreparationNotices(name, notice)), side)
-        for name, side in data.feature_sides.items()
-    ]
-
-
-def _handed_over(setup: RunSetup, data: Dataset, vault: RunVault | None, ask_label: AskLabel) -> ReleasedLabels:
+def _handed_over(setup: RunSetup, data: Dataset, vault: LabelSource, ask_label: AskLabel) -> ReleasedLabels:
     """Have the noisy labels cross as they do over a network, and return what the feature party has received."""
 
     def exchange(feature: FeatureRole) -> None:
-        assert vault is not None  # this is the first worker
         attend_together(LabelRole(feature.setup, data.label_side.records, vault), [feature], ask_label)
 
     (side,) = data.feature_sides.values()
     received = receive_labels(setup.watched_by(Observer()), side, [side.party, LABEL_PARTY], exchange)
-    return received if vault is None else replace(received, spent=vault.total())
+    return replace(received, spent=vault.total()) if setup.workers.is_first else received
 
 
 def load_records(
@@ -157,13 +152,3 @@ def load_records(
     """
     late, sources = job.has_late_labels, sources_of(own)
     return load(job.data, progress, late_labels=late, sources=sources, relabelling=relabelling, encoders=encoders)
-
-
-def _require_encoders(data: Dataset, encoders: Mapping[str, EncoderState]) -> None:
-    """Raise unless records were encoded as in the run that training starts from, whose halves read them."""
-    used = {party: side.encoder for party, side in data.feature_sides.items()}
-    used[LABEL_PARTY] = data.label_side.records.encoder
-    for party, encoder in encoders.items():
-        given = used[party]
-        if given is None or given.digest() != encoder.digest():
-            raise DataError(f"the records of {party!r} are encoded otherwise than in the run that training starts from")

@@ -25,16 +25,15 @@ from tpsl.training.alone import parts_of_both, receive_labels, require_alone, tr
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.job import Job, SearchStep
 from tpsl.training.job_agreement import agreement, limits
-from tpsl.training.late_labels import LabelsMissing
 from tpsl.training.local import Local, certificates_of, connect_address, listen_address
 from tpsl.training.observer import Observer, Watching
-from tpsl.training.ranks import NoVaultOnThisRank, SharedDesk, SharedLabel
+from tpsl.training.ranks import SharedDesk, SharedLabel
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole, Role
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
 from tpsl.training.stages import METHODS, attend_as_features, attend_as_label
-from tpsl.training.vaults import vault_for
+from tpsl.training.vaults import LabelsMissing, LabelSource, vault_for
 from tpsl.workers import ALONE, WorkerLost, Workers
 
 
@@ -57,15 +56,14 @@ def serve(
     (`tpsl.training.after_training`). A job that asks for more than the local file permits (`max_epsilon`,
     `not_private`, `compose`) is refused before the port is opened.
     """
-    setup = _setup(job, LABEL_PARTY, local, RunFolder(run_path), watching, record_steps, search)
-    setup = setup.with_method(lambda setup: len(setup.load_labels(local).records.train))
+    setup = replace(
+        _setup(job, LABEL_PARTY, local, run_path), watching=watching, record_steps=record_steps, search=search
+    )
     certificates = None if insecure_loopback else certificates_of(local, LABEL_PARTY)
-    if not setup.job.hands_over:
-        _release_and_train(setup, local, certificates)
-    else:
-        if setup.workers.is_first:  # it hands the labels over, and nothing is left to do for the others
-            _release_and_train(replace(setup, workers=ALONE), local, certificates)
-        setup.workers.barrier()
+    alone = setup.job.hands_over  # the first worker hands the labels over, and nothing is left to do for the others
+    if setup.workers.is_first or not alone:
+        _release_and_train(replace(setup, workers=ALONE) if alone else setup, local, certificates)
+    setup.workers.barrier()
     untested: dict[str, Any] = dict.fromkeys(TEST_METRICS, math.nan)  # also if the run was evaluated before
     return replace(setup.run.finished_result(), **untested)
 
@@ -86,13 +84,18 @@ def join(
     What leaves this process are embeddings of this party's records, step numbers and the numbers of its checkpoints;
     where the job says `exchange: labels` no embeddings.
     """
-    setup = _setup(job, party, local, RunFolder(run_path), watching, record_steps, search)
-    setup = setup.with_method(lambda setup: len(setup.load_features(party, local).train))
+    setup = _setup(job, party, local, run_path)
+    setup = replace(setup, watching=watching, record_steps=record_steps, search=search)
     certificates = None if insecure_loopback else certificates_of(local, party)
     run, hands_over = setup.run, setup.job.hands_over
     if hands_over:
         require_alone(setup.job, setup.start)
         setup = replace(setup, own=parts_of_both(party, local.own_parts()))
+
+    def train(role: FeatureRole) -> None:
+        with _connected(role, local, certificates) as label:
+            attend_as_features(FeatureRun([role], label))
+
     with setup.opened(
         list(setup.own),
         lambda: run.party_result(party) is not None and LABEL_PARTY in run.confirmed_to(party),
@@ -100,31 +103,23 @@ def join(
         moved=True,
     ) as opened:
         if opened is not None and hands_over:
-            labels = receive_labels(*opened, [party], lambda role: _train(role, local, certificates))
+            labels = receive_labels(*opened, [party], train)
             say = setup.watching.notice
             say(f"{len(labels.labels):,} noisy labels received; training goes on without the label party")
             train_alone(*opened, labels, at_top=Observer())
         elif opened is not None:
-            _train(FeatureRole(*opened), local, certificates)
+            train(FeatureRole(*opened))
         result = run.party_result(party)
         assert result is not None  # the farewell has written it
         return result
 
 
-def _setup(
-    job: Job,
-    party: str,
-    local: Local,
-    run: RunFolder,
-    watching: Watching,
-    record_steps: int,
-    search: SearchStep | None,
-) -> RunSetup:
+def _setup(job: Job, party: str, local: Local, run_path: Path) -> RunSetup:
     """Return the run of a party that has a process of its own."""
+    run, workers = RunFolder(run_path), Workers.of_this_process(local.device)
     run.refuse_scratch()
-    workers, start = Workers.of_this_process(local.device), local.starting_point()
     own, device = {party: local.own_parts()}, workers.device(local.device)
-    return RunSetup(job, run, own, device, record_steps, watching, search, start, workers)
+    return RunSetup(job, run, own, device, start=local.starting_point(), workers=workers)
 
 
 def _release_and_train(setup: RunSetup, local: Local, certificates: Certificates | None) -> None:
@@ -140,23 +135,17 @@ def _release_and_train(setup: RunSetup, local: Local, certificates: Certificates
             return
         setup, side = opened
         # Before the port is opened: what the label party does not permit, no peer ever hears of.
-        vault = vault_for(setup, side, local.vault_choice(), releases=True) if workers.is_first else None
+        vault = vault_for(setup, side, local.vault_choice()) if workers.is_first else None
         records = side.records
         del side, opened
         if vault is not None and run.result() is None and setup.job.releases:
             vault.store()  # before anybody could measure how long it takes
         workers.barrier()
-        role = LabelRole(setup, records, NoVaultOnThisRank() if vault is None else vault)
+        role = LabelRole(setup, records, LabelSource() if vault is None else vault)
         with _open_desk(role, local, certificates) as desk:
             attend_as_label(role, desk)
         workers.barrier()
         setup.watching.observer.event("finished")
-
-
-def _train(role: FeatureRole, local: Local, certificates: Certificates | None) -> None:
-    """Do all that the job's parties do together."""
-    with _connected(role, local, certificates) as label:
-        attend_as_features(FeatureRun([role], label))
 
 
 def _terms(role: Role, local: Local, wait: float) -> Terms:

@@ -19,22 +19,9 @@ from tpsl.net.desk import Desk
 from tpsl.net.failures import NetError, PeerRestarted
 from tpsl.net.messages import Message, Peer
 from tpsl.training.job import Job
-from tpsl.training.vaults import LabelSource
-from tpsl.vault import NoisyLabels, Spent
+from tpsl.vault import NoisyLabels
 from tpsl.vault.received import received_labels
 from tpsl.workers import Workers
-
-
-class NoVaultOnThisRank(LabelSource):
-    """The label source of every worker but worker 0, which has the vault and broadcasts the noisy labels."""
-
-    def noisy(self) -> NoisyLabels:
-        """Raise: worker 0 releases."""
-        raise RuntimeError("only worker 0 of the label party has its vault")
-
-    def total(self) -> Spent:
-        """Raise: worker 0 writes the result."""
-        raise RuntimeError("only worker 0 of the label party has its vault")
 
 
 def broadcast_noisy_labels(workers: Workers, release: Callable[[], NoisyLabels], job: Job) -> NoisyLabels:

@@ -142,7 +142,7 @@ class Origin:
     run: str
     """Its folder."""
     versions: Mapping[str, str]
-    """Of the feature parties' halves (`RunSetup.note_received`), as far as this party knows them."""
+    """Of the feature parties' halves (`Role.version_of`), as far as this party knows them."""
     train_records: int
     released: ReleasedBefore | None = None
     """None at a feature party, and in an audit, which releases labels of its own."""

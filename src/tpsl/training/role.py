@@ -5,21 +5,22 @@ Neither role holds a true label. Their stages are in `tpsl.training.stages`.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from tpsl.data.encoder import EncoderState
 from tpsl.data.order import Rows
 from tpsl.data.sides import FeatureSide, LabelRecords
 from tpsl.files import make_private_folder
 from tpsl.net.asking import Answers, AtHome, Label
 from tpsl.net.messages import Message
 from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.rounding import rounded
 from tpsl.split.feature_party import FeatureParty
 from tpsl.split.label_party import LabelParty
 from tpsl.training.build import LabelPartyBuilder, build_label_party
@@ -33,17 +34,26 @@ from tpsl.training.transcript import TrajectoryWriter, TranscriptWriter
 from tpsl.training.vaults import LabelSource
 from tpsl.vault import NoisyLabels
 
+if TYPE_CHECKING:
+    from tpsl.training.joint_steps import JointSteps
+
+
+Embed = Callable[[Rows], Tensor]
+"""Gives what is sent of some records."""
+
 
 class Role(ABC):
     """One party of a run, from the first step to the last."""
 
     recorder: TranscriptWriter | TrajectoryWriter | None = None
 
-    def __init__(self, setup: RunSetup, name: str, train: Rows, test: Rows) -> None:
+    def __init__(self, setup: RunSetup, name: str, side: FeatureSide | LabelRecords) -> None:
         self.setup, self.name, self.own = setup, name, setup.own_parts(name)
         self.job, self.run, self.observer = setup.job, setup.run, setup.watching.observer
         self.folder, self.workers = setup.run.party(name), setup.workers
-        self.schedule = Schedule(setup.job, train, test)
+        self.checkpoints = self.folder / "checkpoints"
+        self.ids, self.encoder = side.ids, side.encoder
+        self.schedule = Schedule(setup.job, side.train, side.test)
         self.done = 0
         self.verdict: tuple[bool, bool] | None = None
         """After an epoch that was judged: whether its weights are the best so far, and whether training ends."""
@@ -55,27 +65,27 @@ class Role(ABC):
         """The parts with weights, by name: what a checkpoint holds."""
 
     @property
-    @abstractmethod
-    def encoder(self) -> EncoderState | None:
-        """How the party's own table was encoded, if it has one."""
+    def epochs(self) -> int:
+        """How many epochs the steps belong to that are done."""
+        return self.schedule.epoch_of(self.done - 1) if self.done else 0
 
     def restore(self) -> None:
         """Put the built halves into their state after `done` steps; what was computed beyond is forgotten."""
-        checkpoints = self.folder / "checkpoints"
+        self.close()
         if self.done:
-            load_checkpoint(checkpoints, self.done, self.job.digest(), self.halves)
+            load_checkpoint(self.checkpoints, self.done, self.job.digest(), self.halves)
             self.observer.event("resumed", step=self.done)
         elif self.setup.start is not None:
             self.setup.start.load_into(self.name, self.halves)
-        if self.setup.workers.is_first:
-            forget_after(checkpoints, self.done)
+        if self.workers.is_first:
+            forget_after(self.checkpoints, self.done)
             forget_after(self.folder / BEST, self.done)
 
     def checkpoint(self) -> None:
         """Keep the state after `done` steps."""
         if self.recorder:
             self.recorder.sync()
-        save_checkpoint(self.folder / "checkpoints", self.done, self.job.digest(), self.halves, self.setup.workers)
+        save_checkpoint(self.checkpoints, self.done, self.job.digest(), self.halves, self.workers)
         self.observer.event("checkpoint", step=self.done)
 
     def keep_what_predicts(self, folder: Path) -> None:
@@ -83,12 +93,28 @@ class Role(ABC):
         make_private_folder(folder)
         for part, (half, optimizer) in self.halves.items():
             with optimizer.averaged():
-                write_weights(folder / f"{part}.safetensors", half, self.setup.workers)
+                write_weights(folder / f"{part}.safetensors", half, self.workers)
 
-    def keep_encoder(self) -> None:
-        """Write how records are encoded, for those that come later."""
-        if self.encoder is not None:
-            self.run.save_encoder(self.name, self.encoder)
+    def keep_for_new_records(self, *, trained: bool) -> None:
+        """Write what a finished run leaves: the half, if it was `trained`, the encoder, and which records it had."""
+        if self.recorder:
+            self.recorder.sync()
+        if trained:
+            self.keep_what_predicts(self.folder)
+        if self.workers.is_first:
+            if self.encoder is not None and not self.job.hands_over:
+                self.run.save_encoder(self.name, self.encoder)
+            self.run.note_records(self.name, self.ids)
+
+    def version_of(self, embeddings: Tensor) -> str:
+        """Return the version of the half that has sent these embeddings of this worker's rows, as they arrived.
+
+        Two runs of one job differ by their noise, and a half works only with its counterparts. The version of a half
+        is a digest of embeddings that it sent when the run last evaluated, as they were received. Both sides hold these
+        bytes, so each notes the version without a message.
+        """
+        whole = self.workers.all_gather_rows(embeddings).contiguous().cpu().numpy()
+        return hashlib.sha256(b"tpsl half" + whole.tobytes()).hexdigest()
 
     def mine(self, rows: Rows) -> Rows:
         """Return those of some records that are this worker's."""
@@ -113,7 +139,7 @@ class FeatureRole(Role):
     result: FeatureResult | None = None
 
     def __init__(self, setup: RunSetup, side: FeatureSide) -> None:
-        super().__init__(setup, side.party, side.train, side.test)
+        super().__init__(setup, side.party, side)
         self.side = side
 
     @property
@@ -121,23 +147,14 @@ class FeatureRole(Role):
         """The bottom half."""
         return {"bottom": (self.party.bottom, self.party.optimizer)}
 
-    @property
-    def encoder(self) -> EncoderState | None:
-        """How the party's table was encoded, if it has one."""
-        return self.side.encoder
-
-
-class StepsTogether(Protocol):
-    """What takes steps of all parties at once, without questions (`tpsl.training.joint_steps`)."""
-
-    def take(self, stretch: range) -> float | None:
-        """Take the steps, if that is possible, and return how long they took."""
-
 
 class FeatureRun:
-    """The feature parties of this process, all of a job or one over a network, and the label party that they ask."""
+    """The feature parties of this process, all of a job or one over a network, and the label party that they ask.
 
-    def __init__(self, roles: Sequence[FeatureRole], label: Label, together: StepsTogether | None = None) -> None:
+    On a GPU `together` may take steps of all parties at once, without questions.
+    """
+
+    def __init__(self, roles: Sequence[FeatureRole], label: Label, together: JointSteps | None = None) -> None:
         self.roles, self.label, self.together = tuple(roles), label, together
         self.job, self.schedule, self.workers = roles[0].job, roles[0].schedule, roles[0].workers
         self.waits = not isinstance(label, AtHome)
@@ -153,10 +170,27 @@ class FeatureRun:
         said = {role.name: Message() for role in self.roles}
         return self.label.ask(method, self.done if step is None else step, part, said)
 
-    def send(self, method: str, part: int, tensors: Sequence[Tensor], step: int | None = None) -> Callable[[], Answers]:
+    def send(self, method: str, part: int, tensors: Sequence[Tensor]) -> Callable[[], Answers]:
         """Send a tensor of each party; return what waits for the answers."""
         said = {role.name: Message(tensor=tensor) for role, tensor in zip(self.roles, tensors, strict=True)}
-        return self.label.ask_ahead(method, self.done if step is None else step, part, said)
+        return self.label.ask_ahead(method, self.done, part, said)
+
+    def send_parts(
+        self, method: str, parts: Callable[[Schedule], list[Rows]], embeds: Sequence[Embed], *, versions: bool
+    ) -> Answers:
+        """Send what each party has of some records, part after part; return the answers to the last one.
+
+        Note the `versions` of the halves, of which the first part's embeddings come.
+        """
+        waiting = list[Callable[[], Answers]]()
+        for part, of_roles in enumerate(zip(*(parts(role.schedule) for role in self.roles), strict=True)):
+            sent = [embed(role.mine(rows)) for embed, role, rows in zip(embeds, self.roles, of_roles, strict=True)]
+            for role, embeddings in zip(self.roles, sent, strict=True) if part == 0 and versions else ():
+                version = role.version_of(rounded(embeddings, self.job.training.wire))
+                if self.workers.is_first:
+                    role.run.note_versions(role.name, {role.name: version})
+            waiting.append(self.send(method, part, sent))
+        return [answers() for answers in waiting][-1] if waiting else {}
 
 
 class LabelRole(Role):
@@ -181,7 +215,7 @@ class LabelRole(Role):
         make_party: LabelPartyBuilder = build_label_party,
         after_epoch: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(setup, LABEL_PARTY, records.train, records.test)
+        super().__init__(setup, LABEL_PARTY, records)
         self.records, self.vault = records, vault
         self.make_party, self.after_epoch = make_party, after_epoch
         self.present: tuple[str, ...] = ()
@@ -191,11 +225,6 @@ class LabelRole(Role):
     def halves(self) -> Halves:
         """The top half, and the bottom half of the own features if there are any."""
         return self.party.halves
-
-    @property
-    def encoder(self) -> EncoderState | None:
-        """How the label party's own features were encoded, if it has a table of them."""
-        return self.records.encoder
 
     def noisy(self) -> NoisyLabels:
         """Return the noisy labels of the training records that have one.
@@ -209,3 +238,9 @@ class LabelRole(Role):
     def widths(self, width: Callable[[str], int]) -> dict[str, int]:
         """Return how wide the rows of each feature party are, as `width` says of a party."""
         return {name: width(name) for name in self.present}
+
+    def note_versions(self, received: Sequence[Tensor]) -> None:
+        """Note the versions of the halves that these embeddings have come from, a tensor each."""
+        versions = [self.version_of(embeddings) for embeddings in received]
+        if self.workers.is_first:
+            self.run.note_versions(LABEL_PARTY, dict(zip(self.present, versions, strict=True)))

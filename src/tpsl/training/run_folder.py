@@ -32,9 +32,10 @@ import fcntl
 import json
 import math
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -66,7 +67,8 @@ from tpsl.training.own_parts import Factory, GivenObject, OwnParts
 from tpsl.training.result import EpochMetrics, FeatureResult, LedgerNote, Measured, Origin, RecordsNote, TrainResult
 
 Content = TypeVar("Content")
-_adapters: dict[object, TypeAdapter[Any]] = {}
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+"""Gives the parser of a kind of content, which takes a millisecond to make."""
 
 NOT_PRIVATE = "NOT-PRIVATE"
 """The folder in the label party's folder for what was computed from true labels and must never leave it."""
@@ -422,23 +424,17 @@ def read_note(path: Path, kind: type[Content], most: int = _MOST_BYTES) -> Conte
 
 def _parsed(where: str, kind: type[Content], content: bytes) -> Content:
     try:
-        return _adapter(kind).validate_json(content, strict=True)
+        found: Content = _adapter(kind).validate_json(content, strict=True)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         reason = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
         raise RunError(f"{where}: is damaged ({shortened(reason, 300)})") from error
+    return found
 
 
 def write_note(path: Path, content: object) -> None:
     """Write a JSON file of a run, whole or not at all."""
     write_atomically(path, _adapter(type(content)).dump_json(content, indent=1))
-
-
-def _adapter(kind: type[Content]) -> TypeAdapter[Content]:
-    """Return the parser of this kind, which takes a millisecond to make."""
-    if kind not in _adapters:
-        _adapters[kind] = TypeAdapter(kind)
-    return _adapters[kind]
 
 
 def _read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:

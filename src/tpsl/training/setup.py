@@ -6,14 +6,12 @@ the same (`RunSetup.opened`).
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
-from torch import Tensor
 
 from tpsl.data.check import id_warnings
 from tpsl.data.config import DataConfig
@@ -21,7 +19,6 @@ from tpsl.data.dataset import Dataset, load_feature_party, load_label_party, tak
 from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.net.rounding import rounded
 from tpsl.training.job import Job, JobError, SearchStep
 from tpsl.training.local import Local, own_data
 from tpsl.training.method import resolve_method
@@ -59,11 +56,6 @@ class RunSetup:
         """Where the networks are."""
         return Placement(self.device, self.workers)
 
-    def with_method(self, count: Callable[[RunSetup], int]) -> RunSetup:
-        """Return the same run with the method that `auto` stands for; `count` may have to read the records for it."""
-        silent = replace(self, watching=Watching(progress=self.watching.progress))
-        return replace(self, job=resolve_method(self.job, lambda: count(silent), self.watching.reason))
-
     @contextmanager
     def opened(
         self,
@@ -75,9 +67,12 @@ class RunSetup:
     ) -> Iterator[tuple[RunSetup, Records] | None]:
         """Hold the run's folder, with a folder for each of these parties in it, as `RunFolder.started` does.
 
-        Give the run, with what it starts from, and its records; None if nothing is left to do. Of several workers the
-        first holds the folder for all. What several cannot do is an error.
+        Give the run, with the method that `auto` stands for and with what it starts from, and its records; None if
+        nothing is left to do. Of several workers the first holds the folder for all. What several cannot do is an
+        error.
         """
+        silent = replace(self, watching=Watching(progress=self.watching.progress))
+        job = resolve_method(self.job, lambda: _training_records(read(silent)), self.watching.reason)
         reasons = {
             "a transcript is recorded": self.record_steps > 0,
             "it is one of a search": self.search is not None,
@@ -86,16 +81,16 @@ class RunSetup:
         for reason, applies in reasons.items():
             if applies and self.workers.are_several:
                 raise JobError(f"this run is for one worker, not for {self.workers.count}: {reason}")
-        started = self.run.started(self.job, parties, moved=moved, own=self.own)
+        started = self.run.started(job, parties, moved=moved, own=self.own)
         with started if self.workers.is_first else nullcontext():
             self.workers.barrier()
             if is_done():
                 self.say_finished()
                 yield None
                 return
-            start = begin(self.job, self.run, parties, self.start) if self.workers.is_first else None
+            start = begin(job, self.run, parties, self.start) if self.workers.is_first else None
             self.workers.barrier()
-            setup = replace(self, start=start or begin(self.job, self.run, parties, None))
+            setup = replace(self, job=job, start=start or begin(job, self.run, parties, None))
             yield setup, read(setup)
 
     def encoders(self) -> dict[str, EncoderState]:
@@ -130,23 +125,6 @@ class RunSetup:
         for sentence in [*([trusted] if trusted else []), *learned]:
             self.watching.notice(sentence)
 
-    def note_received(self, parties: Sequence[str], received: Sequence[Tensor]) -> None:
-        """Note, at the label party, the versions of the halves that these embeddings have come from, a tensor each.
-
-        Two runs of one job differ by their noise, and a half works only with its counterparts. The version of a half
-        is a digest of embeddings that it sent when the run last evaluated, as they were received. Both sides hold these
-        bytes, so each notes the version without a message.
-        """
-        whole = [self.workers.all_gather_rows(embeddings) for embeddings in received]
-        if self.workers.is_first:
-            self.run.note_versions(LABEL_PARTY, dict(zip(parties, map(_version, whole), strict=True)))
-
-    def note_sent(self, party: str, embeddings: Tensor) -> None:
-        """Note, at a feature party, the version of the half that sends these embeddings."""
-        arriving = rounded(self.workers.all_gather_rows(embeddings), self.job.training.wire)
-        if self.workers.is_first:
-            self.run.note_versions(party, {party: _version(arriving)})
-
     def watched_by(self, observer: Observer) -> RunSetup:
         """Return the same run for a role with an observer of its own."""
         return replace(self, watching=replace(self.watching, observer=observer))
@@ -157,5 +135,5 @@ class RunSetup:
             self.watching.notice(f"{self.run.path} is a finished run; nothing to do")
 
 
-def _version(embeddings: Tensor) -> str:
-    return hashlib.sha256(b"tpsl half" + embeddings.contiguous().cpu().numpy().tobytes()).hexdigest()
+def _training_records(records: Dataset | FeatureSide | LabelSide) -> int:
+    return len(records.records.train if isinstance(records, LabelSide) else records.train)

@@ -92,7 +92,7 @@ def _cut_back(path: Path, numbers: int) -> IO[bytes]:
 class TranscriptWriter(_Recording):
     """Records one feature party's side of the border."""
 
-    def __init__(self, folder: Path, width: int, *, steps_before: int = 0, records_before: int = 0) -> None:
+    def __init__(self, folder: Path, width: int, steps_before: int = 0, records_before: int = 0) -> None:
         widths = {"rows.i64": 1, "embeddings.f32": width, "gradients.f32": width}
         columns = {"sizes.i64": (1, steps_before)} | {name: (w, records_before) for name, w in widths.items()}
         super().__init__(folder, "transcript", {"width": width}, columns)

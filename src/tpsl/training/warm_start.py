@@ -8,17 +8,18 @@ when the earlier run is gone.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tpsl.data.config import OwnData, TableData
 from tpsl.data.encoder import EncoderState
-from tpsl.files import write_durably
+from tpsl.files import make_private_folder, sync_folder, write_durably
 from tpsl.net.peers import LABEL_PARTY
-from tpsl.training.checkpoint import Halves, load_weights, written_folder
+from tpsl.training.checkpoint import Halves, load_weights
 from tpsl.training.job import Job
-from tpsl.training.result import Origin, ReleasedBefore
+from tpsl.training.result import Origin, ReleasedBefore, TrainResult
 from tpsl.training.run_folder import ENCODER, ORIGIN, START, RunError, RunFolder, write_note
 
 
@@ -40,8 +41,12 @@ class StartingPoint:
 
     def encoders(self) -> dict[str, EncoderState]:
         """Return the encoders of those parties that have one in this folder; none if there was no warm start."""
-        parties = [entry.name for entry in self.run.iterdir() if (self.place(entry.name) / ENCODER).is_dir()]
-        return {party: EncoderState.load(self.place(party) / ENCODER) for party in parties}
+        places = {entry.name: self.place(entry.name) for entry in self.run.iterdir()}
+        if self._folder:  # a copy is whole when its origin is noted
+            places = {party: place for party, place in places.items() if (place / ORIGIN).exists()}
+        return {
+            party: EncoderState.load(place / ENCODER) for party, place in places.items() if (place / ENCODER).is_dir()
+        }
 
     def load_into(self, party: str, halves: Halves) -> None:
         """Put the weights into a party's halves."""
@@ -57,12 +62,12 @@ class StartingPoint:
                 raise RunError(f"{self.run}: has not started from another run")
             return replace(origin, released=None)  # the run releases its own labels
         self._check(job, earlier.job())
-        run, result, part = str(self.run.absolute()), earlier.result(), earlier.party_result(party)
-        if party != LABEL_PARTY and part is not None:
-            return Origin(run, {party: earlier.version(party)}, part.train_records)
-        if party != LABEL_PARTY or result is None:
+        run, noted = str(self.run.absolute()), earlier.noted_ledger()
+        result = earlier.result() if party == LABEL_PARTY else earlier.party_result(party)
+        if result is None:
             raise RunError(f"{self.run}: the part of {party!r} in it is not finished, so training cannot start from it")
-        noted = earlier.noted_ledger()
+        if not isinstance(result, TrainResult):
+            return Origin(run, {party: earlier.version(party)}, result.train_records)
         if noted is None:
             raise RunError(f"{self.run}: has not noted which vault it has released from")
         released = ReleasedBefore(noted.vault, noted.head, result.total_epsilon)
@@ -91,18 +96,18 @@ class StartingPoint:
             if applies:
                 raise RunError(f"{self.run}: {reason}")
 
-    def matches(self, job: Job, party: str, noted: Origin) -> bool:
-        """Whether this is what a party has noted: the same run, or one with the same halves."""
-        return noted.run == str(self.run.absolute()) or noted.versions == self.origin(job, party).versions
-
     def keep_copy(self, run: RunFolder, party: str, origin: Origin) -> None:
-        """Keep a copy in a party's folder of a run: whole or absent."""
-        with written_folder(run.party(party) / START) as copy:
-            for file in sorted(self.place(party).glob("*.safetensors")):
-                write_durably(copy / file.name, file.read_bytes())
-            if (encoder := self.encoders().get(party)) is not None:
-                encoder.save(copy / ENCODER)
-            write_note(copy / ORIGIN, origin)
+        """Keep a copy in a party's folder of a run; the origin is noted last: a copy without it counts for nothing."""
+        copy = run.party(party) / START
+        if copy.exists():  # a part of it
+            shutil.rmtree(copy)
+        make_private_folder(copy)
+        for file in sorted(self.place(party).glob("*.safetensors")):
+            write_durably(copy / file.name, file.read_bytes())
+        if (encoder := self.encoders().get(party)) is not None:
+            encoder.save(copy / ENCODER)
+        sync_folder(copy)
+        write_note(copy / ORIGIN, origin)
 
 
 def begin(job: Job, run: RunFolder, parties: Collection[str], start: StartingPoint | None) -> StartingPoint | None:
@@ -121,7 +126,9 @@ def begin(job: Job, run: RunFolder, parties: Collection[str], start: StartingPoi
     for party, before in noted.items():
         if before is None and run.has_begun(party):
             raise RunError(f"{run.path}: has begun with weights of its own, not from {start.run}; choose another --out")
-        if before is not None and not start.matches(job, party, before):
+        if before is None or before.run == str(start.run.absolute()):
+            continue
+        if before.versions != start.origin(job, party).versions:  # nor is it one with the same halves
             raise RunError(f"{run.path}: has begun from {before.run}, not from {start.run}; choose another --out")
     origins = {party: start.origin(job, party) for party in missing}
     expected = origins[LABEL_PARTY].versions if LABEL_PARTY in origins else {}

@@ -4,21 +4,30 @@ A stage is `label(role)`, the label party's part of the script: a generator that
 `feature(run)`, what the feature parties ask. A stage finds the run's folder and the built halves in the roles, and no
 true labels. Over a network and in one process the same functions run: `attend_as_label` answers what comes to a desk,
 `AtHome` what is asked in the same process.
+
+A party that was killed has lost its state. So at the beginning, and after each restart of a party, every feature party
+says which checkpoints it has, and the label party answers with the newest that all parties have. Each party keeps its
+last two checkpoints and is never more than one ahead, so a common one exists. After a step that was judged, the answer
+repeats the verdict.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from tpsl.net.asking import Answers, Script, in_turn
-from tpsl.net.failures import PeerRestarted
-from tpsl.net.messages import Message, Peer
+from tpsl.net.desk import Desk
+from tpsl.net.failures import BadMessage, PeerRestarted
+from tpsl.net.messages import Message
+from tpsl.net.peers import LABEL_PARTY
+from tpsl.training.checkpoint import saved_steps
 from tpsl.training.job import Job
+from tpsl.training.ranks import SharedDesk
 from tpsl.training.result import FeatureResult, TrainResult
 from tpsl.training.role import FeatureRun, LabelRole
-from tpsl.training.stages import agree, collect, evaluate, farewell, hand_over, prepare, statistic, steps, wide
+from tpsl.training.stages import collect, evaluate, farewell, hand_over, prepare, steps
 
 
 class Stage(Protocol):
@@ -31,33 +40,20 @@ class Stage(Protocol):
         """Ask what the feature parties ask in this stage."""
 
 
-STAGES: tuple[Stage, ...] = (wide, prepare, steps, statistic, collect, farewell)
+STAGES: tuple[Stage, ...] = (prepare, steps, collect, farewell)
 """Split training, after all parties have agreed on a step."""
 HAND_OVER: tuple[Stage, ...] = (hand_over, farewell)
 """The noisy labels cross, and the feature party trains alone."""
 METHODS = (
-    wide.ESTIMATES,
+    prepare.ESTIMATES,
     steps.STEP,
     evaluate.EVALUATE,
-    statistic.STATISTIC,
+    collect.STATISTIC,
     collect.HEAD,
     hand_over.NOISY_LABELS,
     farewell.FINISH,
 )
 """The questions of a job, apart from `Hello`, `Agree` and `Stop`."""
-
-
-class Desk(Protocol):
-    """Where the questions of a network come in (`tpsl.net.desk`)."""
-
-    def gather(self, without: Collection[str] = ()) -> Answers:
-        """Wait until every feature party but those in `without` has agreed; return what each said."""
-
-    def start(self, answers: Answers) -> Mapping[str, Peer]:
-        """Begin a session with all that were gathered."""
-
-    def answer_all(self, script: Script) -> None:
-        """Answer what is due, question after question, until the script ends."""
 
 
 def stages_of(job: Job) -> tuple[Stage, ...]:
@@ -67,13 +63,17 @@ def stages_of(job: Job) -> tuple[Stage, ...]:
 
 def begin(role: LabelRole, said: Mapping[str, Message]) -> tuple[Answers, Script]:
     """Begin at the newest step that every party has a checkpoint of; return the answers and the script from there."""
-    role.result = role.run.result()
-    role.present = tuple(said)
-    answers = agree.label(role, said)
-    return answers, in_turn(stage.label(role) for stage in stages_of(role.job))
+    role.result, role.present = role.run.result(), tuple(said)
+    common = {0, *saved_steps(role.checkpoints)}
+    for message in said.values():
+        common &= {0, *message.numbers}
+    role.done = role.workers.broadcast(max(common))
+    role.verdict = evaluate.verdict(role)
+    answer = Message(step=role.done, numbers=evaluate.as_numbers(role.verdict))
+    return dict.fromkeys(said, answer), in_turn(stage.label(role) for stage in stages_of(role.job))
 
 
-def attend_as_label(role: LabelRole, desk: Desk) -> TrainResult:
+def attend_as_label(role: LabelRole, desk: Desk | SharedDesk) -> TrainResult:
     """Be the label party until all steps are done at every party, through restarts of feature parties."""
     try:
         while True:
@@ -99,7 +99,7 @@ def attend_as_features(run: FeatureRun) -> list[FeatureResult]:
     try:
         while True:
             try:
-                agree.feature(run)
+                _agree(run)
                 for stage in stages_of(run.job):
                     stage.feature(run)
             except PeerRestarted as restarted:
@@ -110,3 +110,18 @@ def attend_as_features(run: FeatureRun) -> list[FeatureResult]:
     finally:
         for role in run.roles:
             role.close()
+
+
+def _agree(run: FeatureRun) -> None:
+    """Say which checkpoints there are, and accept one of them or the beginning."""
+    offered = {role.name: tuple(sorted(saved_steps(role.checkpoints))) for role in run.roles}
+    for role in run.roles if run.waits else ():
+        role.observer.waiting_for(LABEL_PARTY)
+    answers = run.label.agree({name: Message(numbers=steps) for name, steps in offered.items()})
+    for role in run.roles:
+        answer = answers[role.name]
+        role.observer.waiting_for(None)
+        if run.workers.is_first and answer.step not in (0, *offered[role.name]):
+            raise BadMessage(f"the label party wants to start at step {answer.step}, which was not offered")
+        role.done, role.result = answer.step, None
+        evaluate.hear(role, answer)

@@ -25,6 +25,7 @@ from tpsl.training.checkpoint import BEST, load_checkpoint, save_checkpoint, sav
 from tpsl.training.noisy_metrics import noisy_validation
 from tpsl.training.role import FeatureRole, FeatureRun, LabelRole, Role
 from tpsl.training.run_folder import epoch_folder
+from tpsl.training.schedule import Schedule
 
 ENOUGH_HELD_OUT = 500
 """Of fewer held-out records the noise of their labels may well choose a poor epoch."""
@@ -45,15 +46,14 @@ def label(role: LabelRole) -> Script:
         question = yield Due(EVALUATE, role.done, part, rows=len(rows), widths=widths)
         received = question.tensors()
         if part == 0:
-            role.setup.note_received(role.present, received)
+            role.note_versions(received)
         predicted.add(role.workers.all_gather_rows(role.party.predict(role.mine(rows), received)).cpu().numpy())
         if part + 1 < len(parts):
             question.answer_all()
-    epoch = role.schedule.epoch_of(role.done - 1)
     _keep_epoch(role)
     if role.workers.is_first:
         found = predicted.finish()
-        keep_predictions(role, epoch, found[:, 0] if classes == 2 else found)
+        keep_predictions(role, role.epochs, found[:, 0] if classes == 2 else found)
     role.checkpoint()
     role.verdict = verdict(role)
     if question is not None:
@@ -83,34 +83,32 @@ def keep_predictions(role: LabelRole, epoch: int, probabilities: npt.NDArray[np.
 
 def feature(run: FeatureRun) -> None:
     """Send the embeddings of held-out and test records; the answer to the last part is the verdict."""
-    answers = None
-    for part, of_roles in enumerate(zip(*(role.schedule.test_parts() for role in run.roles), strict=True)):
-        embeddings = [role.party.embed(role.mine(rows)) for role, rows in zip(run.roles, of_roles, strict=True)]
-        if part == 0:
-            for role, sent in zip(run.roles, embeddings, strict=True):
-                role.setup.note_sent(role.name, sent)
-        answers = run.send(EVALUATE, part, embeddings)
-    found = answers() if answers is not None else {}
+    embeds = [role.party.embed for role in run.roles]
+    found = run.send_parts(EVALUATE, Schedule.test_parts, embeds, versions=True)
     for role in run.roles:
         _keep_epoch(role)
-        role.observer.event("epoch", epoch=role.schedule.epoch_of(role.done - 1))
+        role.observer.event("epoch", epoch=role.epochs)
         hear(role, found.get(role.name, Message()))
 
 
 def _keep_epoch(role: Role) -> None:
     """Keep what predicts after this epoch, where an ensemble of epochs needs it."""
     if role.setup.search is not None:
-        epoch = role.schedule.epoch_of(role.done - 1)
-        role.keep_what_predicts(epoch_folder(role.folder, epoch))
-        role.run.keep_versions(role.name, epoch)
+        role.keep_what_predicts(epoch_folder(role.folder, role.epochs))
+        role.run.keep_versions(role.name, role.epochs)
 
 
 def verdict(role: LabelRole) -> Verdict | None:
     """Return the verdict on the epoch that ends after `done` steps; None where the job has none."""
     if not role.schedule.has_verdict(role.done):
         return None
-    found = role.workers.broadcast(_judged(role) if role.workers.is_first else None)
-    return bool(found[0]), bool(found[1])
+    found: Verdict | None = None
+    if role.workers.is_first:
+        judged = [entry for entry in epochs_of_network(role) if entry["step"] <= role.done]
+        best = best_epoch(judged)
+        found = best is judged[-1], judged[-1]["epoch"] - best["epoch"] >= role.schedule.patience
+    is_best, stops = role.workers.broadcast(found)
+    return bool(is_best), bool(stops)
 
 
 def as_numbers(found: Verdict | None) -> tuple[int, ...]:
@@ -137,7 +135,7 @@ def apply_verdict(role: Role) -> None:
         return
     best, stop = role.verdict
     if best:
-        save_checkpoint(role.folder / BEST, role.done, role.job.digest(), role.halves, role.setup.workers)
+        save_checkpoint(role.folder / BEST, role.done, role.job.digest(), role.halves, role.workers)
     if stop:
         role.observer.event("stopped early", step=role.done)
 
@@ -152,19 +150,11 @@ def tell_of_few_held_out(role: LabelRole) -> None:
         )
 
 
-def _judged(role: LabelRole) -> Verdict:
-    """Return whether the epoch that ends here is the best so far, and whether training ends with it."""
-    judged = [entry for entry in epochs_of_network(role) if entry["step"] <= role.done]
-    best = best_epoch(judged)
-    without_gain = judged[-1]["epoch"] - best["epoch"]
-    return best is judged[-1], without_gain >= role.schedule.patience
-
-
 def restore_best(role: Role) -> None:
     """Put the halves into their best state when training has ended, if the job judges its epochs."""
     if role.schedule.patience and role.done:
-        best, workers = role.folder / BEST, role.setup.workers
-        step = workers.broadcast(max(saved_steps(best), default=0))
+        best = role.folder / BEST
+        step = role.workers.broadcast(max(saved_steps(best), default=0))
         load_checkpoint(best, step, role.job.digest(), role.halves)
 
 

@@ -17,7 +17,7 @@ from tpsl.net.peers import LABEL_PARTY
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.releases import statistic_plan
 from tpsl.training.result import NOTHING_RELEASED, FeatureResult, TrainResult
-from tpsl.training.role import FeatureRole, FeatureRun, LabelRole, Role
+from tpsl.training.role import FeatureRun, LabelRole
 from tpsl.training.stages.evaluate import best_epoch
 from tpsl.vault import Spent
 
@@ -32,12 +32,8 @@ def label(role: LabelRole) -> Script:
     question = yield Due(FINISH, role.done, 0)
     role.workers.barrier()
     if role.result is None:
-        _sync(role)
-        if role.job.trains and not role.job.hands_over:
-            role.keep_what_predicts(role.folder)
+        role.keep_for_new_records(trained=role.job.trains and not role.job.hands_over)
         if role.workers.is_first:
-            role.keep_encoder()
-            role.run.note_records(role.name, role.records.ids)
             role.run.finish(_label_result(role))
         role.workers.barrier()
         role.result = role.run.result()
@@ -56,17 +52,19 @@ def label(role: LabelRole) -> Script:
 def feature(run: FeatureRun) -> None:
     """Write the weights, say so, and note the end when the label party has noted it, too."""
     for role in run.roles:
-        _sync(role)
-        if not role.job.hands_over:
-            role.keep_what_predicts(role.folder)
-        if role.workers.is_first:
-            if not role.job.hands_over:
-                role.keep_encoder()
-            role.run.note_records(role.name, role.side.ids)
+        role.keep_for_new_records(trained=not role.job.hands_over)
     run.workers.barrier()
     run.ask(FINISH)
     for role in run.roles:
-        role.result = role.run.party_result(role.name) or _feature_result(role)
+        role.result = role.run.party_result(role.name) or FeatureResult(
+            run=str(role.run.path),
+            party=role.name,
+            job=role.job.digest(),
+            train_records=len(role.side.train),
+            epochs=role.epochs,
+            steps=role.done,
+            samples_per_second=role.speed.per_second,
+        )
         role.workers.barrier()
         if role.workers.is_first:
             role.run.finish_party(role.result)
@@ -79,27 +77,6 @@ def feature(run: FeatureRun) -> None:
             role.observer.event("finished")
 
 
-def _sync(role: Role) -> None:
-    if role.recorder:
-        role.recorder.sync()
-
-
-def _epochs(role: Role) -> int:
-    return role.schedule.epoch_of(role.done - 1) if role.done else 0
-
-
-def _feature_result(role: FeatureRole) -> FeatureResult:
-    return FeatureResult(
-        run=str(role.run.path),
-        party=role.name,
-        job=role.job.digest(),
-        train_records=len(role.side.train),
-        epochs=_epochs(role),
-        steps=role.done,
-        samples_per_second=role.speed.per_second,
-    )
-
-
 _VALIDATION = ("validation_loss", "validation_auc", "validation_auc_low", "validation_auc_high")
 
 
@@ -107,7 +84,14 @@ def _label_result(role: LabelRole) -> TrainResult:
     entries = role.run.metrics()
     by_noisy_labels = role.schedule.patience and role.job.statistic is None
     kept = (best_epoch(entries) if by_noisy_labels else entries[-1]) if entries else {}
-    released = _released(role)
+    released: dict[str, Cost] = {}
+    """What each record that has a part in a release spends by it: none has a part in both."""
+    if role.job.releases and len(role.schedule.labelled):
+        noisy = role.noisy()
+        released[noisy.mechanism.name] = Cost(noisy.epsilon, noisy.delta)
+    if role.job.statistic is not None:
+        plan = statistic_plan(role.job, role.records.classes)
+        released[f"{plan.noise.kind} statistic"] = plan.total(role.records.classes)
     total = role.vault.total() if role.job.releases else Spent()
     return TrainResult(
         run=str(role.run.path),
@@ -124,7 +108,7 @@ def _label_result(role: LabelRole) -> TrainResult:
         train_records=len(role.records.train),
         statistic_records=len(role.schedule.statistic),
         test_records=len(role.records.test),
-        epochs=_epochs(role),
+        epochs=role.epochs,
         kept_epoch=kept.get("epoch", 0),
         steps=role.done,
         samples_per_second=role.speed.per_second,
@@ -132,15 +116,3 @@ def _label_result(role: LabelRole) -> TrainResult:
         **{name: kept.get(name, math.nan) for name in _VALIDATION},
         **dict.fromkeys(TEST_METRICS, math.nan),  # `AfterTraining` adds them
     )
-
-
-def _released(role: LabelRole) -> dict[str, Cost]:
-    """Return what was released, by name, and what it cost each record that has a part in it: none has one in both."""
-    found = {}
-    if role.job.releases and len(role.schedule.labelled):
-        noisy = role.noisy()
-        found[noisy.mechanism.name] = Cost(noisy.epsilon, noisy.delta)
-    if role.job.statistic is not None:
-        plan = statistic_plan(role.job, role.records.classes)
-        found[f"{plan.noise.kind} statistic"] = plan.total(role.records.classes)
-    return found
