@@ -144,6 +144,7 @@ class Desk:
 
     def __init__(self, parties: Sequence[str], agreement: Agreement, terms: Terms) -> None:
         self.terms, self._agreement = terms, agreement
+        self._look_every = min(terms.patience.silence / 2, 1.0)
         self._callers = {party: _Caller(party) for party in parties}
         self._sessions: dict[bytes, tuple[str, bytes]] = {}
         """Of each session's name: the party, and its process; those of earlier sessions, too."""
@@ -314,8 +315,8 @@ class Desk:
         try:
             while True:
                 with self._changed:
-                    while going.is_busy:
-                        self._changed.wait()
+                    while going.is_busy:  # not notified where a thread of the network goes on with what is due next
+                        self._changed.wait(self._look_every)
                     if going.error is not None:
                         raise going.error
                     if going.due is None:
@@ -521,7 +522,7 @@ class Desk:
                 lost = f"{described(caller.name)} was lost ({caller.lost_because})"
                 raise self._fail(PeerMissing(f"{lost} and did not come back within {wait:g} s"))
         self.waiting_for(missing[0].name)
-        at_most = min(silence / 2, 1.0)
+        at_most = self._look_every
         self._changed.wait(at_most)
         slept = time.monotonic() - now
         if slept > at_most + silence / 2:  # this very process was stopped, and could hear nobody
