@@ -50,8 +50,8 @@ def tune(
     Guarantee: labels are released once, and everything else is post-processing of that release. The vault is found as
     `one_process.train` finds it; if nothing is said of it, it is a scratch vault in the set-up's folder. Test
     metrics depend on true labels and choose nothing. A job without a hold-out gets one of a tenth. Runs that are done
-    in the folder are not repeated; one that had taken less than a minute when the search was interrupted is trained
-    again. `data` must be what the job's data part loads: other workers load true labels by themselves.
+    in the folder are not repeated. `data` must be what the job's data part loads: other workers load true labels
+    themselves.
     A feature party that is alone gives labels that it was handed over for the vault, and its data (`Dataset.of_one`).
 
     Writes `tune.json` and `best.yaml`, the job of the best candidate, into the folder.
