@@ -15,13 +15,14 @@ import pytest
 
 from tpsl.data.dataset import load
 from tpsl.training.after_training import AfterTraining
-from tpsl.training.alone import attend_together
+from tpsl.training.alone import all_parties
 from tpsl.training.job import Job, make_job
 from tpsl.training.loggers import LOGGERS, Curves, LoggedRun, LoggerError, TensorBoard, run_logger
 from tpsl.training.observer import Fact, Observer, Observers, Watching
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
+from tpsl.training.stages import attend_as_features
 from tpsl.training.vaults import RunVault
 
 SMALL: dict[str, Any] = {
@@ -75,7 +76,8 @@ def train_watched(job: Job, path: Path, at_label: Observer, at_feature: Observer
         vault = RunVault(setup, side, run.label / "vault", scratch=True)
         label = LabelRole(setup, side.records, vault)
         feature = FeatureRole(setup.watched_by(at_feature), data.feature_sides["feature"])
-        attend_together(label, [feature])
+        with all_parties(label, [feature]) as parties:
+            attend_as_features(parties)
         AfterTraining(setup, side, vault.path).complete()
 
 

@@ -141,7 +141,12 @@ class AtHome:
             raise RuntimeError(f"{method} of step {step}, part {part} was asked, and due is {due}")
         said = {name: replace(message, step=step, part=part) for name, message in said.items()}
         question = Question(due, self._crossed(method, said, to_label=True), self._give)
-        self._due = next_due(script, question)
+        try:  # as `next_due` does, in one call less of each step
+            self._due = script.send(question)
+            while self._due is None:
+                self._due = next(script)
+        except StopIteration:
+            self._due = None
         return self._crossed(method, self._given, to_label=False)
 
     def ask_ahead(self, method: str, step: int, part: int, said: Answers) -> Callable[[], Answers]:

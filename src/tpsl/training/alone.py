@@ -8,8 +8,8 @@ labels: noisy labels of held-out records judge, and the predictions of test reco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -36,12 +36,15 @@ AskLabel = Callable[[Callable[[Answers], tuple[Answers, Script]], WireType], AtH
 """Makes what brings questions to the label party in this process: `AtHome`, unless it is replaced."""
 
 
-def attend_together(label: LabelRole, features: Sequence[FeatureRole], ask_label: AskLabel = AtHome) -> None:
-    """Have the feature parties of a job ask the label party, all in this process, until all have finished."""
+@contextmanager
+def all_parties(
+    label: LabelRole, features: Sequence[FeatureRole], ask_label: AskLabel = AtHome
+) -> Iterator[FeatureRun]:
+    """Give the feature parties of a job, which ask the label party in this process."""
     asked = ask_label(partial(begin, label), label.job.wire_type)
     try:
         with closing(JointSteps(label, features, asked)) as together:
-            attend_as_features(FeatureRun(features, asked, together))
+            yield FeatureRun(features, asked, together)
     finally:
         label.close()
 
@@ -87,5 +90,6 @@ def train_alone(setup: RunSetup, side: FeatureSide, labels: ReleasedLabels, at_t
     if setup.run.common_result([side.party]) is None:
         setup = replace(setup, job=setup.job.with_gradients())
         records = Dataset.of_one(side, class_names(setup.job.data)).label_side.records
-        attend_together(LabelRole(setup.watched_by(at_top), records, labels), [FeatureRole(setup, side)])
+        with all_parties(LabelRole(setup.watched_by(at_top), records, labels), [FeatureRole(setup, side)]) as parties:
+            attend_as_features(parties)
     return setup.run.finished_result()

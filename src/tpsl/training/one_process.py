@@ -18,7 +18,7 @@ from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Progress, no_progress
 from tpsl.tables import DataError
 from tpsl.training.after_training import AfterTraining, is_complete
-from tpsl.training.alone import AskLabel, attend_together, receive_labels
+from tpsl.training.alone import AskLabel, all_parties, receive_labels
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Observer, ProgressBar, Watching
@@ -27,6 +27,7 @@ from tpsl.training.result import TrainResult
 from tpsl.training.role import FeatureRole, LabelRole
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.setup import RunSetup
+from tpsl.training.stages import attend_as_features
 from tpsl.training.vaults import LabelSource, ReleasedLabels, VaultChoice, for_public_labels, vault_for
 from tpsl.training.warm_start import StartingPoint
 
@@ -105,7 +106,8 @@ def train_together(
             role = LabelRole(at_label, side.records, vault, make_label_party, after_epoch=evaluate)
             at_features = setup.watched_by(Observer())
             features = [FeatureRole(at_features, side) for side in data.feature_sides.values()]
-            attend_together(role, features, ask_label)
+            with all_parties(role, features, ask_label) as parties:
+                attend_as_features(parties)
         if is_first:
             AfterTraining(at_label, side, place).complete()
         setup.workers.barrier()
@@ -132,7 +134,8 @@ def _handed_over(setup: RunSetup, data: Dataset, vault: LabelSource, ask_label: 
     """Have the noisy labels cross as they do over a network, and return what the feature party has received."""
 
     def exchange(feature: FeatureRole) -> None:
-        attend_together(LabelRole(feature.setup, data.label_side.records, vault), [feature], ask_label)
+        with all_parties(LabelRole(feature.setup, data.label_side.records, vault), [feature], ask_label) as parties:
+            attend_as_features(parties)
 
     (side,) = data.feature_sides.values()
     received = receive_labels(setup.watched_by(Observer()), side, [side.party, LABEL_PARTY], exchange)
