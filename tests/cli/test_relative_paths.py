@@ -59,7 +59,7 @@ def test_a_run_on_a_relative_path_is_used_from_anywhere(
     for command in (("attack", here / "run"), ("audit", here / "run", "--only", "replay"), ("report", here / "run")):
         shown = tpsl(*command)
         assert shown.status == 0, shown.stderr
-    run = notebook.load(here / "run")
+    run = notebook.Run(here / "run")
     assert len(run.predict()) == len(run.data.test) == 32
     assert run.attack(progress=False)
 
@@ -71,7 +71,7 @@ def test_a_path_given_in_python_starts_in_the_current_folder(
     monkeypatch.chdir(elsewhere)
     run = notebook.train(job, here / "run", progress=False)
     assert len(run.predict()) == 32
-    assert notebook.load(here / "run").attack(progress=False)
+    assert notebook.Run(here / "run").attack(progress=False)
     assert notebook.train(job, here / "run", progress=False).result == run.result
 
 

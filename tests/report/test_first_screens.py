@@ -157,7 +157,7 @@ def test_a_run_without_a_comparison_says_how_to_make_one(made: dict[str, list[Pa
 def test_an_attack_that_does_not_apply_is_not_on_the_first_screen(made: dict[str, list[Path]]) -> None:
     data = data_of(made["four"])
     (run,) = data["runs"]
-    assert len(run["attacks"]["not_run"]) == 5
+    assert len(run["attacks"]["not_run"]) == 4
     assert "not run" not in str(data["heroes"])
     assert run["shown"]["name"] in run["attacks"]["attacks"]
 

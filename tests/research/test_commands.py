@@ -159,7 +159,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(tpsl: Any, small_job: Path, folder: Path) -> Path:
     """A run, trained once for all tests."""
     if not (folder / "run").exists():
-        assert tpsl("train", small_job, "--out", folder / "run", "--json").status == 0
+        assert tpsl("train", small_job, "--set=training.epochs=2", "--out", folder / "run", "--json").status == 0
     return folder / "run"
 
 

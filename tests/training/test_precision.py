@@ -38,7 +38,7 @@ def data() -> Dataset:
 def job(optimizer: str, updates: str) -> Job:
     content = {
         "data": {"source": "synthetic", "rows": 1500, "numeric_fields": 3, "categorical_fields": 4, "signal": 3.0},
-        "privacy": {"mechanism": "discrete", "epsilon": 4.0},
+        "privacy": {"mechanism": "discrete", "epsilon": 4.0, "noise_seed": 1},
         "model": {"embedding_dim": 4, "bottom": [16, 8], "top": [8], "embedding_updates": updates},
         "training": {"batch_size": 64, "epochs": 3, "checkpoint_every": 7, "patience": 0},
     }

@@ -39,7 +39,9 @@ def _group(help: str, **commands: Callable[..., None]) -> typer.Typer:
 
 def explain(
     context: typer.Context,
-    topic: Annotated[list[str] | None, argument("TOPIC…", "`keys`, then words in their names; or a command.")] = None,
+    topic: Annotated[
+        list[str] | None, argument("TOPIC…", "The word `keys`, then words in their names; or a command.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Explain a command, or list the keys of a job and of a local file as --set takes them.
