@@ -19,6 +19,8 @@ from tpsl.training.job import Job, make_job
 from tpsl.training.observer import UNWATCHED, Watching
 from tpsl.training.one_process import train
 from tpsl.training.own_parts import OwnParts
+from tpsl.training.vaults import VaultChoice
+from tpsl.vault import ReleasePolicy
 
 HALVES = "feature/bottom.safetensors", "label/top.safetensors"
 
@@ -59,11 +61,11 @@ def stop(done: int, total: int, note: str) -> None:
 def test_a_run_in_bfloat16_is_resumed_to_the_bit_and_near_to_float32(
     tmp_path: Path, data: Dataset, in_bf16: None, optimizer: str, updates: str
 ) -> None:
-    agreed = job(optimizer, updates)
+    agreed, vault = job(optimizer, updates), VaultChoice(tmp_path / "vault", ReleasePolicy(not_private=True))
 
     def trained_in(run: str, precision: Precision = "bf16", watching: Watching = UNWATCHED) -> list[dict[str, Tensor]]:
         compute_in(precision)
-        train(agreed, tmp_path / run, vault=tmp_path / "vault", data=data, watching=watching)
+        train(agreed, tmp_path / run, vault=vault, data=data, watching=watching)
         return [load_file(tmp_path / run / half) for half in HALVES]
 
     whole, exact = trained_in("whole"), trained_in("exact", "float32")
