@@ -95,7 +95,7 @@ def test_what_leaves_halves_of_a_users_own_is_float32(tmp_path: Path, data: Data
         "feature": OwnParts(bottom=lambda width, inputs: Half(inputs.numeric.shape[1], width)),
         "label": OwnParts(top=lambda cut, classes: Half(cut, 1)),
     }
-    train(job("sgd", "dense"), tmp_path / "run", vault=tmp_path / "vault", data=data, own=own)
+    train(job("sgd", "dense"), tmp_path / "run", data=data, own=own)
     assert set(seen) == {(torch.float32, torch.bfloat16)}
     for half in HALVES:
         assert {weight.dtype for weight in load_file(tmp_path / "run" / half).values()} == {torch.float32}
