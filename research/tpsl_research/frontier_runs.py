@@ -23,7 +23,7 @@ from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.model.predictors import Probabilities
 from tpsl.model.trained import TrainedModel
 from tpsl.net.failures import BadMessage
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import no_notice
 from tpsl.select.candidates import TuneResult, pretraining_key
 from tpsl.select.parallel import load_once

@@ -28,7 +28,7 @@ from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide
 from tpsl.data.true_labels import TrueLabels
 from tpsl.model.predictors import TrainedHalves
 from tpsl.model.trained import TrainedModel
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train
 from tpsl.training.releases import check_first_releases

@@ -19,8 +19,7 @@ from typing import Any
 from tpsl.data.config import OwnData, SyntheticData, TableData
 from tpsl.data.dataset import feature_party_names, load_label_party
 from tpsl.net.codec import encode
-from tpsl.net.messages import Message, WireType
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY, Message, WireType
 from tpsl.net.rounding import wire_bytes
 from tpsl.progress import Progress, no_progress
 from tpsl.report.known_vaults import runs_in

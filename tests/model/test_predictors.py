@@ -15,7 +15,7 @@ from tpsl.model.predictors import Ensemble, LabelHalf, PrivateHead, mixture
 from tpsl.model.trained import TrainedModel
 from tpsl.models.halves import Top, Tops
 from tpsl.models.model_config import ModelConfig
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.perturb import cross_entropy
 from tpsl.training.job import Job, make_job
 from tpsl.training.one_process import train

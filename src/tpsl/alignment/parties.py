@@ -33,7 +33,7 @@ from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.desk import Desk
 from tpsl.net.failures import JobStopped, NetError
-from tpsl.net.peers import LABEL_PARTY, described
+from tpsl.net.messages import LABEL_PARTY, described
 from tpsl.net.server import LabelServer
 from tpsl.tables.reading import dialect_of
 from tpsl.training.job import Job

@@ -33,8 +33,7 @@ from tpsl.data.order import Rows
 from tpsl.net.asking import NOTHING, Answers, Due, Label, Script
 from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, PeerRestarted
-from tpsl.net.messages import Message
-from tpsl.net.peers import LABEL_PARTY, described
+from tpsl.net.messages import LABEL_PARTY, Message, described
 from tpsl.net.rounding import checked_tensor
 from tpsl.training.observer import Watching
 

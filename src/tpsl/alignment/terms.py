@@ -11,8 +11,7 @@ import numpy as np
 from tpsl.alignment.group import POINT_BYTES
 from tpsl.data.config import AlignmentConfig
 from tpsl.net.agreement import Agreement
-from tpsl.net.messages import Limits
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY, Limits
 
 POSITION = np.dtype([("position", "<u4"), ("key", "u1")])
 """Where a common record is in a party's list, and the number of the key by which it was found, as they cross."""

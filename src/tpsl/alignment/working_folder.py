@@ -37,7 +37,7 @@ from tpsl.files import (
 )
 from tpsl.mechanisms import secure_words
 from tpsl.net.failures import BadMessage
-from tpsl.net.peers import described
+from tpsl.net.messages import described
 
 IDENTITY_BYTES = 32
 

@@ -26,7 +26,7 @@ from tpsl.data.dataset import feature_party_names, load_feature_party, load_labe
 from tpsl.data.features import Features, Inputs
 from tpsl.data.sides import LabelRecords
 from tpsl.heads.wide_part import with_scores
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.split.feature_party import FeatureParty
 from tpsl.training.build import build_feature_party
 from tpsl.training.run_folder import RunFolder

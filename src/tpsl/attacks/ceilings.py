@@ -37,7 +37,7 @@ from tpsl.attacks.with_features import (
 )
 from tpsl.data.features import Features, joined_features
 from tpsl.mechanisms import Mechanism
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.registry import ExtensionError
 from tpsl.tables import DataError
 from tpsl.training.releases import statistic_plan

@@ -31,7 +31,7 @@ from tpsl.heads.feature_map import FeatureMap
 from tpsl.mechanisms import DiscreteGaussian, RandomWords, clip_rows, seeded_words
 from tpsl.model.predictors import StatisticPredictor, TrainedHalves
 from tpsl.model.trained import TrainedModel
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.training.releases import statistic_ids, statistic_plan
 from tpsl.training.run_folder import RunFolder
 from tpsl.training.schedule import Schedule, in_parts

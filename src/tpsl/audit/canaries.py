@@ -15,7 +15,7 @@ from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.files import make_private_folder
 from tpsl.mechanisms import RandomWords
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.training.job import Job
 from tpsl.training.own_parts import OwnParts
 

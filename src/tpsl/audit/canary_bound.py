@@ -31,7 +31,7 @@ from tpsl.audit.canaries import AuditError, Planted, features_moved, new_folder,
 from tpsl.data.dataset import Dataset
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Watching

@@ -17,7 +17,7 @@ from tpsl.data.dataset import Dataset, load_label_party
 from tpsl.files import for_json
 from tpsl.handover.giving import handed_problems
 from tpsl.mechanisms import secure_words
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Notice
 from tpsl.training.job import Job
 from tpsl.training.observer import UNWATCHED, Watching

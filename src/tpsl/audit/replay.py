@@ -28,8 +28,7 @@ from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.net.asking import Answers, AtHome, Script
 from tpsl.net.codec import decode, encode
-from tpsl.net.messages import Limits, Message, WireType
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY, Limits, Message, WireType
 from tpsl.training.build import LabelPartyBuilder, build_label_party
 from tpsl.training.job import Job
 from tpsl.training.job_agreement import agreement

@@ -22,7 +22,7 @@ from tpsl.cli.flags import ALL_PARTS, LOCAL, Settings, argument, option
 from tpsl.data.check import DataReport, check_data
 from tpsl.data.dataset import load_label_party
 from tpsl.mechanisms.effective_labels import effective_labels
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.report.findings import keep_finding
 from tpsl.report.known_vaults import Memory
 from tpsl.report.page import write_page

@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tpsl.cli.console import notice, warn
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.registry import Registry
 from tpsl.training.job import Job, load_job, make_job
 from tpsl.training.local import SMALL_BATCH, Local, load_local, locals_by_party, locals_in_folder, own_data

@@ -22,7 +22,7 @@ from tpsl.data.config import TableData
 from tpsl.data.guessing import ABSENT, MOST_CLASSES, DataDraft, Sample, draft_data, looks_like_label, path_from
 from tpsl.data.rawtable import FIND_COMMON_RECORDS
 from tpsl.files import make_private_folder, read_yaml, write_atomically
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.tables.locations import location_of
 from tpsl.training.job import make_job
 from tpsl.training.job_sections import PrivacyConfig

@@ -22,7 +22,7 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.files import write_atomically
 from tpsl.mechanisms import build_mechanism
 from tpsl.net.certificates import AUTHORITY, party_folders
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.report.words import counted, estimate_texts, records_text, spent_text
 from tpsl.training.job import Job, load_job
 from tpsl.training.local import Local, own_data, party_of

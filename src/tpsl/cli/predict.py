@@ -13,7 +13,7 @@ import typer
 from tpsl.cli import flags
 from tpsl.cli.console import STATUS, Facts, Report, answer, notice, progress_bar, stoppable, warn
 from tpsl.cli.flags import LOCAL, Settings, argument, flag, option, the_only
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.report.words import records_text
 from tpsl.training.local import Local, locals_by_party, party_of
 from tpsl.training.observer import Watching

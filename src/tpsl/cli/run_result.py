@@ -15,7 +15,7 @@ from rich.text import Text
 from tpsl.cli.console import Facts, Report, answer, from_here, slim_table, warn
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import for_json
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.report import words
 from tpsl.report.ledgers import RunLedger, result_now
 from tpsl.training.evaluation import TestMetrics

@@ -30,7 +30,7 @@ from tpsl.net.certificates import (
     common_name,
     read_certificates,
 )
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 
 _PREFIX = b"tpsl signed document\n"
 _SKEW = timedelta(minutes=5)

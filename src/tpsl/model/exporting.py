@@ -36,7 +36,7 @@ from tpsl.files import make_private_folder, write_atomically
 from tpsl.model import predict_script
 from tpsl.model.model_card import Card, Head, as_json, as_markdown
 from tpsl.model.predictors import LabelHalf
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.split.batches import Batches
 from tpsl.tables import spelling
 from tpsl.training.run_folder import NOT_PRIVATE

@@ -30,8 +30,7 @@ from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, JobStopped, NetError, PeerRestarted
-from tpsl.net.messages import Limits, Message
-from tpsl.net.peers import LABEL_PARTY, described
+from tpsl.net.messages import LABEL_PARTY, Limits, Message, described
 from tpsl.net.rounding import checked_tensor
 from tpsl.net.server import LabelServer
 from tpsl.training.job import Job

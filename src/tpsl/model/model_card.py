@@ -17,7 +17,7 @@ import torch
 
 from tpsl.files import for_json, read_plain
 from tpsl.mechanisms import Cost
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.training.job import Job
 from tpsl.training.releases import planned_releases
 from tpsl.training.result import NOTHING_RELEASED

@@ -24,7 +24,7 @@ from tpsl.heads.local_training import LocalHead
 from tpsl.heads.statistic_fit import StatisticHead
 from tpsl.heads.wide_part import AdditiveModel
 from tpsl.models.halves import Bottom, Bottoms, Tops
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.perturb import Loss
 from tpsl.split.batches import Batches
 from tpsl.training.schedule import in_parts

@@ -28,7 +28,7 @@ from tpsl.data.party_file import PartyFile, encode_file, encode_frame, numbered_
 from tpsl.data.preparation import id_column
 from tpsl.data.rawtable import same_ids_or_error, sorted_by_id
 from tpsl.model.predictors import PredictionError, Probabilities
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Progress, no_progress
 from tpsl.spill import Array
 from tpsl.tables import DataError

@@ -43,7 +43,7 @@ from tpsl.model.predictors import (
     mixture,
 )
 from tpsl.model.records import Source, has_features, predict_records, read_records
-from tpsl.net.peers import LABEL_PARTY, described
+from tpsl.net.messages import LABEL_PARTY, described
 from tpsl.training.build import build_bottoms, build_top
 from tpsl.training.checkpoint import load_weights, read_weights
 from tpsl.training.job import Job

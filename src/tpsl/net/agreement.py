@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from tpsl.net.codec import decode, encode
 from tpsl.net.failures import BadMessage, NotYet, Refused
-from tpsl.net.messages import Limits, Message
-from tpsl.net.peers import LABEL_PARTY, described
+from tpsl.net.messages import LABEL_PARTY, Limits, Message, described
 
 RECORD_IDS = "record ids"
 

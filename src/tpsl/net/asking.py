@@ -15,8 +15,7 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from tpsl.net.failures import BadMessage
-from tpsl.net.messages import Message, WireType
-from tpsl.net.peers import described
+from tpsl.net.messages import Message, WireType, described
 from tpsl.net.rounding import checked_tensor, require_finite, rounded
 
 

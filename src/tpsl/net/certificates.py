@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tpsl.files import is_kept_secret, sync_folder, write_durably
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 
 LABEL_SERVER_NAME = "label.tpsl"
 """The name that the label party's certificate is made for, wherever the label party listens."""

@@ -21,7 +21,7 @@ from tpsl.net.certificates import LABEL_SERVER_NAME, Certificates
 from tpsl.net.codec import as_sentence, decode, encode, tensor_bytes
 from tpsl.net.connection import Terms
 from tpsl.net.failures import BadMessage, JobStopped, NetError, PeerMissing, PeerRestarted, Refused
-from tpsl.net.messages import Limits, Message, Peer, WireType
+from tpsl.net.messages import LABEL_PARTY, Limits, Message, Peer, WireType
 from tpsl.net.network import (
     CODE,
     SERVICE,
@@ -33,7 +33,6 @@ from tpsl.net.network import (
     require_loopback,
     why_unreachable,
 )
-from tpsl.net.peers import LABEL_PARTY
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _CLOSED_TIMES = 4

@@ -34,8 +34,7 @@ from tpsl.net.asking import Due, Question, Script
 from tpsl.net.codec import decode, encode, session_of, tensor_bytes
 from tpsl.net.connection import Terms
 from tpsl.net.failures import BadMessage, JobStopped, NetError, NotYet, PeerMissing, PeerRestarted, Refused
-from tpsl.net.messages import Limits, Message, Peer
-from tpsl.net.peers import LABEL_PARTY, described
+from tpsl.net.messages import LABEL_PARTY, Limits, Message, Peer, described
 
 _SESSION_BYTES = 16
 _REMEMBERED = 64

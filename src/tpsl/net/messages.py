@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
+LABEL_PARTY = "label"
+"""The label party's name."""
+
 WireDtype = Literal["float32", "bfloat16", "float16", "int8"]
 """The numbers of a job's tensors while they cross."""
 
@@ -69,3 +72,8 @@ class Peer:
 
     name: str
     traffic: Traffic = field(default_factory=Traffic)
+
+
+def described(party: str) -> str:
+    """Return a party's name as sentences use it."""
+    return "the label party" if party == LABEL_PARTY else f"feature party {party!r}"

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property, lru_cache, reduce
 from pathlib import Path
 
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.training.job import Job
 from tpsl.training.result import LedgerNote
 from tpsl.training.run_folder import RunFolder

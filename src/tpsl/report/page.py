@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tpsl.files import write_atomically
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.report import charts
 from tpsl.report.chart import Cell
 from tpsl.report.html_parts import asset, document, figure, intro, section, table

@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any, TypedDict
 from urllib.parse import quote
 
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.report import charts
 from tpsl.report.chart import Cell
 from tpsl.report.html_parts import grouped_table, section

@@ -19,7 +19,7 @@ from tpsl.data.config import TableData
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import for_json
 from tpsl.handover.learning import learned_result
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.report.findings import FINDINGS, read_finding
 from tpsl.report.known_vaults import Memory, data_group, ledger_at
 from tpsl.report.ledgers import read_ledger

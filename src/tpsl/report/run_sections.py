@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.report import charts
 from tpsl.report.chart import Cell
 from tpsl.report.hero import Bar, Card, Fact, hero

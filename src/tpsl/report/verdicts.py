@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.report.run_view import RunView, ShownAttack
 from tpsl.report.words import (
     auc_text,

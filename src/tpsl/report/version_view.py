@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypedDict
 
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.report.run_view import OriginView, RunView
 from tpsl.report.words import MISSING, rounded_up
 from tpsl.training.run_folder import RunError, RunFolder

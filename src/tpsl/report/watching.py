@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpsl.files import draft_of
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Progress, no_progress
 from tpsl.report.known_vaults import Memory, folders_in, is_written, note_of, runs_in
 from tpsl.report.ledgers import vault_label

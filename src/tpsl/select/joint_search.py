@@ -20,7 +20,7 @@ from tpsl.data.sides import LabelRecords
 from tpsl.files import write_atomically
 from tpsl.model.trained import TUNE
 from tpsl.net.failures import NOT_FINITE, BadMessage, JobStopped
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import no_notice
 from tpsl.select.candidates import Trial, TuneResult, check_release, compare, read_result, trials_of, write_result
 from tpsl.select.space import default_space, jobs_of, refuse_start

@@ -19,7 +19,7 @@ from tpsl.data.features import Features
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.models.halves import compute_in, precision
 from tpsl.models.model_config import Precision
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.registry import use, used
 from tpsl.training.job import Job
 from tpsl.training.one_process import load_records

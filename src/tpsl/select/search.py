@@ -20,7 +20,7 @@ from tpsl.data.dataset import Dataset
 from tpsl.files import make_private_folder, write_atomically
 from tpsl.model.trained import TUNE, WITH_JUDGES, TrainedModel
 from tpsl.net.failures import BadMessage
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Notice, Progress, no_notice, said_once
 from tpsl.select.after_search import with_test_metrics
 from tpsl.select.candidates import Trial, TuneResult, check_release, compare, trials_of, write_result

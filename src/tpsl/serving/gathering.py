@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tpsl.net.peers import LABEL_PARTY, described
+from tpsl.net.messages import LABEL_PARTY, described
 from tpsl.net.scoring_pb2 import Share
 from tpsl.serving.batching import MOST_RECORDS, Array, Batcher
 from tpsl.serving.models import LabelModel, Records, Versions

@@ -16,7 +16,7 @@ import torch
 from tpsl.data.encoder import EncoderState
 from tpsl.model.predictors import Embedder, PredictionError, Predictor
 from tpsl.model.trained import TrainedModel
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Notice
 from tpsl.serving.batching import Array, Arrays
 from tpsl.serving.refusals import Reason, Refusal, ServiceMetrics

@@ -25,7 +25,7 @@ from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.heads.local_training import Columns, HoldOut, train_local_head
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Progress
 from tpsl.training.evaluation import TEST_METRICS, evaluate
 from tpsl.training.job import Job

@@ -16,8 +16,7 @@ from functools import partial
 from tpsl.data.dataset import Dataset, class_names
 from tpsl.data.sides import FeatureSide
 from tpsl.net.asking import Answers, AtHome, Script
-from tpsl.net.messages import WireType
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY, WireType
 from tpsl.training.job import Job, JobError
 from tpsl.training.joint_steps import JointSteps
 from tpsl.training.observer import Observer

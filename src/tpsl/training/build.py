@@ -15,7 +15,7 @@ from tpsl.heads.pretraining import pretrain
 from tpsl.models.halves import Bottom, Bottoms, Top, Tops, make_members, seed_of
 from tpsl.models.model_config import OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.perturb import LogitGradient
 from tpsl.progress import Progress, no_progress
 from tpsl.registry import ExtensionError

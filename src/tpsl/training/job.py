@@ -21,8 +21,7 @@ from tpsl.data.dataset import feature_party_names, label_party_has_features
 from tpsl.files import as_yaml, read_yaml, shortened
 from tpsl.mechanisms import AUTO, Mechanism
 from tpsl.models.model_config import ModelConfig
-from tpsl.net.messages import WireType
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY, WireType
 from tpsl.tables.locations import is_url, location_of
 from tpsl.training.job_sections import (
     MOST_CODES,

@@ -27,7 +27,7 @@ from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml
 from tpsl.models.model_config import Precision
 from tpsl.net.certificates import Certificates
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.tables.locations import Location, is_url
 from tpsl.training.job import Job, first_fault
 from tpsl.training.job_sections import Returns

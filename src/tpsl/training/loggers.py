@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tpsl.files import make_private_folder, write_atomically, write_durably
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Notice
 from tpsl.registry import ExtensionError, Registry, UnknownName, called
 from tpsl.training.job import Job, dotted

@@ -16,9 +16,8 @@ from typing import Annotated
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from tpsl.files import draft_of, open_private, read_plain
-from tpsl.net.messages import Peer
+from tpsl.net.messages import LABEL_PARTY, Peer
 from tpsl.net.messages import Traffic as Traffic
-from tpsl.net.peers import LABEL_PARTY
 from tpsl.progress import Notice, Pace, Progress, no_notice, no_progress
 
 Connection = Peer

@@ -14,7 +14,7 @@ from tpsl.data.dataset import Dataset, feature_party_names, load
 from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import Relabelling
 from tpsl.net.asking import AtHome
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Progress, no_progress
 from tpsl.tables import DataError
 from tpsl.training.after_training import AfterTraining, is_complete

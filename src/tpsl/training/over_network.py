@@ -19,7 +19,7 @@ from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, JobStopped, PeerMissing, Refused
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.net.server import LabelServer
 from tpsl.training.alone import parts_of_both, receive_labels, require_alone, train_alone
 from tpsl.training.evaluation import TEST_METRICS

@@ -18,8 +18,7 @@ from tpsl.data.order import Rows
 from tpsl.data.sides import FeatureSide, LabelRecords
 from tpsl.files import make_private_folder
 from tpsl.net.asking import Answers, AtHome, Label
-from tpsl.net.messages import Message
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY, Message
 from tpsl.net.rounding import rounded
 from tpsl.split.feature_party import FeatureParty
 from tpsl.split.label_party import LabelParty

@@ -59,7 +59,7 @@ from tpsl.files import (
     shortened,
     write_atomically,
 )
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.tables.columns import TextsDigest
 from tpsl.training.job import Job, JobError, load_job
 from tpsl.training.observer import PROGRESS

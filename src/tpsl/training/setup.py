@@ -18,7 +18,7 @@ from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset, load_feature_party, load_label_party, taken_on_trust
 from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import FeatureSide, LabelSide
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.training.job import Job, JobError, SearchStep
 from tpsl.training.local import Local, own_data
 from tpsl.training.method import resolve_method

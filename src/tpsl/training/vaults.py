@@ -35,7 +35,7 @@ import numpy.typing as npt
 from tpsl.data.config import FlightsData, SyntheticData, TableData
 from tpsl.data.order import Rows
 from tpsl.data.sides import LabelSide
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.split.label_party import LabelParty
 from tpsl.training.job import Job
 from tpsl.training.releases import (

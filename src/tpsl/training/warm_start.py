@@ -16,7 +16,7 @@ from pathlib import Path
 from tpsl.data.config import OwnData, TableData
 from tpsl.data.encoder import EncoderState
 from tpsl.files import make_private_folder, sync_folder, write_durably
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY
 from tpsl.training.checkpoint import Halves, load_weights
 from tpsl.training.job import Job
 from tpsl.training.result import Origin, ReleasedBefore, TrainResult

@@ -20,8 +20,7 @@ from typing import Protocol
 from tpsl.net.asking import Answers, Script, in_turn
 from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, PeerRestarted
-from tpsl.net.messages import Message
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY, Message
 from tpsl.training.checkpoint import saved_steps
 from tpsl.training.job import Job
 from tpsl.training.ranks import SharedDesk

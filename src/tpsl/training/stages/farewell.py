@@ -12,8 +12,7 @@ import time
 
 from tpsl.mechanisms import Cost
 from tpsl.net.asking import Due, Script
-from tpsl.net.messages import Message
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY, Message
 from tpsl.training.evaluation import TEST_METRICS
 from tpsl.training.releases import statistic_plan
 from tpsl.training.result import NOTHING_RELEASED, FeatureResult, TrainResult

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from tpsl.net.asking import Answers, Due, Script
 from tpsl.net.codec import CPU
-from tpsl.net.messages import Message
-from tpsl.net.peers import LABEL_PARTY
+from tpsl.net.messages import LABEL_PARTY, Message
 from tpsl.net.rounding import checked_tensor, rounded
 from tpsl.split.loop import Exchanged, Gradients, Step, take_steps
 from tpsl.training.role import FeatureRun, LabelRole
