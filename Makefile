@@ -31,8 +31,8 @@ lint: $(READY)
 
 # The long forms of what the tests do in short.
 drill: $(READY)
-	TPSL_DRILL_KILLS=200 $(BIN)/python -m pytest tests/vault/test_crash.py tests/training/test_crash.py
-	TPSL_DRILL_KILLS=50 TPSL_DRILL_CUTS=20 $(BIN)/python -m pytest tests/training/test_network_drill.py tests/training/test_workers_drill.py tests/alignment/test_crash.py
+	TPSL_DRILL_KILLS=200 $(BIN)/python -m pytest tests/vault/test_crash.py tests/run/test_crash.py
+	TPSL_DRILL_KILLS=50 TPSL_DRILL_CUTS=20 $(BIN)/python -m pytest tests/run/test_network_drill.py tests/run/test_workers_drill.py tests/alignment/test_crash.py
 	TPSL_DRILL_KILLS=1 $(BIN)/python -m pytest -m long
 
 # All benchmarks; what a machine cannot run says so and is skipped. The quick form shows in a minute or two that they run.

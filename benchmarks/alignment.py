@@ -32,7 +32,7 @@ from tpsl.data.aligned import UNKNOWN, KeySource
 from tpsl.data.config import AlignmentConfig
 from tpsl.net.certificates import create_authority, issue
 from tpsl.net.messages import LABEL_PARTY
-from tpsl.training.local import Local
+from tpsl.run.local import Local
 
 BASELINE_POINTS = 1 << 13
 

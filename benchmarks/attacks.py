@@ -25,9 +25,9 @@ from tpsl.mechanisms import laplace
 from tpsl.models.halves import Top, Tops
 from tpsl.models.model_config import ModelConfig
 from tpsl.perturb import LogitGradient
-from tpsl.training.job import make_job
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.transcript import TrajectoryWriter, Transcript, TranscriptWriter
+from tpsl.run.job import make_job
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.transcript import TrajectoryWriter, Transcript, TranscriptWriter
 
 EPSILON = 1.0
 ATTACKED = ("norm", "spectral", "shortest_distance")

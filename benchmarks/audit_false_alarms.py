@@ -44,7 +44,7 @@ from tpsl.mechanisms import (
     subset_selection,
     table_mechanism,
 )
-from tpsl.training.job import make_job
+from tpsl.run.job import make_job
 from tpsl.vault.noise_tests import LEVEL, Expected
 
 MECHANISMS = (

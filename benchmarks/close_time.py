@@ -38,17 +38,17 @@ from tpsl.net.asking import Answers
 from tpsl.net.certificates import Certificates, create_authority, issue
 from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
-from tpsl.training.job import Job, make_job
-from tpsl.training.job_agreement import agreement, limits
-from tpsl.training.local import Local
-from tpsl.training.observer import Observer, Watching
-from tpsl.training.over_network import serve
-from tpsl.training.role import FeatureRole, FeatureRun
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.schedule import Schedule
-from tpsl.training.setup import RunSetup
-from tpsl.training.stages import attend_as_features
-from tpsl.training.stages.collect import HEAD
+from tpsl.run.job import Job, make_job
+from tpsl.run.job_agreement import agreement, limits
+from tpsl.run.local import Local
+from tpsl.run.observer import Observer, Watching
+from tpsl.run.over_network import serve
+from tpsl.run.role import FeatureRole, FeatureRun
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.schedule import Schedule
+from tpsl.run.setup import RunSetup
+from tpsl.run.stages import attend_as_features
+from tpsl.run.stages.collect import HEAD
 from tpsl.vault.place import VARIABLE
 
 PARTY = "feature"
@@ -223,7 +223,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    FORKS.set_forkserver_preload(["tpsl.training.over_network", "torch._dynamo", "pyarrow.pandas_compat"])
+    FORKS.set_forkserver_preload(["tpsl.run.over_network", "torch._dynamo", "pyarrow.pandas_compat"])
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
     labels = [0, 1] * options.jobs

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self, TextIO
 from contenders.turns import PORT
 from tpsl.data.dataset import feature_party_names
 from tpsl.net.certificates import create_authority, issue
-from tpsl.training.job import Job
+from tpsl.run.job import Job
 from tpsl.vault.place import VARIABLE as HOME
 
 HERE = Path(__file__).parent

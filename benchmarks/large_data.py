@@ -45,12 +45,12 @@ from tpsl.data.dataset import load_feature_party
 from tpsl.data.features import table_features
 from tpsl.data.order import BLOCK_ROWS, WINDOW_BLOCKS
 from tpsl.net.certificates import create_authority, issue
-from tpsl.training.after_training import evaluate_run
-from tpsl.training.build import build_feature_party
-from tpsl.training.job import load_job
-from tpsl.training.local import Local
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.schedule import Schedule
+from tpsl.run.after_training import evaluate_run
+from tpsl.run.build import build_feature_party
+from tpsl.run.job import load_job
+from tpsl.run.local import Local
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.schedule import Schedule
 
 FILES = 16
 CHUNK_ROWS = 1 << 18

@@ -35,8 +35,8 @@ from tpsl.data.features import table_features
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.net.messages import WireDtype
 from tpsl.net.rounding import wire_bytes
-from tpsl.training.job import Job
-from tpsl.training.job_sections import PrivacyConfig, TrainingConfig
+from tpsl.run.job import Job
+from tpsl.run.job_sections import PrivacyConfig, TrainingConfig
 
 LARGEST_VOCABULARY = 254_000
 """With 39 fields whose sizes grow geometrically from 4 to this, the table has a million rows."""

@@ -34,9 +34,9 @@ import torch
 from tpsl.data.encoder import EncoderState, Vocabulary
 from tpsl.model.trained import TrainedModel
 from tpsl.net.certificates import create_authority, issue
-from tpsl.training.job import make_job
-from tpsl.training.one_process import train
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.job import make_job
+from tpsl.run.one_process import train
+from tpsl.run.run_folder import RunFolder
 
 BODIES = 64
 CONNECTIONS = 32

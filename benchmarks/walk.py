@@ -23,11 +23,11 @@ import torch
 
 import tpsl
 from tpsl.net.certificates import create_authority, issue
-from tpsl.training.job import Job, make_job
-from tpsl.training.local import Local
-from tpsl.training.observer import Observer, Watching
-from tpsl.training.one_process import train
-from tpsl.training.over_network import join, serve
+from tpsl.run.job import Job, make_job
+from tpsl.run.local import Local
+from tpsl.run.observer import Observer, Watching
+from tpsl.run.one_process import train
+from tpsl.run.over_network import join, serve
 from tpsl.vault.place import VARIABLE as HOME
 
 FIRST, LAST = 5, 8

@@ -25,7 +25,7 @@ import torch
 from tpsl.models.halves import Bottom, Bottoms
 from tpsl.models.model_config import ModelConfig, OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
-from tpsl.training.checkpoint import save_checkpoint
+from tpsl.run.checkpoint import save_checkpoint
 from tpsl.workers import Workers
 
 FIELDS, NUMBERS = 26, 13

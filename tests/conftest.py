@@ -57,15 +57,15 @@ LONGEST = (
     "test_benchmarks.py",
     "cli/test_examples.py",
     "cli/test_life_cycle.py",
-    "training/test_network_drill.py",
-    "training/test_workers_drill.py",
+    "run/test_network_drill.py",
+    "run/test_workers_drill.py",
     "model/test_exporting.py",
     "research/test_frontier.py",
     "deploy/test_pods.py",
     "test_wheel.py",
     "test_workers.py",
     "cli/test_check.py",
-    "training/test_workers.py",
+    "run/test_workers.py",
     "models/test_workers_of_a_half.py",
     "cli/test_own_parts.py",
     "report/test_page_in_browser.py",
@@ -74,7 +74,7 @@ LONGEST = (
     "cli/test_demo.py",
     "model/test_predictors.py",
     "models/test_compiling.py",
-    "training/test_crash.py",
+    "run/test_crash.py",
     "report/test_run_browser.py",
     "vault/test_vault.py",
     "alignment/test_crash.py",
@@ -156,7 +156,7 @@ REGISTRIES = {
     "tpsl.perturb": ("LOSSES",),
     "tpsl.models.optimizer": ("OPTIMIZERS", "SCHEDULES"),
     "tpsl.attacks.suite": ("ATTACKS",),
-    "tpsl.training.loggers": ("LOGGERS",),
+    "tpsl.run.loggers": ("LOGGERS",),
 }
 
 
@@ -386,8 +386,8 @@ def object_storage() -> Iterator[ObjectStorage]:
 IMPORTED_BEFORE_A_FORK = (
     "tpsl.cli.main",
     "tpsl.cli.live",
-    "tpsl.training",
-    "tpsl.training.over_network",
+    "tpsl.run",
+    "tpsl.run.over_network",
     "tpsl.attacks",
     "tpsl.audit",
     "torch._dynamo",
@@ -584,9 +584,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tpsl.audit import audit
     from tpsl.data.dataset import load
     from tpsl.report.findings import keep_finding
-    from tpsl.training.job import make_job
-    from tpsl.training.one_process import train
-    from tpsl.training.vaults import VaultChoice
+    from tpsl.run.job import make_job
+    from tpsl.run.one_process import train
+    from tpsl.run.vaults import VaultChoice
     from tpsl.vault import NO_LIMITS
 
     folder = tmp_path_factory.mktemp("runs")

@@ -12,8 +12,8 @@ from torch import nn
 import tpsl
 from tpsl.data.config import SyntheticData
 from tpsl.data.true_labels import reveal
-from tpsl.training.job import Job
-from tpsl.training.run_folder import RunError
+from tpsl.run.job import Job
+from tpsl.run.run_folder import RunError
 from tpsl.vault import Vault, the_vault
 
 SYNTHETIC = SyntheticData(rows=2000, numeric_fields=3, categorical_fields=2, signal=2.0)

@@ -27,8 +27,8 @@ from tests.ports import free_port
 
 from tpsl.cli.flags import all_keys
 from tpsl.cli.main import app, main
-from tpsl.training.job import Job, load_job, make_job
-from tpsl.training.local import load_local
+from tpsl.run.job import Job, load_job, make_job
+from tpsl.run.local import load_local
 from tpsl.vault.storage import FORMAT
 
 ROOT = Path(__file__).parents[1]

@@ -35,7 +35,7 @@ def test_every_room_is_drawn_and_none_above_one_that_uses_it() -> None:
 
 
 def test_every_stage_of_training_is_drawn() -> None:
-    stages = {file.stem.replace("_", " ") for file in (ROOT / "src/tpsl/training/stages").glob("[!_]*.py")}
+    stages = {file.stem.replace("_", " ") for file in (ROOT / "src/tpsl/run/stages").glob("[!_]*.py")}
     assert len(stages) > 5
     assert stages <= drawn().keys()
 

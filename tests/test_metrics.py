@@ -18,7 +18,7 @@ from tests.peak_memory import peak_bytes
 
 from tpsl import metrics, spill
 from tpsl.metrics import accuracy, auc, calibration_error, log_loss, macro_auc
-from tpsl.training.evaluation import evaluate
+from tpsl.run.evaluation import evaluate
 
 scored_records = st.lists(st.tuples(st.integers(-4, 4), st.booleans()), min_size=2, max_size=40).filter(
     lambda records: len({positive for _, positive in records}) == 2

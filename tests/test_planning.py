@@ -31,13 +31,13 @@ from tpsl.planning import (
     seconds_of,
     total,
 )
-from tpsl.training.job import Job, make_job
-from tpsl.training.local import Local
-from tpsl.training.observer import UNWATCHED, Fact, Observer, Watching
-from tpsl.training.one_process import train
-from tpsl.training.over_network import join, serve
-from tpsl.training.schedule import Schedule
-from tpsl.training.stages import METHODS
+from tpsl.run.job import Job, make_job
+from tpsl.run.local import Local
+from tpsl.run.observer import UNWATCHED, Fact, Observer, Watching
+from tpsl.run.one_process import train
+from tpsl.run.over_network import join, serve
+from tpsl.run.schedule import Schedule
+from tpsl.run.stages import METHODS
 
 TWO_PARTIES = {
     "source": "table",

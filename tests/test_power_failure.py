@@ -23,7 +23,7 @@ import torch
 from tpsl.mechanisms import DiscreteGaussian, randomized_response
 from tpsl.models.model_config import OptimizerConfig
 from tpsl.models.optimizer import HalfOptimizer
-from tpsl.training.checkpoint import load_checkpoint, saved_steps
+from tpsl.run.checkpoint import load_checkpoint, saved_steps
 from tpsl.vault import StatisticPlan, Vault, VaultError
 from tpsl.vault.storage import DATABASE
 
@@ -386,7 +386,7 @@ half = nn.Linear(3, 2)
 optimizer = HalfOptimizer(half, OptimizerConfig())
 """
 CHECKPOINTS = """
-from tpsl.training.checkpoint import save_checkpoint
+from tpsl.run.checkpoint import save_checkpoint
 
 for step in range(1, 6):
     half(torch.ones(1, 3)).sum().backward()

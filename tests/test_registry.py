@@ -10,7 +10,7 @@ import pytest
 from tpsl.attacks import ATTACKS, Attack
 from tpsl.mechanisms import MECHANISMS, build_mechanism
 from tpsl.registry import ExtensionError, Registry, UnknownName, called, imported, use
-from tpsl.training.loggers import LOGGERS
+from tpsl.run.loggers import LOGGERS
 
 INSTALLED = """
 from tpsl.attacks import Attack

@@ -15,11 +15,11 @@ import torch
 from contenders.turns import Turns
 from tpsl.data.dataset import feature_party_names
 from tpsl.models.halves import compute_in
-from tpsl.training.job import load_job
-from tpsl.training.local import Local
-from tpsl.training.observer import Fact, Observer, Watching
-from tpsl.training.one_process import train
-from tpsl.training.over_network import join, serve
+from tpsl.run.job import load_job
+from tpsl.run.local import Local
+from tpsl.run.observer import Fact, Observer, Watching
+from tpsl.run.one_process import train
+from tpsl.run.over_network import join, serve
 from tpsl.vault.place import VARIABLE as HOME
 
 

@@ -13,9 +13,9 @@ from tpsl.attacks import ATTACKS, Attack, AttackedRun
 from tpsl.mechanisms import MECHANISMS, integer_weights
 from tpsl.models.optimizer import OPTIMIZERS
 from tpsl.perturb import LOSSES, Loss
-from tpsl.training.loggers import LOGGERS, Curves, LoggedRun
-from tpsl.training.observer import Observer
-from tpsl.training.transcript import TranscriptStep
+from tpsl.run.loggers import LOGGERS, Curves, LoggedRun
+from tpsl.run.observer import Observer
+from tpsl.run.transcript import TranscriptStep
 
 
 def ordinal(epsilon: float, classes: int) -> list[list[int]]:

@@ -16,8 +16,8 @@ from tpsl_research import data_sets
 from tpsl_research.data_sets import PUBLIC
 
 if TYPE_CHECKING:
-    from tpsl.training.job import Job
-    from tpsl.training.local import Local
+    from tpsl.run.job import Job
+    from tpsl.run.local import Local
     from tpsl_research.drawing import Format
     from tpsl_research.frontier_cells import Part
 

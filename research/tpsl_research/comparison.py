@@ -23,8 +23,8 @@ import yaml
 
 from tpsl.files import for_json
 from tpsl.progress import Progress, no_progress
-from tpsl.training.job import Job, load_job, make_job
-from tpsl.training.one_process import load_records, train
+from tpsl.run.job import Job, load_job, make_job
+from tpsl.run.one_process import load_records, train
 from tpsl_research.data_sets import PUBLIC
 from tpsl_research.intervals import Estimate, mean_estimate
 from tpsl_research.text_table import Table

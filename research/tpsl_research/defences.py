@@ -20,10 +20,10 @@ from tpsl.data.order import Rows
 from tpsl.models.halves import Tops, seed_of
 from tpsl.models.optimizer import HalfOptimizer
 from tpsl.perturb import LogitGradient
+from tpsl.run.build import NO_PARTS, LabelPartyBuilder, build_top
+from tpsl.run.job import Job
+from tpsl.run.own_parts import OwnParts
 from tpsl.split.label_party import LabelParty
-from tpsl.training.build import NO_PARTS, LabelPartyBuilder, build_top
-from tpsl.training.job import Job
-from tpsl.training.own_parts import OwnParts
 from tpsl.vault import NoisyLabels
 from tpsl.workers import HERE, Placement
 
@@ -157,7 +157,7 @@ def marvell_variances(
 
 
 def defended(defence: Defence, seed: int) -> LabelPartyBuilder:
-    """Return a builder of label parties with this defence, for `tpsl.training.one_process.train`."""
+    """Return a builder of label parties with this defence, for `tpsl.run.one_process.train`."""
 
     def build(
         job: Job,

@@ -25,10 +25,10 @@ from safetensors.torch import save
 from tpsl.data.dataset import feature_party_names
 from tpsl.files import make_private_folder, shortened, write_atomically
 from tpsl.progress import Progress, no_progress
+from tpsl.run.build import pretrained_weights
+from tpsl.run.job import Job
 from tpsl.select.candidates import pretraining_key
 from tpsl.select.parallel import Task, load_once, run_tasks
-from tpsl.training.build import pretrained_weights
-from tpsl.training.job import Job
 from tpsl_research.frontier_cells import Cell, Row
 from tpsl_research.frontier_committee import committee_row, read_scores, scores_beside
 from tpsl_research.frontier_runs import Workplace, as_one_result, compute, pretrained, tested_with_judges

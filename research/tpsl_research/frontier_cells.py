@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from tpsl.mechanisms import randomized_response
+from tpsl.run.job import Job, make_job
+from tpsl.run.method import best_method
 from tpsl.select.parallel import load_once
 from tpsl.select.space import configuration, default_space
-from tpsl.training.job import Job, make_job
-from tpsl.training.method import best_method
 from tpsl_research.paper import DISCRETE, GAUSSIAN, LAPLACE, NON_PRIVATE
 from tpsl_research.sweep import gaussian_sigma_like_laplace
 

@@ -17,8 +17,8 @@ from tpsl.data.dataset import Dataset
 from tpsl.data.true_labels import reveal
 from tpsl.files import write_atomically
 from tpsl.model.predictors import mixture
-from tpsl.training.evaluation import evaluate
-from tpsl.training.noisy_metrics import committee_weights
+from tpsl.run.evaluation import evaluate
+from tpsl.run.noisy_metrics import committee_weights
 from tpsl_research.frontier_cells import Row
 
 

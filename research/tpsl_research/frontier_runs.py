@@ -25,19 +25,19 @@ from tpsl.model.trained import TrainedModel
 from tpsl.net.failures import BadMessage
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import no_notice
+from tpsl.run.evaluation import TEST_METRICS, evaluate
+from tpsl.run.job import Job, make_job
+from tpsl.run.noisy_metrics import record_log_likelihoods
+from tpsl.run.one_process import train
+from tpsl.run.releases import noisy_labels_for
+from tpsl.run.result import TrainResult
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.schedule import held_out
+from tpsl.run.setup import RunSetup
+from tpsl.run.stages.prepare import PRETRAINED
 from tpsl.select.candidates import TuneResult, pretraining_key
 from tpsl.select.parallel import load_once
 from tpsl.select.search import train_with_hold_out, tune
-from tpsl.training.evaluation import TEST_METRICS, evaluate
-from tpsl.training.job import Job, make_job
-from tpsl.training.noisy_metrics import record_log_likelihoods
-from tpsl.training.one_process import train
-from tpsl.training.releases import noisy_labels_for
-from tpsl.training.result import TrainResult
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.schedule import held_out
-from tpsl.training.setup import RunSetup
-from tpsl.training.stages.prepare import PRETRAINED
 from tpsl.vault import NO_LIMITS, NoisyLabels
 from tpsl_research.frontier_cells import (
     CEILING,

@@ -17,9 +17,9 @@ from tpsl.attacks.white_box import WhiteBox, sigmoid
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
 from tpsl.metrics import auc
-from tpsl.training.job import make_job
-from tpsl.training.one_process import ALL_STEPS, train
-from tpsl.training.transcript import Trajectory, Transcript
+from tpsl.run.job import make_job
+from tpsl.run.one_process import ALL_STEPS, train
+from tpsl.run.transcript import Trajectory, Transcript
 
 SKIPPED = 20
 

@@ -19,13 +19,13 @@ from tpsl.data.config import TableData
 from tpsl.data.true_labels import reveal
 from tpsl.metrics import auc
 from tpsl.model.trained import TrainedModel
-from tpsl.training.job import Job
-from tpsl.training.job_sections import PrivacyConfig, TrainingConfig
-from tpsl.training.one_process import load_records, train_together
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import VaultChoice
-from tpsl.training.warm_start import StartingPoint
+from tpsl.run.job import Job
+from tpsl.run.job_sections import PrivacyConfig, TrainingConfig
+from tpsl.run.one_process import load_records, train_together
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.setup import RunSetup
+from tpsl.run.vaults import VaultChoice
+from tpsl.run.warm_start import StartingPoint
 from tpsl_research.example_data import write_flights
 
 DECEMBER = "2013-12-01"

@@ -22,10 +22,10 @@ from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
 from tpsl.files import for_json
 from tpsl.mechanisms import best_for, identity
-from tpsl.training.job import make_job
-from tpsl.training.noisy_metrics import Estimate, noisy_metrics
-from tpsl.training.one_process import train
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.job import make_job
+from tpsl.run.noisy_metrics import Estimate, noisy_metrics
+from tpsl.run.one_process import train
+from tpsl.run.run_folder import RunFolder
 
 METRICS = ("auc", "log_loss", "accuracy", "squared_calibration_error")
 

@@ -28,14 +28,14 @@ from tpsl.attacks.auc_prediction import predicted_auc
 from tpsl.files import for_json, make_private_folder, write_atomically
 from tpsl.net.failures import BadMessage
 from tpsl.progress import Progress, no_progress
+from tpsl.run.build import build_label_party
+from tpsl.run.job import Job, make_job
+from tpsl.run.one_process import ALL_STEPS, train_together
+from tpsl.run.result import TrainResult
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.setup import RunSetup
+from tpsl.run.vaults import VaultChoice
 from tpsl.select.parallel import SharedRecords, Task, load_once, run_tasks
-from tpsl.training.build import build_label_party
-from tpsl.training.job import Job, make_job
-from tpsl.training.one_process import ALL_STEPS, train_together
-from tpsl.training.result import TrainResult
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import VaultChoice
 from tpsl_research.defences import Defence, defended
 
 ATTACKS = ("norm", "spectral", "shortest_distance", "likelihood")

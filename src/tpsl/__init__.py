@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tpsl.estimator import SplitClassifier
     from tpsl.model.trained import TrainedModel, load
     from tpsl.notebook import Attacks, Run, job, train
-    from tpsl.training.job import Job
-    from tpsl.training.own_parts import OwnParts
+    from tpsl.run.job import Job
+    from tpsl.run.own_parts import OwnParts
 
 __version__ = "0.1.0"
 
@@ -47,8 +47,8 @@ __all__ = [
 
 _ROOM_OF = {
     "Attacks": "tpsl.notebook",
-    "Job": "tpsl.training.job",
-    "OwnParts": "tpsl.training.own_parts",
+    "Job": "tpsl.run.job",
+    "OwnParts": "tpsl.run.own_parts",
     "Run": "tpsl.notebook",
     "SplitClassifier": "tpsl.estimator",
     "TrainedModel": "tpsl.model.trained",

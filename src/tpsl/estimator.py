@@ -1,7 +1,7 @@
 """`SplitClassifier`: split learning with private labels behind scikit-learn's interface, for those who want to try.
 
 All parties are in this one process. What is computed is what two organisations compute with the same job: `fit` is
-`tpsl.training.one_process.train` on a data set made of the arrays, in a run folder that is gone when it returns.
+`tpsl.run.one_process.train` on a data set made of the arrays, in a run folder that is gone when it returns.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tpsl.data.true_labels import TrueLabels
 from tpsl.model.predictors import TrainedHalves
 from tpsl.model.trained import TrainedModel
 from tpsl.net.messages import LABEL_PARTY
-from tpsl.training.job import Job, make_job
-from tpsl.training.one_process import train
-from tpsl.training.releases import check_first_releases
-from tpsl.training.vaults import VaultChoice
+from tpsl.run.job import Job, make_job
+from tpsl.run.one_process import train
+from tpsl.run.releases import check_first_releases
+from tpsl.run.vaults import VaultChoice
 from tpsl.vault import ReleasePolicy
 from tpsl.vault.cost import DEFAULT_MAX_EPSILON
 from tpsl.workers import one_thread

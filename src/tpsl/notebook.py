@@ -35,17 +35,17 @@ from tpsl.report.ledgers import result_now
 from tpsl.report.plot import draw
 from tpsl.report.run_reading import read_run
 from tpsl.report.words import auc_text, bound_text, guarantee_text, measured_text
-from tpsl.training.job import Job, make_job
-from tpsl.training.job_sections import PrivacyConfig, TrainingConfig
-from tpsl.training.local import Local
-from tpsl.training.observer import Watching
-from tpsl.training.one_process import load_records, train_together
-from tpsl.training.own_parts import OwnParts
-from tpsl.training.result import TrainResult
-from tpsl.training.run_folder import RunError, RunFolder
-from tpsl.training.setup import RunSetup
-from tpsl.training.transcript import RECORDED_STEPS
-from tpsl.training.warm_start import StartingPoint
+from tpsl.run.job import Job, make_job
+from tpsl.run.job_sections import PrivacyConfig, TrainingConfig
+from tpsl.run.local import Local
+from tpsl.run.observer import Watching
+from tpsl.run.one_process import load_records, train_together
+from tpsl.run.own_parts import OwnParts
+from tpsl.run.result import TrainResult
+from tpsl.run.run_folder import RunError, RunFolder
+from tpsl.run.setup import RunSetup
+from tpsl.run.transcript import RECORDED_STEPS
+from tpsl.run.warm_start import StartingPoint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

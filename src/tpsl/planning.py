@@ -23,18 +23,18 @@ from tpsl.net.messages import LABEL_PARTY, Message, WireType
 from tpsl.net.rounding import wire_bytes
 from tpsl.progress import Progress, no_progress
 from tpsl.report.known_vaults import runs_in
+from tpsl.run.job import Job
+from tpsl.run.local import Local, own_data
+from tpsl.run.schedule import TEST_ROWS_AT_ONCE
+from tpsl.run.stages.collect import HEAD, STATISTIC
+from tpsl.run.stages.evaluate import EVALUATE
+from tpsl.run.stages.farewell import FINISH
+from tpsl.run.stages.hand_over import NOISY_LABELS, packed_bytes
+from tpsl.run.stages.prepare import ESTIMATES
+from tpsl.run.stages.steps import STEP
 from tpsl.tables import DataError
 from tpsl.tables.locations import is_there
 from tpsl.tables.reading import dialect_of, read_blocks, rows_in_parquet
-from tpsl.training.job import Job
-from tpsl.training.local import Local, own_data
-from tpsl.training.schedule import TEST_ROWS_AT_ONCE
-from tpsl.training.stages.collect import HEAD, STATISTIC
-from tpsl.training.stages.evaluate import EVALUATE
-from tpsl.training.stages.farewell import FINISH
-from tpsl.training.stages.hand_over import NOISY_LABELS, packed_bytes
-from tpsl.training.stages.prepare import ESTIMATES
-from tpsl.training.stages.steps import STEP
 
 _CALL_TO_LABEL, _CALL_FROM_LABEL = 61, 66
 """What a unary call adds to its message: HTTP/2 headers that both sides have seen before, and the prefix of gRPC."""

@@ -21,7 +21,7 @@ from tests.ports import free_port
 from tpsl.alignment.keys import KeyTable
 from tpsl.data.aligned import UNKNOWN, Alignment
 from tpsl.net.certificates import create_authority, issue
-from tpsl.training.local import Local
+from tpsl.run.local import Local
 
 KILLS = int(os.environ.get("TPSL_DRILL_KILLS", "4"))
 LIMIT = 120.0
@@ -36,7 +36,7 @@ PARTY = r"""
 import os, signal, sys, time
 from tpsl.alignment import terms as terms_module
 from tpsl.alignment.parties import align_as
-from tpsl.training.observer import Watching
+from tpsl.run.observer import Watching
 
 os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
 

@@ -30,7 +30,7 @@ from tpsl.net.connection import Terms
 from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, JobStopped, NetError
 from tpsl.net.messages import Message
-from tpsl.training.observer import UNWATCHED
+from tpsl.run.observer import UNWATCHED
 
 Asked = tuple[str, int, int, Message]
 Key = tuple[str, int, int]

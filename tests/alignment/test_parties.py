@@ -13,7 +13,7 @@ from tpsl.alignment import AlignmentError
 from tpsl.alignment.parties import AlignmentResult, align_together
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.data.aligned import UNKNOWN, Alignment
-from tpsl.training.observer import Watching
+from tpsl.run.observer import Watching
 
 Record = Mapping[str, str]
 LABEL = "label"

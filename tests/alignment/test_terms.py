@@ -7,8 +7,8 @@ import pytest
 
 from tpsl.alignment.parties import align_as
 from tpsl.net.failures import PeerMissing, Refused
-from tpsl.training.local import Local, LocalError
-from tpsl.training.observer import Fact, Observer, Watching
+from tpsl.run.local import Local, LocalError
+from tpsl.run.observer import Fact, Observer, Watching
 
 
 @pytest.mark.parametrize("parties", [1, 2, 3, 4])

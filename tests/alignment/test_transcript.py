@@ -10,7 +10,7 @@ import pytest
 from tpsl.alignment import terms as terms_module
 from tpsl.alignment.rounds import AligningFeatureParty, AligningLabelParty, attend_as_features
 from tpsl.audit.replay import FrameLog, SentFrame
-from tpsl.training.observer import UNWATCHED
+from tpsl.run.observer import UNWATCHED
 
 LABEL = "label"
 AT_FEATURE_PARTIES = [range(40), range(10, 55)]

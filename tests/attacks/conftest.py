@@ -10,9 +10,9 @@ import torch
 
 from tpsl.attacks import AttackResult
 from tpsl.data.dataset import Dataset, load
-from tpsl.training.job import Job, make_job
-from tpsl.training.one_process import train
-from tpsl.training.transcript import Trajectory, Transcript
+from tpsl.run.job import Job, make_job
+from tpsl.run.one_process import train
+from tpsl.run.transcript import Trajectory, Transcript
 
 SYNTHETIC = {"source": "synthetic", "rows": 7500, "numeric_fields": 3, "categorical_fields": 4, "signal": 2.0}
 NATURAL = {"source": "flights", "layout": "natural", "rows": 3000}

@@ -14,9 +14,9 @@ from tpsl.attacks.white_box import WhiteBox
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import Estimator, Mechanism, identity, laplace, randomized_response
 from tpsl.perturb import LogitGradient
-from tpsl.training.job import make_job
-from tpsl.training.own_parts import OwnParts
-from tpsl.training.transcript import TranscriptStep
+from tpsl.run.job import make_job
+from tpsl.run.own_parts import OwnParts
+from tpsl.run.transcript import TranscriptStep
 from tpsl.vault import Vault
 
 TWO = [

@@ -18,8 +18,8 @@ from tpsl.attacks.white_box import WhiteBox
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import laplace
 from tpsl.perturb import grad_perturb
-from tpsl.training.build import build_top
-from tpsl.training.transcript import TranscriptStep
+from tpsl.run.build import build_top
+from tpsl.run.transcript import TranscriptStep
 
 SIGMAS = 4.9  # α = 1e-6
 

@@ -6,7 +6,7 @@ import pytest
 from tpsl import metrics
 from tpsl.attacks.known_labels import DirectionAttack, KnownLabels, LearnedAttack, draw_known, feature_similarity
 from tpsl.data.features import Features
-from tpsl.training.transcript import TranscriptStep
+from tpsl.run.transcript import TranscriptStep
 
 
 def test_known_labels_are_drawn_from_each_class() -> None:

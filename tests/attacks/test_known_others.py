@@ -13,10 +13,10 @@ from tpsl.attacks.known_others import KnownOthers
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import noise_from_spec, seeded_words
-from tpsl.training.job import make_job
-from tpsl.training.one_process import ALL_STEPS, train
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.vaults import VaultChoice
+from tpsl.run.job import make_job
+from tpsl.run.one_process import ALL_STEPS, train
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.vaults import VaultChoice
 from tpsl.vault import NO_LIMITS, ReleasePolicy, Vault
 
 DATA = {"source": "synthetic", "rows": 2000, "numeric_fields": 3, "categorical_fields": 3, "signal": 2.0}

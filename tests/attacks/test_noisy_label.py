@@ -28,8 +28,8 @@ from tpsl.mechanisms import (
 )
 from tpsl.models.halves import Top, Tops
 from tpsl.perturb import LOSSES, LogitGradient, Loss, cross_entropy
-from tpsl.training.job import make_job
-from tpsl.training.transcript import Trajectory, TrajectoryWriter, TranscriptStep
+from tpsl.run.job import make_job
+from tpsl.run.transcript import Trajectory, TrajectoryWriter, TranscriptStep
 
 SIGMAS = 4.9  # α = 1e-6
 RECORDS = 20_000

@@ -12,8 +12,8 @@ from tpsl.attacks import ATTACKS, Attack, AttackedRun, AttackError, KnownLabels,
 from tpsl.attacks.auc_prediction import auc_ceiling, predicted_auc
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.registry import UnknownName
-from tpsl.training.job import make_job
-from tpsl.training.one_process import train
+from tpsl.run.job import make_job
+from tpsl.run.one_process import train
 
 from .conftest import NATURAL, SIGMAS, SMALL, deviation
 

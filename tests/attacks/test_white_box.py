@@ -10,10 +10,10 @@ from tpsl.attacks.evidence import Evidence
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
-from tpsl.training.job import make_job
-from tpsl.training.one_process import train
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.transcript import Transcript
+from tpsl.run.job import make_job
+from tpsl.run.one_process import train
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.transcript import Transcript
 from tpsl.vault import Vault
 
 

@@ -26,9 +26,9 @@ from tpsl.data.features import Features, joined_features
 from tpsl.data.synthetic import World
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import integer_weights, laplace, randomized_response, table_mechanism
-from tpsl.training.job import make_job
-from tpsl.training.one_process import train
-from tpsl.training.transcript import TranscriptStep
+from tpsl.run.job import make_job
+from tpsl.run.one_process import train
+from tpsl.run.transcript import TranscriptStep
 
 from .conftest import NATURAL, SIGMAS, deviation
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tpsl.training.job import Job, make_job
+from tpsl.run.job import Job, make_job
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,12 +22,12 @@ from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.handover.giving import hand_over, handed_problems
 from tpsl.mechanisms import RandomizedResponse, randomized_response, seeded_words
+from tpsl.run.after_training import AfterTraining
+from tpsl.run.job import Job
+from tpsl.run.one_process import train
+from tpsl.run.schedule import Schedule
+from tpsl.run.stages import evaluate, prepare
 from tpsl.split.label_party import LabelParty
-from tpsl.training.after_training import AfterTraining
-from tpsl.training.job import Job
-from tpsl.training.one_process import train
-from tpsl.training.schedule import Schedule
-from tpsl.training.stages import evaluate, prepare
 from tpsl.vault import Vault
 from tpsl.vault.cost import Planned
 
@@ -180,7 +180,7 @@ def handed_over(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> None:
 
 
 def job_of(classes: int = 2, wide: bool = False, **training: Any) -> Job:
-    from tpsl.training.job import make_job
+    from tpsl.run.job import make_job
 
     data = {"source": "synthetic", "rows": 5000, "numeric_fields": 3, "categorical_fields": 4, "classes": classes}
     content = {

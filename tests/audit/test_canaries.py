@@ -14,7 +14,7 @@ from tpsl.data.dataset import load
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response, seeded_words
-from tpsl.training.job import Job
+from tpsl.run.job import Job
 
 FIVE = {"source": "synthetic", "rows": 5000, "numeric_fields": 2, "categorical_fields": 2, "classes": 5}
 

@@ -18,12 +18,12 @@ from tpsl.data.true_labels import reveal
 from tpsl.files import for_json
 from tpsl.mechanisms import RandomizedResponse, randomized_response, secure_words, seeded_words
 from tpsl.mechanisms.additive_noise import AdditiveMechanism
+from tpsl.run.build import LabelPartyBuilder, build_label_party
+from tpsl.run.job import Job
+from tpsl.run.one_process import ALL_STEPS
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.setup import RunSetup
 from tpsl.split.label_party import LabelParty
-from tpsl.training.build import LabelPartyBuilder, build_label_party
-from tpsl.training.job import Job
-from tpsl.training.one_process import ALL_STEPS
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.setup import RunSetup
 
 CERTAIN = 1 - 1e-6
 

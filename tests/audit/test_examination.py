@@ -14,10 +14,10 @@ from scipy.stats import binom
 from tpsl.audit import PARTS, AuditError, Part, examine, replay
 from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
-from tpsl.training.job import Job, make_job
-from tpsl.training.observer import Watching
-from tpsl.training.one_process import train
-from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.run.job import Job, make_job
+from tpsl.run.observer import Watching
+from tpsl.run.one_process import train
+from tpsl.run.run_folder import RunError, RunFolder
 from tpsl.vault import Vault
 from tpsl.vault.noise_tests import LEVEL
 

@@ -19,14 +19,14 @@ from tpsl.files import for_json
 from tpsl.mechanisms import seeded_words
 from tpsl.net.asking import Due, Script
 from tpsl.net.messages import Message
+from tpsl.run.after_training import AfterTraining
+from tpsl.run.build import LabelPartyBuilder, build_label_party
+from tpsl.run.job import Job, make_job
+from tpsl.run.observer import Watching
+from tpsl.run.role import FeatureRole, LabelRole
+from tpsl.run.stages import hand_over
+from tpsl.run.vaults import RunVault
 from tpsl.split.label_party import LabelParty
-from tpsl.training.after_training import AfterTraining
-from tpsl.training.build import LabelPartyBuilder, build_label_party
-from tpsl.training.job import Job, make_job
-from tpsl.training.observer import Watching
-from tpsl.training.role import FeatureRole, LabelRole
-from tpsl.training.stages import hand_over
-from tpsl.training.vaults import RunVault
 from tpsl.vault import NoisyStatistic
 
 HEALTHY = [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tpsl.attacks import ATTACKS
-from tpsl.training.transcript import RECORDED_STEPS, Transcript
+from tpsl.run.transcript import RECORDED_STEPS, Transcript
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tpsl.audit import AuditResult, Difference, Examination, ReleasesResult, ReplayResult
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.run_folder import RunFolder
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 
 from tpsl.attacks.auc_prediction import predicted_auc
 from tpsl.mechanisms import laplace, randomized_response
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.run_folder import RunFolder
 
 QUICK = ("--rows", 2000)
 

@@ -10,8 +10,8 @@ import torch
 
 from tpsl.cli.flags import Settings, UnknownKey, all_keys, key_above, settable_keys
 from tpsl.models.halves import precision
-from tpsl.training.job import Job, load_job
-from tpsl.training.local import SMALL_BATCH, Local
+from tpsl.run.job import Job, load_job
+from tpsl.run.local import SMALL_BATCH, Local
 
 MOST_KEYS = 120
 """Of the job and the local file together; one that several data sources have counts once."""

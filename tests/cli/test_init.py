@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tpsl.training.job import load_job
-from tpsl.training.local import load_local
+from tpsl.run.job import load_job
+from tpsl.run.local import load_local
 
 CUSTOMERS = 5000
 

@@ -22,8 +22,8 @@ from rich.console import Console
 from tpsl.cli import live as live_module
 from tpsl.cli.live import Live, LiveState, sentence
 from tpsl.net.messages import Peer, Traffic
-from tpsl.training.evaluation import TestMetrics
-from tpsl.training.observer import FEATURE_FACTS, Observers
+from tpsl.run.evaluation import TestMetrics
+from tpsl.run.observer import FEATURE_FACTS, Observers
 
 
 def log(**options: Any) -> tuple[Live, io.StringIO]:

@@ -17,7 +17,7 @@ import typer
 from tpsl import __version__
 from tpsl.cli.main import PANELS, app
 from tpsl.error_codes import code_of
-from tpsl.training.job import JobError
+from tpsl.run.job import JobError
 from tpsl.vault import VaultError
 
 MOST_COMMANDS, MOST_OPTIONS = 30, 200
@@ -162,7 +162,7 @@ def test_the_installed_script_fails_with_one_sentence_on_stderr(tmp_path: Path) 
 
 
 def test_help_does_not_wait_for_torch() -> None:
-    code = "import sys; import tpsl.cli.main, tpsl.training.job, tpsl.training.local; assert 'torch' not in sys.modules"
+    code = "import sys; import tpsl.cli.main, tpsl.run.job, tpsl.run.local; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

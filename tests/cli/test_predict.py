@@ -13,8 +13,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from tpsl.training.job import make_job
-from tpsl.training.one_process import train
+from tpsl.run.job import make_job
+from tpsl.run.one_process import train
 
 
 def write_tables(folder: Path, records: int, seed: int) -> None:

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import tpsl as notebook
+from tpsl.run.job import load_job
 from tpsl.select.space import configuration
-from tpsl.training.job import load_job
 
 
 @pytest.fixture

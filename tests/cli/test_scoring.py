@@ -17,8 +17,8 @@ import pytest
 from tests.ports import free_port
 
 from tpsl.net.certificates import create_authority, issue
-from tpsl.training.job import make_job
-from tpsl.training.one_process import train
+from tpsl.run.job import make_job
+from tpsl.run.one_process import train
 
 TABLE = "\n".join(
     ["id,colour,size,label", *(f"r{n},{'red' if n % 3 else 'blue'},{n % 50},{n % 2}" for n in range(600))]

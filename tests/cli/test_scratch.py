@@ -10,8 +10,8 @@ import pytest
 import tpsl as package
 from tpsl.report.hero import hero
 from tpsl.report.watching import WatchedFolder
-from tpsl.training.job import load_job
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.job import load_job
+from tpsl.run.run_folder import RunFolder
 from tpsl.vault import Vault, the_vault
 
 NO_NOISE = ("--set=privacy.mechanism=none",)

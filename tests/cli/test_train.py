@@ -15,9 +15,9 @@ import yaml
 
 from tpsl.mechanisms import laplace
 from tpsl.report.words import LARGE_DELTA_TEXT
-from tpsl.training.job import load_job
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.transcript import Transcript
+from tpsl.run.job import load_job
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.transcript import Transcript
 from tpsl.vault import Vault, the_vault
 
 PROMISED = {

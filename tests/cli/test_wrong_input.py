@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tpsl.training.job import make_job
-from tpsl.training.one_process import train
+from tpsl.run.job import make_job
+from tpsl.run.one_process import train
 
 RUN_COMMANDS = ("attack", "audit", "report", "research figures", "ui")
 """The commands that take a run; the others take a job, data or a vault."""

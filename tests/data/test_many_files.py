@@ -15,10 +15,10 @@ from tpsl.data.check import check_data
 from tpsl.data.config import TableData
 from tpsl.data.dataset import Dataset, load, load_feature_party
 from tpsl.data.true_labels import reveal
+from tpsl.run.job import load_job
+from tpsl.run.local import load_local
 from tpsl.tables import DataError
 from tpsl.tables.locations import Url
-from tpsl.training.job import load_job
-from tpsl.training.local import load_local
 
 ROWS = 300
 RNG = np.random.default_rng(0)

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from tpsl import __version__
-from tpsl.training.job import load_job
-from tpsl.training.local import Local, load_local
+from tpsl.run.job import load_job
+from tpsl.run.local import Local, load_local
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"

@@ -9,7 +9,7 @@ from tpsl.handover.learner import LearnerRecords
 from tpsl.handover.objective import NoisyTargets
 from tpsl.mechanisms import Mechanism
 from tpsl.net.certificates import create_authority, issue
-from tpsl.training.schedule import held_out
+from tpsl.run.schedule import held_out
 from tpsl.vault import Vault
 
 MakeRecords = Callable[..., tuple[LearnerRecords, np.ndarray]]

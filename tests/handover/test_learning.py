@@ -16,15 +16,15 @@ from tpsl.handover.card import CardError
 from tpsl.handover.giving import hand_over
 from tpsl.handover.learning import learn
 from tpsl.model.trained import TrainedModel
+from tpsl.run.alone import parts_of_both
+from tpsl.run.job import Job, JobError, make_job
+from tpsl.run.local import Local
+from tpsl.run.one_process import train
+from tpsl.run.own_parts import OwnParts
+from tpsl.run.result import TrainResult
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.setup import RunSetup
 from tpsl.split.label_party import LabelParty
-from tpsl.training.alone import parts_of_both
-from tpsl.training.job import Job, JobError, make_job
-from tpsl.training.local import Local
-from tpsl.training.one_process import train
-from tpsl.training.own_parts import OwnParts
-from tpsl.training.result import TrainResult
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.setup import RunSetup
 from tpsl.vault import Vault
 from tpsl.vault.cost import Planned
 

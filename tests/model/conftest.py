@@ -14,8 +14,8 @@ import pyarrow.csv
 import pytest
 
 from tpsl.data.config import LabelFile, TableData, TableFile
-from tpsl.training.job import Job, make_job
-from tpsl.training.one_process import train
+from tpsl.run.job import Job, make_job
+from tpsl.run.one_process import train
 
 ROWS = 600
 Records = list[dict[str, str]]

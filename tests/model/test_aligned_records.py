@@ -9,12 +9,12 @@ import pytest
 from tpsl.alignment.parties import align_all
 from tpsl.model.records import predict_records, read_records, require_same_records
 from tpsl.model.trained import TrainedModel
+from tpsl.run.job import Job, make_job
+from tpsl.run.local import LocalError, own_data
+from tpsl.run.observer import UNWATCHED
+from tpsl.run.one_process import train
+from tpsl.run.run_folder import RunFolder
 from tpsl.tables import DataError
-from tpsl.training.job import Job, make_job
-from tpsl.training.local import LocalError, own_data
-from tpsl.training.observer import UNWATCHED
-from tpsl.training.one_process import train
-from tpsl.training.run_folder import RunFolder
 
 
 def aligned_job(shops: Any, folder: Path, mode: str) -> Job:

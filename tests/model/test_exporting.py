@@ -24,12 +24,12 @@ from tpsl.model import predict_script
 from tpsl.model.exporting import ExportError
 from tpsl.model.trained import TrainedModel
 from tpsl.registry import ExtensionError
+from tpsl.run.job import Job
+from tpsl.run.one_process import train
+from tpsl.run.own_parts import OwnParts
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.setup import RunSetup
 from tpsl.select.search import tune
-from tpsl.training.job import Job
-from tpsl.training.one_process import train
-from tpsl.training.own_parts import OwnParts
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.setup import RunSetup
 
 from .conftest import shop_records
 

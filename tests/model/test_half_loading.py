@@ -14,10 +14,10 @@ from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.model.predictors import PredictionError
 from tpsl.model.trained import TrainedModel
-from tpsl.training.evaluation import evaluate
-from tpsl.training.job import Job, make_job
-from tpsl.training.one_process import train
-from tpsl.training.run_folder import NOT_PRIVATE, RunError
+from tpsl.run.evaluation import evaluate
+from tpsl.run.job import Job, make_job
+from tpsl.run.one_process import train
+from tpsl.run.run_folder import NOT_PRIVATE, RunError
 
 SYNTHETIC = {"source": "synthetic", "rows": 1200, "numeric_fields": 3, "categorical_fields": 2, "signal": 2.0}
 NATURAL = {"source": "flights", "layout": "natural", "rows": 600}

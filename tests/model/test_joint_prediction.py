@@ -26,12 +26,12 @@ from tpsl.net.desk import Desk
 from tpsl.net.failures import Refused
 from tpsl.net.messages import Message
 from tpsl.net.server import LabelServer
-from tpsl.training import schedule
-from tpsl.training.local import Local, LocalError, certificates_of
-from tpsl.training.observer import Watching
-from tpsl.training.one_process import train
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.vaults import VaultChoice
+from tpsl.run import schedule
+from tpsl.run.local import Local, LocalError, certificates_of
+from tpsl.run.observer import Watching
+from tpsl.run.one_process import train
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.vaults import VaultChoice
 from tpsl.vault import NO_LIMITS
 
 PARTIES = ("shop", "bank", "label")

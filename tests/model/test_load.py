@@ -14,10 +14,10 @@ import pytest
 import tpsl
 from tpsl.model.predictors import PredictionError
 from tpsl.model.records import read_records
+from tpsl.run.one_process import train
+from tpsl.run.run_folder import RunError
+from tpsl.run.vaults import VaultChoice
 from tpsl.tables import DataError
-from tpsl.training.one_process import train
-from tpsl.training.run_folder import RunError
-from tpsl.training.vaults import VaultChoice
 
 
 @pytest.fixture(scope="module")

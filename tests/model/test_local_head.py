@@ -11,9 +11,9 @@ from tpsl.data.true_labels import reveal
 from tpsl.model.predictors import PredictionError
 from tpsl.model.records import predict_records, read_records
 from tpsl.model.trained import TrainedModel
-from tpsl.training.evaluation import evaluate
-from tpsl.training.one_process import load_records, train
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.evaluation import evaluate
+from tpsl.run.one_process import load_records, train
+from tpsl.run.run_folder import RunFolder
 
 PRETRAIN = {"method": "masked", "epochs": 1}
 

@@ -9,10 +9,10 @@ from tpsl.model.predictors import PredictionError
 from tpsl.model.records import predict_records, read_records
 from tpsl.model.trained import TrainedModel
 from tpsl.registry import ExtensionError
-from tpsl.training.job import make_job
-from tpsl.training.one_process import train
-from tpsl.training.own_parts import Factory, OwnParts
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.job import make_job
+from tpsl.run.one_process import train
+from tpsl.run.own_parts import Factory, OwnParts
+from tpsl.run.run_folder import RunFolder
 
 MODULE = """
 import numpy as np

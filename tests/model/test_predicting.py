@@ -13,11 +13,11 @@ from tpsl.data.dataset import class_names
 from tpsl.model.predictors import PredictionError
 from tpsl.model.records import NewRecords, place_of_scores, predict_records, read_records
 from tpsl.model.trained import TrainedModel
+from tpsl.run import schedule
+from tpsl.run.job import make_job
+from tpsl.run.one_process import load_records, train
+from tpsl.run.run_folder import RunFolder
 from tpsl.tables import DataError
-from tpsl.training import schedule
-from tpsl.training.job import make_job
-from tpsl.training.one_process import load_records, train
-from tpsl.training.run_folder import RunFolder
 from tpsl_research.example_data import write_flights
 
 

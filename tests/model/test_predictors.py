@@ -17,9 +17,9 @@ from tpsl.models.halves import Top, Tops
 from tpsl.models.model_config import ModelConfig
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.perturb import cross_entropy
-from tpsl.training.job import Job, make_job
-from tpsl.training.one_process import train
-from tpsl.training.stages.collect import STATISTIC_HEAD
+from tpsl.run.job import Job, make_job
+from tpsl.run.one_process import train
+from tpsl.run.stages.collect import STATISTIC_HEAD
 
 
 @pytest.mark.parametrize("classes", [2, 4])

@@ -30,10 +30,10 @@ from tpsl.net.connection import Terms
 from tpsl.net.desk import Desk
 from tpsl.net.failures import NOT_FINITE, BadMessage, NetError
 from tpsl.net.messages import Limits, Message
-from tpsl.training import schedule
-from tpsl.training.job_sections import PredictionConfig
-from tpsl.training.observer import UNWATCHED
-from tpsl.training.run_folder import RunFolder
+from tpsl.run import schedule
+from tpsl.run.job_sections import PredictionConfig
+from tpsl.run.observer import UNWATCHED
+from tpsl.run.run_folder import RunFolder
 
 NAMES = ("0", "1")
 PARTIES = ("shop", "bank")

@@ -12,9 +12,9 @@ import pytest
 from tpsl.data import out_of_core
 from tpsl.data.features import Features
 from tpsl.model.records import NewRecords, read_records, require_same_records
+from tpsl.run.one_process import train
+from tpsl.run.run_folder import RunFolder
 from tpsl.tables import DataError
-from tpsl.training.one_process import train
-from tpsl.training.run_folder import RunFolder
 
 
 def features_by_id(records: NewRecords) -> dict[str, tuple[bytes, bytes]]:

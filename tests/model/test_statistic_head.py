@@ -9,10 +9,10 @@ import pytest
 from tpsl.data.dataset import Dataset, load
 from tpsl.model.predictors import PredictionError
 from tpsl.model.trained import TrainedModel
-from tpsl.training.job import Job, make_job
-from tpsl.training.one_process import train
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.stages.collect import STATISTIC_HEAD
+from tpsl.run.job import Job, make_job
+from tpsl.run.one_process import train
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.stages.collect import STATISTIC_HEAD
 
 PRETRAIN = {"method": "masked", "epochs": 1}
 

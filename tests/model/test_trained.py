@@ -10,13 +10,13 @@ from tpsl.data.dataset import load
 from tpsl.data.true_labels import reveal
 from tpsl.model.predictors import PredictionError
 from tpsl.model.trained import TrainedModel
+from tpsl.run import schedule
+from tpsl.run.evaluation import evaluate
+from tpsl.run.job import make_job
+from tpsl.run.run_folder import RunFolder, epoch_folder
+from tpsl.run.setup import RunSetup
 from tpsl.select.search import tune
 from tpsl.select.space import configuration
-from tpsl.training import schedule
-from tpsl.training.evaluation import evaluate
-from tpsl.training.job import make_job
-from tpsl.training.run_folder import RunFolder, epoch_folder
-from tpsl.training.setup import RunSetup
 
 
 def test_new_records_get_the_committee_s_probabilities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,14 +21,14 @@ from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, JobStopped, NetError
 from tpsl.net.messages import Message
 from tpsl.net.server import LabelServer
-from tpsl.training.job import Job, make_job
-from tpsl.training.job_agreement import agreement, limits
-from tpsl.training.local import Local
-from tpsl.training.observer import UNWATCHED, Fact, Observer, Watching
-from tpsl.training.over_network import join, serve
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.schedule import Schedule
-from tpsl.training.stages import METHODS
+from tpsl.run.job import Job, make_job
+from tpsl.run.job_agreement import agreement, limits
+from tpsl.run.local import Local
+from tpsl.run.observer import UNWATCHED, Fact, Observer, Watching
+from tpsl.run.over_network import join, serve
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.schedule import Schedule
+from tpsl.run.stages import METHODS
 from tpsl.vault import Vault
 
 ROWS, WIDTH, STEPS = 20, 6, 8

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tpsl.training.job import make_job
+from tpsl.run.job import make_job
 
 SOURCES: tuple[dict[str, Any], ...] = (
     {"source": "flights"},

@@ -13,8 +13,8 @@ from tpsl.data.dataset import load_label_party
 from tpsl.mechanisms import randomized_response
 from tpsl.report.page import page, write_page
 from tpsl.report.run_reading import read_feature_run, read_run
-from tpsl.training.evaluation import SHARED_METRICS, EvaluationTerms, evaluate_test_records
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.evaluation import SHARED_METRICS, EvaluationTerms, evaluate_test_records
+from tpsl.run.run_folder import RunFolder
 from tpsl.vault import ReleasePolicy
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tpsl.report.findings import keep_finding, read_finding
-from tpsl.training.run_folder import RunError
+from tpsl.run.run_folder import RunError
 
 
 def test_what_was_kept_is_read_and_what_json_lacks_becomes_null(copied: Callable[[str], Path]) -> None:

@@ -23,8 +23,8 @@ from tpsl.report.page import write_page
 from tpsl.report.run_reading import read_run
 from tpsl.report.run_table import shown, summary, summary_table
 from tpsl.report.verdicts import first_shown
-from tpsl.training.job import make_job
-from tpsl.training.one_process import train
+from tpsl.run.job import make_job
+from tpsl.run.one_process import train
 
 SYNTHETIC = {"source": "synthetic", "rows": 3000, "numeric_fields": 4, "categorical_fields": 2, "signal": 3.0}
 PAGES: dict[str, dict[str, dict[str, Any]]] = {

@@ -9,7 +9,7 @@ import pytest
 
 from tpsl.report.hero import Bar, hero, promise_sentence
 from tpsl.report.run_view import RunView
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.run_folder import RunFolder
 from tpsl.vault import Vault
 
 

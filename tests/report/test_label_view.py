@@ -10,8 +10,8 @@ from tpsl.mechanisms import laplace
 from tpsl.report.promises import promise_of
 from tpsl.report.run_reading import job_view, read_run
 from tpsl.report.run_view import RunView
-from tpsl.training.job import make_job
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.job import make_job
+from tpsl.run.run_folder import RunFolder
 from tpsl.vault import Vault
 
 

@@ -19,11 +19,11 @@ from tpsl.report.run_reading import read_handed_view, read_run
 from tpsl.report.run_table import summary, vault_sentences
 from tpsl.report.watching import WatchedFolder
 from tpsl.report.words import of_vault
-from tpsl.training.job import make_job
-from tpsl.training.one_process import train
-from tpsl.training.result import TrainResult
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.vaults import VaultChoice
+from tpsl.run.job import make_job
+from tpsl.run.one_process import train
+from tpsl.run.result import TrainResult
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.vaults import VaultChoice
 from tpsl.vault import ReleasePolicy, Vault, the_vault
 from tpsl.vault.place import move
 

@@ -22,8 +22,8 @@ from tpsl.report.live_page import LivePage
 from tpsl.report.run_list import spent_on
 from tpsl.report.run_reading import read_run, read_view
 from tpsl.report.watching import WatchedFolder
-from tpsl.training.observer import PROGRESS
-from tpsl.training.run_folder import RunError
+from tpsl.run.observer import PROGRESS
+from tpsl.run.run_folder import RunError
 from tpsl.vault import ReleasePolicy, Vault
 
 from .live_service import Service, rows_in, within

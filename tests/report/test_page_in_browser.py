@@ -15,10 +15,10 @@ from tpsl.report.run_table import summary
 from tpsl.report.run_view import RunView
 from tpsl.report.verdicts import first_shown
 from tpsl.report.words import bound_text
-from tpsl.training.job import make_job
-from tpsl.training.one_process import train
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.vaults import VaultChoice
+from tpsl.run.job import make_job
+from tpsl.run.one_process import train
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.vaults import VaultChoice
 from tpsl.vault import ReleasePolicy, Vault
 
 SMALL: dict[str, Any] = {

@@ -7,7 +7,7 @@ import pytest
 from tpsl.attacks.auc_prediction import auc_ceiling, predicted_auc
 from tpsl.mechanisms import DEFAULT_BOUND, fit_noise, gaussian, laplace, randomized_response
 from tpsl.report.promises import best_roc, promise_of
-from tpsl.training.job import make_job
+from tpsl.run.job import make_job
 
 
 @pytest.mark.parametrize("mechanism", [randomized_response(1.0), laplace(2.0), gaussian(1.0, 1e-6), laplace(20.0)])

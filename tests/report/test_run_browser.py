@@ -16,7 +16,7 @@ import pytest
 
 from tpsl.report.run_list import spent_on
 from tpsl.report.run_table import summary
-from tpsl.training.observer import PROGRESS, ProgressFile
+from tpsl.run.observer import PROGRESS, ProgressFile
 
 from .live_service import Service
 from .test_page_in_browser import CONTRAST
@@ -176,7 +176,7 @@ def test_a_running_run_shows_its_curve_its_speed_and_the_time_left(
     metrics = run / "label" / "metrics.jsonl"
     lines = metrics.read_text().splitlines(keepends=True)
     metrics.write_text("".join(lines[:2]))
-    for module in ("tpsl.training.observer", "tpsl.progress"):
+    for module in ("tpsl.run.observer", "tpsl.progress"):
         monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: now[0]))
     file = ProgressFile(run / "label")
     file.at_step(10, 30, 100)

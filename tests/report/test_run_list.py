@@ -14,7 +14,7 @@ import pytest
 from tpsl.report.run_list import run_list, running
 from tpsl.report.run_table import summary
 from tpsl.report.watching import WatchedFolder
-from tpsl.training.observer import ProgressFile
+from tpsl.run.observer import ProgressFile
 
 from .live_service import rows_in
 

@@ -14,8 +14,8 @@ from tpsl.mechanisms import laplace
 from tpsl.net.certificates import create_authority, issue
 from tpsl.report.page import write_page
 from tpsl.report.run_reading import read_feature_run, read_run, read_view
-from tpsl.training.evaluation import SHARED_METRICS
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.evaluation import SHARED_METRICS
+from tpsl.run.run_folder import RunFolder
 from tpsl.vault import Vault
 
 

@@ -2,7 +2,7 @@ from typing import Any
 
 from tpsl.report.promises import promise_of
 from tpsl.report.sightings import sightings
-from tpsl.training.job import make_job
+from tpsl.run.job import make_job
 
 
 def rows(privacy: dict[str, Any], **training: Any) -> dict[str, tuple[str, str]]:

@@ -12,12 +12,12 @@ from tpsl.report.page import write_page
 from tpsl.report.run_reading import read_feature_run, read_run
 from tpsl.report.run_view import RunView
 from tpsl.report.version_view import version_rows, version_text
-from tpsl.training.job import Job, make_job
-from tpsl.training.one_process import train, train_together
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import VaultChoice
-from tpsl.training.warm_start import StartingPoint
+from tpsl.run.job import Job, make_job
+from tpsl.run.one_process import train, train_together
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.setup import RunSetup
+from tpsl.run.vaults import VaultChoice
+from tpsl.run.warm_start import StartingPoint
 from tpsl.vault import NO_LIMITS
 
 TABLE = """

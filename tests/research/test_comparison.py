@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpsl.training.job import make_job
+from tpsl.run.job import make_job
 from tpsl_research.comparison import compare, comparison_table, main, read_settings
 
 

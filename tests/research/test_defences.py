@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from tpsl.metrics import auc
-from tpsl.training.job import make_job
-from tpsl.training.one_process import train, train_together
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import VaultChoice
+from tpsl.run.job import make_job
+from tpsl.run.one_process import train, train_together
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.setup import RunSetup
+from tpsl.run.vaults import VaultChoice
 from tpsl_research.defences import Defence, defended, marvell, marvell_variances, max_norm
 
 

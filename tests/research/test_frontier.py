@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from tpsl.data.features import Features
+from tpsl.run.job import Job, make_job
 from tpsl.select.parallel import load_once
 from tpsl.select.space import configuration
-from tpsl.training.job import Job, make_job
 from tpsl_research import frontier as module
 from tpsl_research import frontier_cells
 from tpsl_research.frontier import frontier

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tpsl.attacks.auc_prediction import predicted_auc
-from tpsl.training.job import Job
+from tpsl.run.job import Job
 from tpsl_research.paper import (
     EPSILONS,
     GAUSSIAN,

@@ -9,7 +9,7 @@ import pytest
 
 from tpsl.attacks.auc_prediction import predicted_auc
 from tpsl.mechanisms import laplace
-from tpsl.training.job import Job, make_job
+from tpsl.run.job import Job, make_job
 from tpsl_research.sweep import Setting, gaussian_sigma_like_laplace, sweep
 
 

@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from tpsl.data.dataset import load
+from tpsl.run.job import make_job
+from tpsl.run.one_process import train
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.setup import RunSetup
+from tpsl.run.vaults import VaultChoice
 from tpsl.select import search
 from tpsl.select.space import configuration
 from tpsl.split import batches
-from tpsl.training.job import make_job
-from tpsl.training.one_process import train
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import VaultChoice
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device to search on")
 

@@ -17,18 +17,18 @@ from tests.ports import free_port
 from tpsl.data.dataset import load
 from tpsl.model.trained import TrainedModel
 from tpsl.net.failures import Refused
+from tpsl.run.evaluation import TEST_METRICS
+from tpsl.run.job import Job, make_job
+from tpsl.run.local import Local, LocalError
+from tpsl.run.observer import UNWATCHED, Observer, Watching
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.setup import RunSetup
+from tpsl.run.vaults import VaultChoice
 from tpsl.select import search
 from tpsl.select.after_search import evaluate_search
 from tpsl.select.candidates import Trial
 from tpsl.select.joint_search import JointSearch, tune_as_feature, tune_as_label
 from tpsl.select.space import configuration
-from tpsl.training.evaluation import TEST_METRICS
-from tpsl.training.job import Job, make_job
-from tpsl.training.local import Local, LocalError
-from tpsl.training.observer import UNWATCHED, Observer, Watching
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import VaultChoice
 from tpsl.vault import Vault
 
 SPACE: list[dict[str, Any]] = [

@@ -16,10 +16,10 @@ import pytest
 from tpsl.models.halves import compute_in, precision
 from tpsl.models.optimizer import OPTIMIZERS
 from tpsl.registry import use
+from tpsl.run.job import make_job
+from tpsl.run.one_process import load_records
 from tpsl.select import parallel
 from tpsl.select.parallel import SharedRecords, Task, load_once, run_tasks
-from tpsl.training.job import make_job
-from tpsl.training.one_process import load_records
 
 ROOT = Path(__file__).parents[2]
 

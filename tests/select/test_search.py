@@ -18,18 +18,18 @@ from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import seeded_words
 from tpsl.metrics import auc, log_loss
+from tpsl.run.job import Job, load_job, make_job
+from tpsl.run.noisy_metrics import committee_weights, noisy_validation, record_log_likelihoods
+from tpsl.run.one_process import train
+from tpsl.run.own_parts import OwnParts
+from tpsl.run.run_folder import RunError, RunFolder
+from tpsl.run.schedule import held_out
+from tpsl.run.setup import RunSetup
+from tpsl.run.stages.evaluate import keep_predictions
+from tpsl.run.vaults import ReleasedLabels, VaultChoice
 from tpsl.select import search
 from tpsl.select.candidates import TuneResult
 from tpsl.select.space import OWN_NETWORKS_SPACE, configuration, default_space, describe, jobs_of
-from tpsl.training.job import Job, load_job, make_job
-from tpsl.training.noisy_metrics import committee_weights, noisy_validation, record_log_likelihoods
-from tpsl.training.one_process import train
-from tpsl.training.own_parts import OwnParts
-from tpsl.training.run_folder import RunError, RunFolder
-from tpsl.training.schedule import held_out
-from tpsl.training.setup import RunSetup
-from tpsl.training.stages.evaluate import keep_predictions
-from tpsl.training.vaults import ReleasedLabels, VaultChoice
 from tpsl.vault import NO_LIMITS, Vault
 
 PRETRAIN = {"method": "masked", "epochs": 1}
@@ -247,8 +247,8 @@ def test_what_is_finished_is_not_trained_again(
     tuned: tuple[Path, TuneResult], data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, result = tuned
-    monkeypatch.setattr("tpsl.training.alone.attend_as_features", None)
-    monkeypatch.setattr("tpsl.training.build.pretrain", None)
+    monkeypatch.setattr("tpsl.run.alone.attend_as_features", None)
+    monkeypatch.setattr("tpsl.run.build.pretrain", None)
     assert tune(base_job(), SPACE, out, data=data).as_dict() == result.as_dict()
     written = json.loads((out / "tune.json").read_text())
     assert written == json.loads(json.dumps(result.as_dict()))
@@ -270,7 +270,7 @@ def test_a_search_that_is_interrupted_in_a_run_ends_with_the_same_candidates(
         keep_predictions(role, epoch, *found)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("tpsl.training.stages.evaluate.keep_predictions", interrupted)
+        patch.setattr("tpsl.run.stages.evaluate.keep_predictions", interrupted)
         tune(base_job(), space, tmp_path / "out", data=data)
     assert rows(tune(base_job(), space, tmp_path / "out", data=data)) == rows(whole)
     run = runs(tmp_path / "out")["learning rate 0.01"]

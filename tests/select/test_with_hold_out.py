@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tpsl.model.trained import WITH_JUDGES, TrainedModel
+from tpsl.run.job import make_job
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.setup import RunSetup
 from tpsl.select.parallel import load_once
 from tpsl.select.search import train_with_hold_out, tune
 from tpsl.select.space import configuration
-from tpsl.training.job import make_job
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.setup import RunSetup
 
 SPACE = [configuration(1e-2), {**configuration(3e-3), "model": {"wide": True}}]
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from tpsl.net.certificates import Certificates
+from tpsl.run.job import make_job
+from tpsl.run.one_process import train
 from tpsl.serving.http_server import HttpAccess
 from tpsl.serving.services import FeatureService, LabelService, ServiceOptions
-from tpsl.training.job import make_job
-from tpsl.training.one_process import train
 
 SHOP = {"party": "shop", "categorical": ["colour"], "numeric": ["size"], "dates": ["bought"]}
 BANK = {"party": "bank", "numeric": ["amount"]}

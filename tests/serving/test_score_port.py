@@ -13,8 +13,8 @@ import pytest
 
 from tpsl.net.certificates import LABEL_SERVER_NAME, Certificates
 from tpsl.net.scoring_pb2 import HealthCheckRequest, HealthCheckResponse, ScoreAnswer, ScoreRequest, Share
+from tpsl.run.run_folder import RunFolder
 from tpsl.serving import gathering, score_port
-from tpsl.training.run_folder import RunFolder
 
 from .conftest import happens
 

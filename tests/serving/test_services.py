@@ -21,14 +21,14 @@ from safetensors.torch import load_file, save_file
 from tpsl.data.dataset import load
 from tpsl.model.predictors import PredictionError
 from tpsl.model.trained import TrainedModel
+from tpsl.run.job import make_job
+from tpsl.run.one_process import train
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.setup import RunSetup
+from tpsl.run.stages.collect import STATISTIC_HEAD
 from tpsl.select.search import tune
 from tpsl.serving import gathering, http_server
 from tpsl.serving.services import FeatureService
-from tpsl.training.job import make_job
-from tpsl.training.one_process import train
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.setup import RunSetup
-from tpsl.training.stages.collect import STATISTIC_HEAD
 
 from .conftest import happens, port_of
 

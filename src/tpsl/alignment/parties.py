@@ -35,10 +35,10 @@ from tpsl.net.desk import Desk
 from tpsl.net.failures import JobStopped, NetError
 from tpsl.net.messages import LABEL_PARTY, described
 from tpsl.net.server import LabelServer
+from tpsl.run.job import Job
+from tpsl.run.local import Local, certificates_of, connect_address, listen_address
+from tpsl.run.observer import UNWATCHED, Watching
 from tpsl.tables.reading import dialect_of
-from tpsl.training.job import Job
-from tpsl.training.local import Local, certificates_of, connect_address, listen_address
-from tpsl.training.observer import UNWATCHED, Watching
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,7 +35,7 @@ from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, PeerRestarted
 from tpsl.net.messages import LABEL_PARTY, Message, described
 from tpsl.net.rounding import checked_tensor
-from tpsl.training.observer import Watching
+from tpsl.run.observer import Watching
 
 LIST, POINTS, OUTCOME, POSITIONS, FINISH = METHODS = ("List", "Points", "Outcome", "Positions", "Finish")
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
-from tpsl.training.transcript import TranscriptStep
+from tpsl.run.transcript import TranscriptStep
 
 Numbers = npt.NDArray[np.floating[Any]]
 Parts = Callable[[], Iterable[tuple[Rows, Numbers]]]

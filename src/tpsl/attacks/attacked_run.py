@@ -27,12 +27,12 @@ from tpsl.data.features import Features, Inputs
 from tpsl.data.sides import LabelRecords
 from tpsl.heads.wide_part import with_scores
 from tpsl.net.messages import LABEL_PARTY
+from tpsl.run.build import build_feature_party
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.stages.prepare import load_wide
+from tpsl.run.transcript import Trajectory, Transcript, TranscriptStep
+from tpsl.run.warm_start import StartingPoint
 from tpsl.split.feature_party import FeatureParty
-from tpsl.training.build import build_feature_party
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.stages.prepare import load_wide
-from tpsl.training.transcript import Trajectory, Transcript, TranscriptStep
-from tpsl.training.warm_start import StartingPoint
 
 Rows = npt.NDArray[np.int64]
 

@@ -39,8 +39,8 @@ from tpsl.data.features import Features, joined_features
 from tpsl.mechanisms import Mechanism
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.registry import ExtensionError
+from tpsl.run.releases import statistic_plan
 from tpsl.tables import DataError
-from tpsl.training.releases import statistic_plan
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from tpsl.attacks.scoring import Scores
 from tpsl.attacks.white_box import WhiteBox, sigmoid
 from tpsl.mechanisms import Estimator, Mechanism
-from tpsl.training.transcript import TranscriptStep
+from tpsl.run.transcript import TranscriptStep
 
 Floats = npt.NDArray[np.float64]
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.features import Features
+from tpsl.run.transcript import TranscriptStep
 from tpsl.split.feature_party import FeatureParty
-from tpsl.training.transcript import TranscriptStep
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

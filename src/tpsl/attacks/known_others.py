@@ -32,10 +32,10 @@ from tpsl.mechanisms import DiscreteGaussian, RandomWords, clip_rows, seeded_wor
 from tpsl.model.predictors import StatisticPredictor, TrainedHalves
 from tpsl.model.trained import TrainedModel
 from tpsl.net.messages import LABEL_PARTY
-from tpsl.training.releases import statistic_ids, statistic_plan
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.schedule import Schedule, in_parts
-from tpsl.training.transcript import TranscriptStep
+from tpsl.run.releases import statistic_ids, statistic_plan
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.schedule import Schedule, in_parts
+from tpsl.run.transcript import TranscriptStep
 from tpsl.vault import StatisticPlan, Vault
 
 Rows = npt.NDArray[np.int64]

@@ -56,9 +56,9 @@ from tpsl.data.features import Features, Inputs, joined_features
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.progress import Progress, no_progress
 from tpsl.registry import ExtensionError, Registry
+from tpsl.run.releases import planned_releases
+from tpsl.run.run_folder import RunFolder
 from tpsl.tables import DataError
-from tpsl.training.releases import planned_releases
-from tpsl.training.run_folder import RunFolder
 
 _KNOWN_PER_CLASS = 20
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tpsl.attacks.scoring import AttackResult, Evaluation, ScoredBy, Scores
 from tpsl.progress import Progress, no_progress
-from tpsl.training.transcript import Transcript, TranscriptStep
+from tpsl.run.transcript import Transcript, TranscriptStep
 
 Labels = npt.NDArray[np.int64]
 

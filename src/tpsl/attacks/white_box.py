@@ -27,10 +27,10 @@ from torch import Tensor
 
 from tpsl.mechanisms import Estimator, Mechanism
 from tpsl.perturb import LogitGradient
-from tpsl.training.build import NO_PARTS, build_top
-from tpsl.training.job import Job
-from tpsl.training.own_parts import OwnParts
-from tpsl.training.transcript import Trajectory, TranscriptStep
+from tpsl.run.build import NO_PARTS, build_top
+from tpsl.run.job import Job
+from tpsl.run.own_parts import OwnParts
+from tpsl.run.transcript import Trajectory, TranscriptStep
 
 Floats = npt.NDArray[np.float64]
 

@@ -24,7 +24,7 @@ from tpsl.attacks.evidence import Evidence
 from tpsl.data.features import Features
 from tpsl.data.order import FOLD_STREAM, permutation
 from tpsl.mechanisms import TOTAL, Mechanism, seeded_words
-from tpsl.training.transcript import TranscriptStep
+from tpsl.run.transcript import TranscriptStep
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]

@@ -16,8 +16,8 @@ from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.files import make_private_folder
 from tpsl.mechanisms import RandomWords
 from tpsl.net.messages import LABEL_PARTY
-from tpsl.training.job import Job
-from tpsl.training.own_parts import OwnParts
+from tpsl.run.job import Job
+from tpsl.run.own_parts import OwnParts
 
 Rows = npt.NDArray[np.int64]
 

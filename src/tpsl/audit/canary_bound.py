@@ -32,15 +32,15 @@ from tpsl.data.dataset import Dataset
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.net.messages import LABEL_PARTY
-from tpsl.training.build import LabelPartyBuilder, build_label_party
-from tpsl.training.job import Job
-from tpsl.training.observer import UNWATCHED, Watching
-from tpsl.training.one_process import ALL_STEPS, load_records, train_together
-from tpsl.training.own_parts import OwnParts
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.setup import RunSetup
-from tpsl.training.transcript import Trajectory, Transcript
-from tpsl.training.vaults import VaultChoice
+from tpsl.run.build import LabelPartyBuilder, build_label_party
+from tpsl.run.job import Job
+from tpsl.run.observer import UNWATCHED, Watching
+from tpsl.run.one_process import ALL_STEPS, load_records, train_together
+from tpsl.run.own_parts import OwnParts
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.setup import RunSetup
+from tpsl.run.transcript import Trajectory, Transcript
+from tpsl.run.vaults import VaultChoice
 from tpsl.vault import Vault
 from tpsl.vault.cost import times
 from tpsl.vault.noise_tests import LEVEL, at_least

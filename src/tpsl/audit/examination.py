@@ -19,14 +19,14 @@ from tpsl.handover.giving import handed_problems
 from tpsl.mechanisms import secure_words
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Notice
-from tpsl.training.job import Job
-from tpsl.training.observer import UNWATCHED, Watching
-from tpsl.training.one_process import ALL_STEPS, load_records
-from tpsl.training.own_parts import OwnParts
-from tpsl.training.releases import statistic_plan
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.setup import RunSetup
-from tpsl.training.warm_start import StartingPoint
+from tpsl.run.job import Job
+from tpsl.run.observer import UNWATCHED, Watching
+from tpsl.run.one_process import ALL_STEPS, load_records
+from tpsl.run.own_parts import OwnParts
+from tpsl.run.releases import statistic_plan
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.setup import RunSetup
+from tpsl.run.warm_start import StartingPoint
 from tpsl.vault import Vault
 
 Part = Literal["canaries", "releases", "statistic", "replay", "vault"]

@@ -29,16 +29,16 @@ from tpsl.mechanisms import RandomWords, secure_words, seeded_words
 from tpsl.net.asking import Answers, AtHome, Script
 from tpsl.net.codec import decode, encode
 from tpsl.net.messages import LABEL_PARTY, Limits, Message, WireType
-from tpsl.training.build import LabelPartyBuilder, build_label_party
-from tpsl.training.job import Job
-from tpsl.training.job_agreement import agreement
-from tpsl.training.observer import UNWATCHED, Watching
-from tpsl.training.one_process import ALL_STEPS, load_records, train_together
-from tpsl.training.own_parts import OwnParts
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.schedule import Schedule
-from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import VaultChoice
+from tpsl.run.build import LabelPartyBuilder, build_label_party
+from tpsl.run.job import Job
+from tpsl.run.job_agreement import agreement
+from tpsl.run.observer import UNWATCHED, Watching
+from tpsl.run.one_process import ALL_STEPS, load_records, train_together
+from tpsl.run.own_parts import OwnParts
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.schedule import Schedule
+from tpsl.run.setup import RunSetup
+from tpsl.run.vaults import VaultChoice
 from tpsl.vault import Vault
 
 _COMPARED = ("*/transcript/*", "label/trajectory.f32", "*/*.safetensors", "label/predictions/*")

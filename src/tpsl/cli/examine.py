@@ -29,12 +29,12 @@ from tpsl.report.page import write_page
 from tpsl.report.run_table import summary, summary_table, vault_sentences
 from tpsl.report.version_view import version_rows
 from tpsl.report.words import MISSING, auc_text, bound_text, counted, spent_text, spoken
-from tpsl.training.job import Job, load_job
-from tpsl.training.local import locals_by_party
-from tpsl.training.method import rare_label_warning_of, resolve_method
-from tpsl.training.observer import Watching
-from tpsl.training.releases import check_first_releases
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.job import Job, load_job
+from tpsl.run.local import locals_by_party
+from tpsl.run.method import rare_label_warning_of, resolve_method
+from tpsl.run.observer import Watching
+from tpsl.run.releases import check_first_releases
+from tpsl.run.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from tpsl import audit as audits

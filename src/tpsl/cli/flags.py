@@ -29,9 +29,9 @@ from pydantic.fields import FieldInfo
 from tpsl.cli.console import notice, warn
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.registry import Registry
-from tpsl.training.job import Job, load_job, make_job
-from tpsl.training.local import SMALL_BATCH, Local, load_local, locals_by_party, locals_in_folder, own_data
-from tpsl.training.own_parts import OwnParts
+from tpsl.run.job import Job, load_job, make_job
+from tpsl.run.local import SMALL_BATCH, Local, load_local, locals_by_party, locals_in_folder, own_data
+from tpsl.run.own_parts import OwnParts
 from tpsl.vault import Vault, the_vault
 from tpsl.vault.place import label_meant
 

@@ -23,10 +23,10 @@ from tpsl.data.guessing import ABSENT, MOST_CLASSES, DataDraft, Sample, draft_da
 from tpsl.data.rawtable import FIND_COMMON_RECORDS
 from tpsl.files import make_private_folder, read_yaml, write_atomically
 from tpsl.net.messages import LABEL_PARTY
+from tpsl.run.job import make_job
+from tpsl.run.job_sections import PrivacyConfig
+from tpsl.run.method import rare_label_warning
 from tpsl.tables.locations import location_of
-from tpsl.training.job import make_job
-from tpsl.training.job_sections import PrivacyConfig
-from tpsl.training.method import rare_label_warning
 
 
 def init(

@@ -29,8 +29,8 @@ from rich.text import Text
 from tpsl.cli.console import printable, stderr, time_left
 from tpsl.files import for_json
 from tpsl.progress import Pace
+from tpsl.run.observer import Connection, Fact, Observer, Traffic
 from tpsl.serving.browsers import is_asked_from_here
-from tpsl.training.observer import Connection, Fact, Observer, Traffic
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

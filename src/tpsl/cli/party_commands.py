@@ -24,11 +24,11 @@ from tpsl.mechanisms import build_mechanism
 from tpsl.net.certificates import AUTHORITY, party_folders
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.report.words import counted, estimate_texts, records_text, spent_text
-from tpsl.training.job import Job, load_job
-from tpsl.training.local import Local, own_data, party_of
-from tpsl.training.loggers import run_logger
-from tpsl.training.observer import Watching
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.job import Job, load_job
+from tpsl.run.local import Local, own_data, party_of
+from tpsl.run.loggers import run_logger
+from tpsl.run.observer import Watching
+from tpsl.run.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from tpsl.alignment.parties import Aligned
@@ -67,7 +67,7 @@ class Side:
 
     def run(self, role: Callable[..., Result], ray: int | None) -> Result | None:
         """Have the role run, in workers on Ray if there is a count of them; None where another process shows it."""
-        from tpsl.training.one_process import ALL_STEPS
+        from tpsl.run.one_process import ALL_STEPS
 
         if trains_on_ray(ray, self.out, self.local.device, log_json=self.local.logs_json):
             return None
@@ -133,8 +133,8 @@ def serve(
     """
     given = {"local.listen": listen, "local.certificates": certs, "local.out": out, "local.vault": vault}
     side = Side.of(Settings.of(changes, given), job, local, "label")
+    from tpsl.run.over_network import serve as run
     from tpsl.select.joint_search import tune_as_label
-    from tpsl.training.over_network import serve as run
 
     if tune is not None:
         found = tune_as_label(*_search(side, tune))
@@ -163,8 +163,8 @@ def join(
     """
     given = {"local.connect": connect, "local.certificates": certs, "local.party": party, "local.out": out}
     side = Side.of(Settings.of(changes, given), job, local)
+    from tpsl.run.over_network import join as run
     from tpsl.select.joint_search import tune_as_feature
-    from tpsl.training.over_network import join as run
 
     if tune is not None:
         members = tune_as_feature(*_search(side, tune))
@@ -226,8 +226,8 @@ def evaluate(
     file is yours to hand over. Example: tpsl label evaluate runs/job-label --epsilon 0.5
     """
     from tpsl.model.trained import TUNE
+    from tpsl.run.after_training import evaluate_run
     from tpsl.select.after_search import evaluate_search
-    from tpsl.training.after_training import evaluate_run
 
     settings = Settings.of(changes, parts=("privacy", LOCAL))
     here = settings.load_local(local)
@@ -264,8 +264,8 @@ def bar_and_loggers(title: str, job: Job, run: Path, local: Local, *, shown: boo
 
 
 def _share(run: Path, local: Local, release: tuple[float, str], out: Path | None, json: bool) -> None:
-    from tpsl.training import evaluation as shared
-    from tpsl.training.after_training import load_true_labels
+    from tpsl.run import evaluation as shared
+    from tpsl.run.after_training import load_true_labels
 
     folder, (epsilon, mechanism) = RunFolder(run), release
     with progress_bar("reading labels") as progress:

@@ -15,9 +15,9 @@ from tpsl.cli.console import STATUS, Facts, Report, answer, notice, progress_bar
 from tpsl.cli.flags import LOCAL, Settings, argument, flag, option, the_only
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.report.words import records_text
-from tpsl.training.local import Local, locals_by_party, party_of
-from tpsl.training.observer import Watching
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.local import Local, locals_by_party, party_of
+from tpsl.run.observer import Watching
+from tpsl.run.run_folder import RunFolder
 
 
 def predict(

@@ -18,10 +18,10 @@ from tpsl.files import for_json
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.report import words
 from tpsl.report.ledgers import RunLedger, result_now
-from tpsl.training.evaluation import TestMetrics
-from tpsl.training.job import Job
-from tpsl.training.result import NOTHING_RELEASED, TrainResult
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.evaluation import TestMetrics
+from tpsl.run.job import Job
+from tpsl.run.result import NOTHING_RELEASED, TrainResult
+from tpsl.run.run_folder import RunFolder
 from tpsl.vault.cost import is_large_delta
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _promise(run: RunFolder, result: TrainResult, ledger: RunLedger) -> Facts:
 
 
 def _hold_out(result: TrainResult) -> Facts:
-    from tpsl.training.noisy_metrics import TOO_FEW
+    from tpsl.run.noisy_metrics import TOO_FEW
 
     statistic, area = result.statistic_records, None
     if math.isfinite(result.validation_auc):

@@ -25,9 +25,9 @@ from tpsl.registry import UnknownName
 from tpsl.report.findings import keep_finding
 from tpsl.report.page import write_page
 from tpsl.report.run_table import summary, summary_table
-from tpsl.training.job import make_job
-from tpsl.training.observer import Watching
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.job import make_job
+from tpsl.run.observer import Watching
+from tpsl.run.run_folder import RunFolder
 
 OPTIONS_ALONE = {"method": "auto"}
 """The job that options change where there is no job file: a file says itself what crosses, and this one is ours."""
@@ -90,9 +90,9 @@ def train(
     if job is None and Path("job.yaml").exists():
         notice("no job file was named, so job.yaml in this folder is not used")
     with progress_bar("starting"):  # it takes seconds
-        from tpsl.training.one_process import ALL_STEPS, train_together
-        from tpsl.training.setup import RunSetup
-        from tpsl.training.transcript import RECORDED_STEPS
+        from tpsl.run.one_process import ALL_STEPS, train_together
+        from tpsl.run.setup import RunSetup
+        from tpsl.run.transcript import RECORDED_STEPS
         from tpsl.workers import Workers
 
     parties = settings.load_parties(job or OPTIONS_ALONE, local)
@@ -119,8 +119,8 @@ def _train_on_labels(side: Side, labels: Path, learner: str, ray: int | None, js
     from tpsl.handover.learners import LEARNERS
     from tpsl.handover.learning import AUTO, learn_with, require_no_learner, tune_alone
     from tpsl.handover.learning import learn as learn_network
-    from tpsl.training.alone import parts_of_both
-    from tpsl.training.setup import RunSetup
+    from tpsl.run.alone import parts_of_both
+    from tpsl.run.setup import RunSetup
 
     known = (*LEARNERS, NETWORK, TUNED, AUTO)
     if learner not in known:
@@ -168,9 +168,9 @@ def tune(
     """
     import torch
 
+    from tpsl.run.setup import RunSetup
     from tpsl.select.search import tune as run_tune
     from tpsl.select.space import load_space, refuse_start
-    from tpsl.training.setup import RunSetup
 
     out = out or Path("runs") / f"{job.stem}-tuned"
     parties = Settings.of(changes).load_parties(job, local)
@@ -213,7 +213,7 @@ def demo(
     """
     from tpsl.attacks import run_attacks
     from tpsl.report.run_reading import read_run
-    from tpsl.training.one_process import train as train_once
+    from tpsl.run.one_process import train as train_once
 
     notice("loading NYC flights 2013")
     config, views, page = FlightsData(rows=rows), [], out / "report.html"

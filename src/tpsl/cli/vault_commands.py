@@ -21,8 +21,8 @@ from tpsl.handover.giving import hand_over, handed_problems, ids_of_table
 from tpsl.net.certificates import AUTHORITY_FILE
 from tpsl.report.statement_page import MEANING, statement_page
 from tpsl.report.words import counted, records_text, rounded_up, spent_text, spoken
+from tpsl.run.method import rare_label_warning
 from tpsl.tables.locations import location_of
-from tpsl.training.method import rare_label_warning
 from tpsl.vault import LabelTable, Ledger, ReleaseReport, Vault, VaultError, place, the_vault
 from tpsl.vault.cost import Planned
 from tpsl.vault.statement import first_difference, require_statement

@@ -31,7 +31,7 @@ from tpsl.handover.objective import Floats, NoisyLabelObjective
 from tpsl.handover.trees import lightgbm
 from tpsl.heads.wide_part import FAR
 from tpsl.registry import Registry
-from tpsl.training.noisy_metrics import clipped, committee_weights, record_log_likelihoods
+from tpsl.run.noisy_metrics import clipped, committee_weights, record_log_likelihoods
 
 ENSEMBLE = "ensemble"
 """The name that stands for those of `IN_ENSEMBLE` together, weighted by noisy labels."""

@@ -34,19 +34,19 @@ from tpsl.model.predictors import Probabilities, TrainedHalves, mixture
 from tpsl.model.records import Network, NewRecords, Scores, place_of_scores, predict_records, read_records
 from tpsl.model.trained import WITH_JUDGES, TrainedModel
 from tpsl.progress import Progress, no_progress
+from tpsl.run.alone import require_alone, train_alone
+from tpsl.run.job import Job
+from tpsl.run.job_sections import HELD_OUT
+from tpsl.run.local import Local
+from tpsl.run.noisy_metrics import Validation, noisy_validation
+from tpsl.run.observer import Observer, ProgressBar
+from tpsl.run.result import Epsilon, TrainResult
+from tpsl.run.run_folder import RunFolder, read_note, write_note
+from tpsl.run.schedule import held_out, in_parts
+from tpsl.run.setup import RunSetup
+from tpsl.run.vaults import ReleasedLabels
 from tpsl.select.candidates import TuneResult
 from tpsl.select.search import space_for, train_with_hold_out, tune
-from tpsl.training.alone import require_alone, train_alone
-from tpsl.training.job import Job
-from tpsl.training.job_sections import HELD_OUT
-from tpsl.training.local import Local
-from tpsl.training.noisy_metrics import Validation, noisy_validation
-from tpsl.training.observer import Observer, ProgressBar
-from tpsl.training.result import Epsilon, TrainResult
-from tpsl.training.run_folder import RunFolder, read_note, write_note
-from tpsl.training.schedule import held_out, in_parts
-from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import ReleasedLabels
 from tpsl.vault import NoisyLabels
 
 TEST_SCORES = "test_scores.parquet"

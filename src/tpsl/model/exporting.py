@@ -37,9 +37,9 @@ from tpsl.model import predict_script
 from tpsl.model.model_card import Card, Head, as_json, as_markdown
 from tpsl.model.predictors import LabelHalf
 from tpsl.net.messages import LABEL_PARTY
+from tpsl.run.run_folder import NOT_PRIVATE
 from tpsl.split.batches import Batches
 from tpsl.tables import spelling
-from tpsl.training.run_folder import NOT_PRIVATE
 
 if TYPE_CHECKING:
     from tpsl.model.trained import TrainedModel

@@ -33,13 +33,13 @@ from tpsl.net.failures import BadMessage, JobStopped, NetError, PeerRestarted
 from tpsl.net.messages import LABEL_PARTY, Limits, Message, described
 from tpsl.net.rounding import checked_tensor
 from tpsl.net.server import LabelServer
-from tpsl.training.job import Job
-from tpsl.training.job_agreement import PROTOCOL, ids_digest
-from tpsl.training.job_sections import PredictionConfig
-from tpsl.training.local import Local, certificates_of, connect_address, listen_address
-from tpsl.training.observer import Watching
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.schedule import in_parts, rows_at_once
+from tpsl.run.job import Job
+from tpsl.run.job_agreement import PROTOCOL, ids_digest
+from tpsl.run.job_sections import PredictionConfig
+from tpsl.run.local import Local, certificates_of, connect_address, listen_address
+from tpsl.run.observer import Watching
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.schedule import in_parts, rows_at_once
 from tpsl.vault import Vault
 
 PREDICT, FINISH = METHODS = ("Predict", "Finish")

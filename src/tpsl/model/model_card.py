@@ -18,10 +18,10 @@ import torch
 from tpsl.files import for_json, read_plain
 from tpsl.mechanisms import Cost
 from tpsl.net.messages import LABEL_PARTY
-from tpsl.training.job import Job
-from tpsl.training.releases import planned_releases
-from tpsl.training.result import NOTHING_RELEASED
-from tpsl.training.run_folder import RunError
+from tpsl.run.job import Job
+from tpsl.run.releases import planned_releases
+from tpsl.run.result import NOTHING_RELEASED
+from tpsl.run.run_folder import RunError
 
 if TYPE_CHECKING:
     from tpsl.model.trained import TrainedModel

@@ -26,8 +26,8 @@ from tpsl.heads.wide_part import AdditiveModel
 from tpsl.models.halves import Bottom, Bottoms, Tops
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.perturb import Loss
+from tpsl.run.schedule import in_parts
 from tpsl.split.batches import Batches
-from tpsl.training.schedule import in_parts
 
 Probabilities = npt.NDArray[np.float32]
 
@@ -157,7 +157,7 @@ class PrivateHead(Predictor):
 
 
 class StatisticPredictor(Predictor):
-    """The private head that a statistic gave, on what `tpsl.training.stages.collect` has collected.
+    """The private head that a statistic gave, on what `tpsl.run.stages.collect` has collected.
 
     It reads the shares of the feature parties, the label party's own codes, the log-odds of the network, if one was
     trained, and the label party's own cut.
@@ -185,7 +185,7 @@ class LocalPredictor(Predictor):
 
     It reads what each feature party sends (its share of the cut, after the frozen pre-trained one if there is one), the
     private head's log-odds and the label party's own share, in the order in which they were collected in training
-    (`tpsl.training.stages.collect`). Feature parties send the same whichever head is used, so they cannot tell.
+    (`tpsl.run.stages.collect`). Feature parties send the same whichever head is used, so they cannot tell.
     """
 
     def __init__(

@@ -30,15 +30,15 @@ from tpsl.data.rawtable import same_ids_or_error, sorted_by_id
 from tpsl.model.predictors import PredictionError, Probabilities
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Progress, no_progress
+from tpsl.run.local import own_data, require_party
+from tpsl.run.own_parts import Factory
+from tpsl.run.run_folder import NOT_PRIVATE, RunFolder
+from tpsl.run.schedule import in_parts
 from tpsl.spill import Array
 from tpsl.tables import DataError
 from tpsl.tables.columns import Place, record_ids
 from tpsl.tables.locations import Location, location_of
 from tpsl.tables.reading import dialect_of, new_table
-from tpsl.training.local import own_data, require_party
-from tpsl.training.own_parts import Factory
-from tpsl.training.run_folder import NOT_PRIVATE, RunFolder
-from tpsl.training.schedule import in_parts
 
 Source: TypeAlias = str | Path | Sequence[Mapping[str, Any]] | Frame
 """A table: a path or URL as commands take it, a data frame, or records as JSON has them; or package.module:name."""

@@ -44,13 +44,13 @@ from tpsl.model.predictors import (
 )
 from tpsl.model.records import Source, has_features, predict_records, read_records
 from tpsl.net.messages import LABEL_PARTY, described
-from tpsl.training.build import build_bottoms, build_top
-from tpsl.training.checkpoint import load_weights, read_weights
-from tpsl.training.job import Job
-from tpsl.training.own_parts import OwnParts
-from tpsl.training.run_folder import NOT_PRIVATE, RunFolder, epoch_folder
-from tpsl.training.stages.collect import CODE_COLUMNS, CODES, STATISTIC_HEAD
-from tpsl.training.stages.prepare import PRETRAINED, load_wide
+from tpsl.run.build import build_bottoms, build_top
+from tpsl.run.checkpoint import load_weights, read_weights
+from tpsl.run.job import Job
+from tpsl.run.own_parts import OwnParts
+from tpsl.run.run_folder import NOT_PRIVATE, RunFolder, epoch_folder
+from tpsl.run.stages.collect import CODE_COLUMNS, CODES, STATISTIC_HEAD
+from tpsl.run.stages.prepare import PRETRAINED, load_wide
 
 TUNE = "tune.json"
 WITH_JUDGES = "with-judges"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from tpsl.files import for_json, read_plain, write_atomically
-from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.run.run_folder import RunError, RunFolder
 
 Finding = Literal["attacks", "audit", "replay", "examination"]
 FINDINGS: tuple[Finding, ...] = get_args(Finding)

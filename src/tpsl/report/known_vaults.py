@@ -15,9 +15,9 @@ from functools import cached_property, lru_cache, reduce
 from pathlib import Path
 
 from tpsl.net.messages import LABEL_PARTY
-from tpsl.training.job import Job
-from tpsl.training.result import LedgerNote
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.job import Job
+from tpsl.run.result import LedgerNote
+from tpsl.run.run_folder import RunFolder
 from tpsl.vault import Ledger, Spent, Vault, VaultError, the_vault
 from tpsl.vault.place import address_of, is_vault
 from tpsl.vault.storage import DATABASE

@@ -9,9 +9,9 @@ from typing import Any
 from tpsl.report.known_vaults import Memory, ledger_at, spent_in
 from tpsl.report.run_view import VaultFacts
 from tpsl.report.words import records_text, rounded_up
-from tpsl.training.job import Job
-from tpsl.training.result import LedgerNote, TrainResult
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.job import Job
+from tpsl.run.result import LedgerNote, TrainResult
+from tpsl.run.run_folder import RunFolder
 from tpsl.vault import Ledger, Spent, VaultError
 from tpsl.vault.cost import as_json
 from tpsl.vault.ledger import describe_release

@@ -14,10 +14,10 @@ from tpsl.mechanisms import Mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.report.run_view import Promise
 from tpsl.report.words import LARGE_DELTA_TEXT, promise_text, rounded_up
-from tpsl.training.job import Job
-from tpsl.training.job_sections import PrivacyConfig
-from tpsl.training.releases import planned_releases, statistic_plan
-from tpsl.training.result import NOTHING_RELEASED, TrainResult
+from tpsl.run.job import Job
+from tpsl.run.job_sections import PrivacyConfig
+from tpsl.run.releases import planned_releases, statistic_plan
+from tpsl.run.result import NOTHING_RELEASED, TrainResult
 from tpsl.vault import Spent
 from tpsl.vault.cost import is_large_delta, times
 

@@ -32,7 +32,7 @@ from tpsl.report.words import (
     spoken,
     time_text,
 )
-from tpsl.training.job import dotted
+from tpsl.run.job import dotted
 from tpsl.vault import Spent
 
 _PROBLEMS = 5

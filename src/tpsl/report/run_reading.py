@@ -37,11 +37,11 @@ from tpsl.report.words import (
     shared_text,
     spent_text,
 )
-from tpsl.training.checkpoint import saved_steps
-from tpsl.training.evaluation import SHARED_METRICS, read_shared
-from tpsl.training.job import Job, dotted
-from tpsl.training.job_sections import TrainingConfig
-from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.run.checkpoint import saved_steps
+from tpsl.run.evaluation import SHARED_METRICS, read_shared
+from tpsl.run.job import Job, dotted
+from tpsl.run.job_sections import TrainingConfig
+from tpsl.run.run_folder import RunError, RunFolder
 from tpsl.vault import Spent
 from tpsl.vault.ledger import Ledger
 

@@ -29,7 +29,7 @@ from tpsl.report.words import (
     spoken,
     time_text,
 )
-from tpsl.training.job import dotted
+from tpsl.run.job import dotted
 
 # ---- the first screen
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tpsl.report.run_view import Promise, Sighting
-from tpsl.training.job import Job
+from tpsl.run.job import Job
 
 
 def sightings(job: Job, promise: Promise, *, learned: bool = False) -> list[Sighting]:

@@ -10,7 +10,7 @@ from tpsl.files import read_plain
 from tpsl.handover.signing import check
 from tpsl.report.run_view import StatementView
 from tpsl.report.words import spent_text
-from tpsl.training.run_folder import RunFolder
+from tpsl.run.run_folder import RunFolder
 from tpsl.vault.place import address_of
 from tpsl.vault.statement import require_statement
 

@@ -10,7 +10,7 @@ from typing import TypedDict
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.report.run_view import OriginView, RunView
 from tpsl.report.words import MISSING, rounded_up
-from tpsl.training.run_folder import RunError, RunFolder
+from tpsl.run.run_folder import RunError, RunFolder
 
 _SHOWN = 12
 

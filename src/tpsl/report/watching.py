@@ -18,9 +18,9 @@ from tpsl.report.page import told_apart
 from tpsl.report.promises import promise_of
 from tpsl.report.run_reading import job_view, last_change, read_view
 from tpsl.report.run_view import RunView
-from tpsl.training.observer import PROGRESS, RunProgress
-from tpsl.training.result import LedgerNote
-from tpsl.training.run_folder import NOT_PRIVATE, RunError, RunFolder
+from tpsl.run.observer import PROGRESS, RunProgress
+from tpsl.run.result import LedgerNote
+from tpsl.run.run_folder import NOT_PRIVATE, RunError, RunFolder
 from tpsl.vault.place import address_of
 
 Traces = tuple[tuple[str, int, int, int], ...]

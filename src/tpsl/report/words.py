@@ -10,8 +10,8 @@ from tpsl.report.run_view import RunView, VaultFacts
 
 if TYPE_CHECKING:
     from tpsl.handover.learning import LearnResult
-    from tpsl.training.evaluation import SharedEvaluation
-    from tpsl.training.noisy_metrics import NoisyMetrics
+    from tpsl.run.evaluation import SharedEvaluation
+    from tpsl.run.noisy_metrics import NoisyMetrics
 
 MISSING = "–"
 """Shown where there is no number."""

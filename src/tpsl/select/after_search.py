@@ -1,6 +1,6 @@
 """What the label party computes from true labels when a search has ended: the test metrics of all candidates.
 
-As for one run (`tpsl.training.after_training`), the label party of a search over a network does it in a process of its
+As for one run (`tpsl.run.after_training`), the label party of a search over a network does it in a process of its
 own (`tpsl label evaluate OUT`), and one process at once.
 """
 
@@ -16,12 +16,12 @@ from tpsl.data.true_labels import reveal
 from tpsl.model.predictors import mixture
 from tpsl.model.trained import TrainedModel
 from tpsl.progress import no_progress
+from tpsl.run.after_training import evaluate_run, load_true_labels
+from tpsl.run.evaluation import TEST_METRICS, TestMetrics, evaluate
+from tpsl.run.local import Local
+from tpsl.run.observer import Watching
+from tpsl.run.run_folder import RunFolder
 from tpsl.select.candidates import NOT_EVALUATED, Candidate, TuneResult, read_result, write_result
-from tpsl.training.after_training import evaluate_run, load_true_labels
-from tpsl.training.evaluation import TEST_METRICS, TestMetrics, evaluate
-from tpsl.training.local import Local
-from tpsl.training.observer import Watching
-from tpsl.training.run_folder import RunFolder
 
 
 def evaluate_search(

@@ -22,15 +22,15 @@ from tpsl.data.sides import LabelRecords
 from tpsl.files import for_json, read_plain, write_atomically
 from tpsl.model.predictors import mixture
 from tpsl.model.trained import TUNE
+from tpsl.run.evaluation import TEST_METRICS, TestMetrics
+from tpsl.run.job import Job, make_job
+from tpsl.run.noisy_metrics import Validation, committee_weights, noisy_validation, record_log_likelihoods
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.schedule import held_out
+from tpsl.run.stages import prepare
+from tpsl.run.stages.prepare import PRETRAINED
+from tpsl.run.vaults import ReleasedLabels
 from tpsl.select.space import changed, describe
-from tpsl.training.evaluation import TEST_METRICS, TestMetrics
-from tpsl.training.job import Job, make_job
-from tpsl.training.noisy_metrics import Validation, committee_weights, noisy_validation, record_log_likelihoods
-from tpsl.training.run_folder import RunFolder
-from tpsl.training.schedule import held_out
-from tpsl.training.stages import prepare
-from tpsl.training.stages.prepare import PRETRAINED
-from tpsl.training.vaults import ReleasedLabels
 from tpsl.vault import NoisyLabels
 
 Metrics = TypeVar("Metrics", Validation, TestMetrics)

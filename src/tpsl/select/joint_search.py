@@ -22,14 +22,14 @@ from tpsl.model.trained import TUNE
 from tpsl.net.failures import NOT_FINITE, BadMessage, JobStopped
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import no_notice
+from tpsl.run.job import Job, SearchStep
+from tpsl.run.local import Local, LocalError, listen_address, own_data
+from tpsl.run.observer import Watching
+from tpsl.run.over_network import join, serve
+from tpsl.run.releases import release_labels
+from tpsl.run.vaults import ReleasedLabels
 from tpsl.select.candidates import Trial, TuneResult, check_release, compare, read_result, trials_of, write_result
 from tpsl.select.space import default_space, jobs_of, refuse_start
-from tpsl.training.job import Job, SearchStep
-from tpsl.training.local import Local, LocalError, listen_address, own_data
-from tpsl.training.observer import Watching
-from tpsl.training.over_network import join, serve
-from tpsl.training.releases import release_labels
-from tpsl.training.vaults import ReleasedLabels
 from tpsl.vault import Vault
 
 Watched = Callable[[Trial], AbstractContextManager[Watching]]

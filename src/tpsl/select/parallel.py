@@ -21,9 +21,9 @@ from tpsl.models.halves import compute_in, precision
 from tpsl.models.model_config import Precision
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.registry import use, used
-from tpsl.training.job import Job
-from tpsl.training.one_process import load_records
-from tpsl.training.own_parts import OwnParts
+from tpsl.run.job import Job
+from tpsl.run.one_process import load_records
+from tpsl.run.own_parts import OwnParts
 
 _LOOK_FOR_PARENT = 1.0  # seconds
 

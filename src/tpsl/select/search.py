@@ -22,18 +22,18 @@ from tpsl.model.trained import TUNE, WITH_JUDGES, TrainedModel
 from tpsl.net.failures import BadMessage
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Notice, Progress, no_notice, said_once
+from tpsl.run.alone import train_alone
+from tpsl.run.job import SearchStep
+from tpsl.run.observer import Observer, Watching
+from tpsl.run.one_process import train_together
+from tpsl.run.own_parts import OwnParts
+from tpsl.run.releases import noisy_labels_for
+from tpsl.run.setup import RunSetup
+from tpsl.run.vaults import ReleasedLabels, VaultChoice, choose_vault
 from tpsl.select.after_search import with_test_metrics
 from tpsl.select.candidates import Trial, TuneResult, check_release, compare, trials_of, write_result
 from tpsl.select.parallel import SharedRecords, Task, load_once, run_tasks
 from tpsl.select.space import changed, default_space, jobs_of
-from tpsl.training.alone import train_alone
-from tpsl.training.job import SearchStep
-from tpsl.training.observer import Observer, Watching
-from tpsl.training.one_process import train_together
-from tpsl.training.own_parts import OwnParts
-from tpsl.training.releases import noisy_labels_for
-from tpsl.training.setup import RunSetup
-from tpsl.training.vaults import ReleasedLabels, VaultChoice, choose_vault
 from tpsl.vault import NO_LIMITS
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tpsl.files import read_yaml
-from tpsl.training.job import Job, dotted, make_job
-from tpsl.training.job_sections import HELD_OUT
-from tpsl.training.local import Local
+from tpsl.run.job import Job, dotted, make_job
+from tpsl.run.job_sections import HELD_OUT
+from tpsl.run.local import Local
 
 _OPTIMIZERS = "feature_optimizer", "label_optimizer"
 _MASKED = {"method": "masked"}

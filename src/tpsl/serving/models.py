@@ -18,10 +18,10 @@ from tpsl.model.predictors import Embedder, PredictionError, Predictor
 from tpsl.model.trained import TrainedModel
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Notice
+from tpsl.run.job_sections import PredictionConfig, Returns
 from tpsl.serving.batching import Array, Arrays
 from tpsl.serving.refusals import Reason, Refusal, ServiceMetrics
 from tpsl.tables import DataError
-from tpsl.training.job_sections import PredictionConfig, Returns
 
 Records = Sequence[Mapping[str, Any]]
 

@@ -19,6 +19,7 @@ import numpy as np
 import yaml
 
 from tpsl.progress import Notice
+from tpsl.run.job_sections import Returns
 from tpsl.serving.batching import MOST_RECORDS, Array, Batcher
 from tpsl.serving.gathering import Gathering, checked_key
 from tpsl.serving.http_server import GRACE_SECONDS, Handler, HttpAccess, HttpServer
@@ -26,7 +27,6 @@ from tpsl.serving.label_client import LabelClient
 from tpsl.serving.models import LabelModel, Records, TableHalf, Versions
 from tpsl.serving.refusals import PortTaken, Reason, Refusal, ServiceMetrics
 from tpsl.serving.score_port import ScorePort
-from tpsl.training.job_sections import Returns
 
 _TRY_AGAIN_SECONDS = 1.0
 _LOOK_AGAIN_SECONDS = 0.02

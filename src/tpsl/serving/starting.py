@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Notice
-from tpsl.training.local import Local, LocalError, certificates_of, connect_address, listen_address, party_of
+from tpsl.run.local import Local, LocalError, certificates_of, connect_address, listen_address, party_of
 
 if TYPE_CHECKING:
     from tpsl.serving.services import FeatureService, LabelService

@@ -2,7 +2,7 @@
 
 For the label party only. A true label leaves once, as a noisy label or in one noisy statistic of many records; training
 and all that crosses the border know no other. The two things that look at true labels besides, the evaluation of test
-records and the local head, do so when no peer can see how long they take (`tpsl.training.after_training`).
+records and the local head, do so when no peer can see how long they take (`tpsl.run.after_training`).
 """
 
 from tpsl.vault.cost import NO_LIMITS, ReleasePolicy, Spent, StatisticPlan
