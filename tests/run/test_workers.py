@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,16 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.ports import free_port
 
 from tpsl.data.dataset import load_feature_party
+from tpsl.net.failures import PeerMissing
+from tpsl.net.messages import Message
 from tpsl.run.job import JobError, SearchStep, make_job
+from tpsl.run.local import Local
 from tpsl.run.one_process import train_together
+from tpsl.run.over_network import _connected
+from tpsl.run.result import FeatureResult
 from tpsl.run.role import FeatureRole
 from tpsl.run.run_folder import RunFolder
 from tpsl.run.setup import RunSetup
@@ -114,3 +121,33 @@ def _coded(workers: Workers, folder: str) -> None:
 
 def test_workers_do_not_write_the_same_codes_at_the_same_time(in_workers: InWorkers, tmp_path: Path) -> None:
     assert in_workers(3, _coded, str(tmp_path)) == [None] * 3
+
+
+def _unconfirmed(workers: Workers, folder: str, port: int) -> None:
+    """Be a worker of a feature party that has finished, and whose label party does not come back to confirm it."""
+    job = make_job({"data": SYNTHETIC}, {}, "test")
+    side = load_feature_party(job.data, "feature")
+    role = FeatureRole(RunSetup(job, RunFolder(Path(folder)), workers=workers), side)
+    if workers.is_first:
+        role.folder.mkdir(parents=True)
+        role.run.finish_party(FeatureResult(folder, "feature", job.digest(), len(side.train), 1, 1, 1.0))
+    workers.barrier()
+    local = Local(connect=f"127.0.0.1:{port}", silence=0.5, wait=0.5)
+    with _connected(role, local, None) as label:
+        label.agree({"feature": Message()})
+        raise AssertionError("nobody is there")
+
+
+def test_a_finished_party_that_nobody_confirms_ends_well_at_all_workers(in_workers: InWorkers, tmp_path: Path) -> None:
+    assert in_workers(2, _unconfirmed, str(tmp_path / "run"), free_port()) == [None, None]
+    missing = in_workers(2, _unfinished, free_port())
+    assert [type(error) for error in missing] == [PeerMissing, PeerMissing]
+
+
+def _unfinished(workers: Workers, port: int) -> None:
+    """Ask a label party that is not there."""
+    job = make_job({"data": SYNTHETIC}, {}, "test")
+    run = RunFolder(Path(os.environ["TPSL_HOME"]) / "unfinished")
+    role = FeatureRole(RunSetup(job, run, workers=workers), load_feature_party(job.data, "feature"))
+    with _connected(role, Local(connect=f"127.0.0.1:{port}", silence=0.5, wait=0.5), None) as label:
+        label.agree({"feature": Message()})

@@ -49,6 +49,9 @@ class PeerMissing(NetError):
     code = "missing"
 
 
+NET_ERRORS: tuple[type[NetError], ...] = (BadMessage, Refused, NotYet, Busy, JobStopped, PeerMissing)
+
+
 class PeerRestarted(Exception):
     """A peer, or its session, is a new one: all agree again on the step to go on from."""
 

@@ -169,7 +169,11 @@ def _open_desk(role: LabelRole, local: Local, certificates: Certificates | None)
     """
     job, watching, workers = role.job, role.setup.watching, role.workers
     if not workers.is_first:
-        yield SharedDesk(workers, None)
+        try:
+            yield SharedDesk(workers, None)
+        except (PeerMissing, BadMessage, JobStopped):
+            if role.run.result() is None:
+                raise
         return
     agreed = agreement(job, role.records.ids, role.schedule, role.run.origin(LABEL_PARTY), role.setup.search)
     desk = Desk(feature_party_names(job.data), agreed, _terms(role, local, local.wait))
@@ -199,7 +203,11 @@ def _connected(role: FeatureRole, local: Local, certificates: Certificates | Non
     """Give the way to the label party; an error of this party is told to it. Of several workers the first has it."""
     workers, name = role.workers, role.name
     if not workers.is_first:
-        yield SharedLabel(workers, None)
+        try:
+            yield SharedLabel(workers, None)
+        except (PeerMissing, JobStopped):
+            if role.run.party_result(name) is None:
+                raise
         return
     # A finished party is here only so that nobody waits for it: if nobody is there, nobody does.
     has_finished = role.run.party_result(name) is not None

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tpsl.net.asking import Answers, Due, Label, Question, Script, next_due
 from tpsl.net.desk import Desk
-from tpsl.net.failures import NetError, PeerRestarted
+from tpsl.net.failures import NET_ERRORS, NetError, PeerRestarted
 from tpsl.net.messages import Message, Peer
 from tpsl.run.job import Job
 from tpsl.vault import NoisyLabels
@@ -116,14 +116,15 @@ def _together(workers: Workers, act: Callable[[], Answers] | None) -> Answers:
         except PeerRestarted as raised:
             error, told = raised, {"restarted": raised.peer}
         except NetError as raised:
-            error, told = raised, {"failed": [str(raised), raised.code]}
+            error, told = raised, {"failed": [type(raised).__name__, str(raised), raised.code]}
     told = workers.broadcast(told)
     if error is not None:
         raise error
     if "restarted" in told:
         raise PeerRestarted(told["restarted"])
     if "failed" in told:
-        raise NetError(*told["failed"])
+        kind, *said = told["failed"]
+        raise next((each for each in NET_ERRORS if each.__name__ == kind), NetError)(*said)
     if workers.is_first:
         return found
     return {name: Message(step, part, tuple(numbers)) for name, step, part, numbers in told["messages"]}
