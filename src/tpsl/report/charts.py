@@ -135,16 +135,7 @@ def attack_areas(view: RunView) -> Chart | None:
         Axis("attack AUC", min(0.45, *(attack["auc"] for attack in found.values())) - 0.02, 1.01),
         Axis(rows=[spoken(name) for name in found]),
         [Rule("guessing", GUESSING, "limit", upright=True)],
-        [
-            "Attack",
-            "The attacker has",
-            "AUC",
-            "By the formula",
-            "Bound of its kind",
-            "TPR at 0.1 % FPR",
-            "TPR at 1 % FPR",
-            "Records",
-        ],
+        list(_ATTACK_COLUMNS),
         [
             [
                 Cell(spoken(name)),
@@ -161,6 +152,10 @@ def attack_areas(view: RunView) -> Chart | None:
     )
 
 
+_ATTACK_COLUMNS = (
+    *("Attack", "The attacker has", "AUC", "By the formula", "Bound of its kind"),
+    *("TPR at 0.1 % FPR", "TPR at 1 % FPR", "Records"),
+)
 _AREA = ("auc", "auc_low", "auc_high")
 _BOUND = ("ceiling", "ceiling_low", "ceiling_high")
 
