@@ -37,6 +37,7 @@ from tpsl.net.messages import WireDtype
 from tpsl.net.rounding import wire_bytes
 from tpsl.run.job import Job
 from tpsl.run.job_sections import PrivacyConfig, TrainingConfig
+from tpsl.run.local import SMALL_BATCH
 
 LARGEST_VOCABULARY = 254_000
 """With 39 fields whose sizes grow geometrically from 4 to this, the table has a million rows."""
@@ -151,8 +152,8 @@ def own_contender(name: str, job: Job, folder: Path, options: argparse.Namespace
     if (crosses := crossing(name)) is not None:
         return two_parties(crosses, job, folder, options, proxy=options.round_trip > 0)
     if name == "handed-over":
-        return OneProcess(job.with_labels_handed_over(), folder, threads=options.threads)
-    return OneProcess(job, folder, threads=options.threads, precision="bf16" if name == "bf16" else "float32")
+        return OneProcess(job.with_labels_handed_over(), folder, threads=options.feature_threads)
+    return OneProcess(job, folder, threads=options.feature_threads, precision="bf16" if name == "bf16" else "float32")
 
 
 def two_parties(crosses: Crossing, job: Job, folder: Path, options: argparse.Namespace, *, proxy: bool) -> TwoParties:
@@ -176,13 +177,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=15, help="two at least")
     parser.add_argument("--steps", type=int, default=8, help="steps of a turn")
     parser.add_argument("--warm-up", type=int, default=5, help="steps of each contender before the first round")
-    parser.add_argument("--threads", type=int, default=2, help="of contenders with one process")
-    parser.add_argument("--feature-threads", type=int, default=2)
-    parser.add_argument("--label-threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="of contenders without this package")
+    parser.add_argument("--feature-threads", type=int, help="also of one process; as `tpsl train` takes if not given")
+    parser.add_argument("--label-threads", type=int)
     parser.add_argument("--round-trip", type=float, default=0.0, help="milliseconds between two processes")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of the network and of two processes")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    own_threads = 1 if options.batch <= SMALL_BATCH and options.device == "cpu" else options.threads
+    options.feature_threads = options.feature_threads or own_threads
+    options.label_threads = options.label_threads or own_threads
     on_gpu = options.device == "cuda"
     options.way = options.way or [name for name in WAYS if not on_gpu or crossing(name)]
     if options.peer and (on_gpu or options.numbers or options.optimizer != "sgd"):
