@@ -161,3 +161,10 @@ def test_a_half_whose_layers_share_or_transpose_weights_is_kept(tmp_path: Path) 
     load_weights(read, tmp_path / "file", ValueError)
     ours, theirs = written.state_dict(), read.state_dict()
     assert len(ours) == 4 and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_checkpoint_that_a_kill_has_left_beside_the_last_two_goes_at_the_next_start(tmp_path: Path) -> None:
+    for step in (6, 12, 18):
+        (tmp_path / f"step-{step:09d}").write_bytes(b"")
+    forget_after(tmp_path, 18)
+    assert saved_steps(tmp_path) == {12, 18}

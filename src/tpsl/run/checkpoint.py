@@ -130,7 +130,8 @@ def saved_steps(folder: Path) -> set[int]:
 
 
 def forget_after(folder: Path, step: int) -> None:
-    """Remove the checkpoints of later steps: the parties agreed to go on from this one."""
-    for later in saved_steps(folder):
-        if later > step:
-            _path(folder, later).unlink()
+    """Remove the checkpoints of later steps, from which no party goes on, and old ones that a kill has left."""
+    steps = sorted(saved_steps(folder))
+    kept = [each for each in steps if each <= step][-_KEEP:]
+    for other in set(steps) - set(kept):
+        _path(folder, other).unlink()
