@@ -8,7 +8,7 @@ from typing import TypeVar
 from tpsl.net.agreement import Agreement, Introduction
 from tpsl.net.asking import Answers
 from tpsl.net.codec import decode, encode
-from tpsl.net.desk import Desk
+from tpsl.net.desk import Desk, Ticket
 from tpsl.net.failures import JobStopped, NetError
 from tpsl.net.messages import Limits
 
@@ -37,7 +37,7 @@ class AtDesk:
             text=self._party,
         )
         ticket = self._desk.agree(self._party, encode(message, "float32"))
-        answer = decode(ticket.answer.result(LIMIT), Limits(), "float32", sender="the label party")
+        answer = decode(self._delivered(ticket), Limits(), "float32", sender="the label party")
         introduction.require_proof(answer.secret)
         self._session = answer.session
         return {self._party: answer}
@@ -50,7 +50,14 @@ class AtDesk:
         message = replace(said[self._party], step=step, part=part, session=self._session, number=self._number)
         self._number += 1
         ticket = self._desk.ask(self._party, method, encode(message, dtype))
-        return lambda: {self._party: decode(ticket.answer.result(LIMIT), limits, dtype, sender="the label party")}
+        return lambda: {self._party: decode(self._delivered(ticket), limits, dtype, sender="the label party")}
+
+    def _delivered(self, ticket: Ticket) -> bytes:
+        """Wait for an answer, and say that it, or the error, has arrived, as the server does."""
+        try:
+            return ticket.answer.result(LIMIT)
+        finally:
+            self._desk.delivered(ticket)
 
 
 def attending(desk: Desk, attend: Callable[[], T]) -> Future[T]:
