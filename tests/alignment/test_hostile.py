@@ -26,7 +26,7 @@ from tpsl.alignment.rounds import (
 from tpsl.alignment.working_folder import WorkingFolder
 from tpsl.data.aligned import Alignment
 from tpsl.net.asking import NOTHING, Answers
-from tpsl.net.connection import Terms
+from tpsl.net.connection import Patience, Terms
 from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, JobStopped, NetError
 from tpsl.net.messages import Message
@@ -66,7 +66,7 @@ def against_label(path: Path, terms: Any, table: Any, said: Message, *asked: Ask
     """Be a feature party that says and asks this, whatever it hears, and is killed then."""
     side = AligningLabelParty(LABEL, terms, table, path, UNWATCHED)
     side.working.begin(table)
-    desk = Desk((FEATURE,), terms.agreement(), Terms(terms.limits(), "uint8"))
+    desk = Desk((FEATURE,), terms.agreement(), Terms(terms.limits(), "uint8", Patience(silence=1)))
     label, party = attending(desk, lambda: attend_as_label(side, desk)), AtDesk(desk, FEATURE, terms.agreement())
     with suppress(NetError):
         party.agree({FEATURE: said})
