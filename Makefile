@@ -18,10 +18,10 @@ demo: $(READY_FOR_DEMO)
 picture:
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1200,780 --screenshot=docs/images/demo.png file://$(CURDIR)/runs/demo/report.html
 
-# Four workers for each processor, because many tests wait for processes and networks; one thread for each worker. A file's tests run in one worker, which makes their shared runs once; tests/conftest.py
+# Three workers for each processor, because many tests wait for processes and networks; one thread for each worker. A file's tests run in one worker, which makes their shared runs once; tests/conftest.py
 # says which files begin. Compiled tests are kept, whatever the environment says of bytecode: to compile them takes longer than to collect them.
 test: $(READY)
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $$((4 * $$(getconf _NPROCESSORS_ONLN))) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $$((3 * $$(getconf _NPROCESSORS_ONLN))) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
