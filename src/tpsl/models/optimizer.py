@@ -408,10 +408,10 @@ def _optimizer(
 
 @cache
 def _undecorated(kind: Any) -> Any:
-    """Return the same class without what PyTorch wraps around its methods, for `torch.compile` alone.
+    """Return a subclass whose methods lack the wrappers that PyTorch needs for `torch.compile`.
 
-    The first call of a wrapped method imports the compiler, which takes 1.3 s, and nothing is compiled here. Steps are
-    taken under `torch.no_grad`, which such a wrapper would see to.
+    The first call of a wrapped method imports the compiler, which takes 1.3 s, and an optimizer is never compiled here.
+    The caller takes steps under `torch.no_grad`, as the wrappers would.
     """
     methods = {name: getattr(kind, name) for name in dir(kind)}
     return type(kind.__name__, (kind,), {n: m.__wrapped__ for n, m in methods.items() if hasattr(m, "__wrapped__")})

@@ -123,7 +123,8 @@ class LabelServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
     async def _serve_call(self, method: str, _: object, context: Context) -> bytes:
         """Answer one call, or end it with the status of an error; it counts as open until the answer has left."""
-        loop, ticket = self._loop, None
+        loop = self._loop
+        ticket: Ticket | None = None  # the question whose answer, or error, this call carries
         try:
             party = self._certificate(context)
             if self._open[party] >= self._most_open:
