@@ -1,8 +1,10 @@
 """Honest parties over gRPC with mutual TLS: in order, pipelined, several at once, restarted, refused, told why."""
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from types import FrameType
 
 import pytest
 import torch
@@ -237,6 +239,31 @@ def test_a_party_that_does_not_come_is_missing(make_scene: Make) -> None:
 def test_patience_is_a_number_of_seconds(silence: float, wait: float, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         Patience(silence, wait)
+
+
+def test_ctrl_c_in_the_middle_of_a_call_does_not_keep_the_client_open(make_scene: Make) -> None:
+    """gRPC has counted the call, but no thread waits for its answer: to close the channel would take for ever."""
+    scene = make_scene(certified=False, wait=1, silence=1)
+    label = scene.label(1)
+
+    def interrupt(frame: FrameType, event: str, argument: object) -> None:
+        if frame.f_code.co_name == "_run_channel_spin_thread":
+            raise KeyboardInterrupt
+
+    begun = time.monotonic()
+    address = f"127.0.0.1:{scene.port}"
+    with (
+        pytest.raises(KeyboardInterrupt),
+        LabelClient(address, "airport", AGREED, scene.terms, certificates=None) as client,
+    ):
+        client.agree({"airport": Message()})
+        sys.settrace(interrupt)
+        try:
+            client.ask_ahead("Step", 0, 0, {"airport": Message()})
+        finally:
+            sys.settrace(None)
+    assert time.monotonic() - begun < 10
+    assert isinstance(label.exception(), PeerMissing)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:7443", "label.example:7443", "[::]:7443", "127.0.0.1"])

@@ -7,6 +7,7 @@ party that was restarted answers ABORTED, and the feature party agrees with it a
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -77,7 +78,10 @@ class LabelClient:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._channel.close()
+        # Ctrl-C may have stopped gRPC half-way through a call: then closing waits for ever, and the thread is left behind.
+        closing = threading.Thread(target=self._channel.close, daemon=True)
+        closing.start()
+        closing.join(SHORT_GRACE)
 
     def agree(self, said: Answers) -> Answers:
         """Say where this party stands, and return where all start, once all parties have agreed."""
