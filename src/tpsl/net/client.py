@@ -78,7 +78,7 @@ class LabelClient:
         return self
 
     def __exit__(self, *error: object) -> None:
-        # Ctrl-C may have stopped gRPC half-way through a call: then closing waits for ever, and the thread is left behind.
+        # Ctrl-C may have stopped gRPC half-way through a call: then closing waits for ever, and its thread is left.
         closing = threading.Thread(target=self._channel.close, daemon=True)
         closing.start()
         closing.join(SHORT_GRACE)
