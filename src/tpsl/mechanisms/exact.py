@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import decimal
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -22,6 +22,11 @@ _SLACK = Fraction(1, 10**50)
 def exp_lower(epsilon: float) -> Fraction:
     """Return a rational that is at most e^ε and within a factor 1 - 2e-50 of it."""
     return Fraction(_CONTEXT.exp(Decimal(epsilon))) * (1 - _SLACK)
+
+
+def exp_upper(epsilon: float) -> Fraction:
+    """Return a rational that is at least e^ε and within a factor 1 + 2e-50 of it."""
+    return Fraction(_CONTEXT.exp(Decimal(epsilon))) * (1 + _SLACK)
 
 
 def exp_of(x: Fraction) -> Decimal:
@@ -128,21 +133,36 @@ def epsilon_of_rho(rho: Fraction, delta: Fraction | float) -> float:
     return max(0.0, float_above(bound))
 
 
+def delta_of_rho(rho: Fraction, epsilon: float) -> Fraction:
+    """Return a δ with which ρ-zCDP is (ε, δ)-DP, rounded up: `epsilon_of_rho` solved for δ."""
+    if rho == 0:
+        return Fraction(0)
+    least = _least(lambda over: over * ((1 + over) * float(rho) - epsilon) + over * _log_share(over) - math.log1p(over))
+    alpha = 1 + Fraction(least)
+    exponent = (alpha - 1) * (alpha * rho + Fraction(log_upper(1 - 1 / alpha)) - Fraction(epsilon))
+    return min(Fraction(1), exp_upper(max(-1000.0, float_above(exponent))) / alpha) if exponent < 0 else Fraction(1)
+
+
 def _best_alpha(rho: float, delta: float) -> float:
-    """Return nearly the α of the smallest ε: ternary search in ln(α - 1), of which ε has one minimum."""
+    """Return nearly the α of the smallest ε."""
+    return 1 + _least(lambda over: (1 + over) * rho + _log_share(over) - math.log((1 + over) * delta) / over)
 
-    def epsilon(x: float) -> float:
-        over = math.exp(x)  # α - 1
-        return (1 + over) * rho + math.log(over / (1 + over)) - math.log((1 + over) * delta) / over
 
+def _log_share(over: float) -> float:
+    """Return ln(1 - 1/α)."""
+    return math.log(over / (1 + over))
+
+
+def _least(bound: Callable[[float], float]) -> float:
+    """Return nearly the `α - 1` at which a bound is least: ternary search in its logarithm; it has one minimum."""
     low, high = -30.0, 60.0
     for _ in range(120):
         third = (high - low) / 3
-        if epsilon(low + third) <= epsilon(high - third):
+        if bound(math.exp(low + third)) <= bound(math.exp(high - third)):
             high -= third
         else:
             low += third
-    return 1 + math.exp((low + high) / 2)
+    return math.exp((low + high) / 2)
 
 
 MAX_WIDTH = 1 << 16

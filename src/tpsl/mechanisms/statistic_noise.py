@@ -188,21 +188,21 @@ class DiscreteGaussian(StatisticNoise):
 
     def cost(self, bound: int, classes: int) -> Cost:
         """Return ρ and, at δ, ε. With k > 2 classes q_i moves between two vectors: `Δ² = 2·bound²`."""
-        moved, rho = self._moved(bound, classes)
-        exact = epsilon_of_gaussian(self.delta, moved, self.variance)
+        moved = self.moved(bound, classes)
+        exact, rho = epsilon_of_gaussian(self.delta, moved, self.variance), Fraction(moved, 2 * self.variance)
         return Cost(min(exact, epsilon_of_rho(rho, self.delta)), self.delta, rho)
 
     def keeps(self, epsilon: float, bound: int, classes: int, releases: int = 1) -> bool:
         """Say whether δ is kept at this ε; of several releases by the sum of their ρ."""
-        moved, rho = self._moved(bound, classes)
-        if epsilon_of_rho(releases * rho, releases * Fraction(self.delta)) <= epsilon:
+        moved = self.moved(bound, classes)
+        rho = Fraction(releases * moved, 2 * self.variance)
+        if epsilon_of_rho(rho, releases * Fraction(self.delta)) <= epsilon:
             return True
         return releases == 1 and delta_of_gaussian(epsilon, moved, self.variance) <= self.delta
 
-    def _moved(self, bound: int, classes: int) -> tuple[int, Fraction]:
-        """Return Δ² and ρ."""
-        moved = check_bound(bound) ** 2 * (1 if check_classes(classes) == 2 else 2)
-        return moved, Fraction(moved, 2 * self.variance)
+    def moved(self, bound: int, classes: int) -> int:
+        """Return Δ², the square of how far a label moves the statistic."""
+        return check_bound(bound) ** 2 * (1 if check_classes(classes) == 2 else 2)
 
     def log_ratio(self, noisy: Integers | Floats, moved: int | Integers | Floats) -> Floats:
         """Return `moved·(2t - moved)/(2σ²)` of each number t."""
@@ -315,19 +315,28 @@ def fit_noise(kind: str, epsilon: float, delta: float, bound: int, classes: int,
         ValueError: the kind is unknown, or no noise of the largest parameter is enough.
     """
     epsilon = check_epsilon(epsilon)
+    return least_noise(
+        kind, epsilon, delta / releases, bound, lambda noise: noise.keeps(epsilon, bound, classes, releases)
+    )
+
+
+def least_noise(
+    kind: str, epsilon: float, delta: float, bound: int, keeps: Callable[[StatisticNoise], bool]
+) -> StatisticNoise:
+    """Return the least noise of a kind that keeps ε, by bisection: more noise never keeps it less."""
     kinds: dict[str, tuple[Callable[[int], StatisticNoise], int]] = {
-        "gaussian": (partial(DiscreteGaussian, delta=delta / releases), MAX_VARIANCE),
+        "gaussian": (partial(DiscreteGaussian, delta=delta), MAX_VARIANCE),
         "laplace": (DiscreteLaplace, MAX_SCALE),
     }
     if kind not in kinds:
         raise ValueError(f"unknown noise for a statistic {kind!r}; known are {', '.join(kinds)}")
     make, enough = kinds[kind]
-    if not make(enough).keeps(epsilon, bound, classes, releases):
+    if not keeps(make(enough)):
         raise ValueError(f"no noise fits ε = {rounded_up(epsilon)} with a bound of {bound:,}: use a smaller bound")
     too_little = 0
     while enough - too_little > 1:
         middle = (too_little + enough) // 2
-        if make(middle).keeps(epsilon, bound, classes, releases):
+        if keeps(make(middle)):
             enough = middle
         else:
             too_little = middle
