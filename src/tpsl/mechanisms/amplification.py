@@ -10,7 +10,7 @@ that is (ε, δ)-private in t is more private in y, the *amplification*: with `�
 Proof: with P₀, P₁ the outputs under t = 0, 1, `[keep P₁ + flip P₀] - α[flip P₁ + keep P₀] = a (P₁ - (b/a) P₀)`; take
 the positive part. With k classes all others add `flip·(1 - α)·P_j ≤ 0`, so the same expression is a bound. Nothing is
 assumed of the outer mechanism. Releases that share the inner draw are composed first, as mechanisms of t, and amplified
-once. docs/mathematics.md, Theorem 8.
+once. docs/mathematics.md, Theorem 6.
 """
 
 from __future__ import annotations

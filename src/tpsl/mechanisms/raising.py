@@ -5,7 +5,7 @@ A label was released as o₁ by a mechanism with the table W₁; now randomised 
 o₂ is drawn from `P(o₂ | o₁, y) = W₂[y][o₂] C[o₂][o₁] / W₁[y][o₁]`: the pair has the distribution of "o₂, then o₁ from
 o₂ alone", and together they say of y what o₂ says. (Gradual release: Koufogiannis, Han and Pappas 2015.) For two
 classes every pure mechanism of a smaller ε can be raised, for k randomised response. Proof: docs/mathematics.md,
-Theorem 9.
+Theorem 7.
 
 What is claimed is computed from the integers that are sampled: the largest ratio of the probabilities of all that was
 released, over every history of outcomes.
