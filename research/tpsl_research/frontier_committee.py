@@ -17,8 +17,7 @@ from tpsl.data.dataset import Dataset
 from tpsl.data.true_labels import reveal
 from tpsl.files import write_atomically
 from tpsl.model.predictors import mixture
-from tpsl.run.evaluation import evaluate
-from tpsl.run.noisy_metrics import committee_weights
+from tpsl.run.evaluation import ensemble_weights, evaluate
 from tpsl_research.frontier_cells import Row
 
 
@@ -52,7 +51,7 @@ def read_scores(path: Path) -> Scores:
 
 def committee_row(rows: Sequence[Row], scores: Sequence[Scores], data: Dataset) -> Row:
     """Return the row of the committee of several cells on the same noisy labels."""
-    weights = [float(weight) for weight in committee_weights([one.judged for one in scores])]
+    weights = [float(weight) for weight in ensemble_weights([one.judged for one in scores])]
     mixed = mixture((weight, one.test) for weight, one in zip(weights, scores, strict=True))
     said = np.logaddexp.reduce([np.log(w) + one.judged for w, one in zip(weights, scores, strict=True)])
     result = {

@@ -25,9 +25,8 @@ from tpsl.model.trained import TrainedModel
 from tpsl.net.failures import BadMessage
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import no_notice
-from tpsl.run.evaluation import TEST_METRICS, evaluate
+from tpsl.run.evaluation import TEST_METRICS, evaluate, record_log_likelihoods
 from tpsl.run.job import Job, make_job
-from tpsl.run.noisy_metrics import record_log_likelihoods
 from tpsl.run.one_process import train
 from tpsl.run.releases import noisy_labels_for
 from tpsl.run.result import TrainResult

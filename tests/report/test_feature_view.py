@@ -3,19 +3,14 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tpsl.data.dataset import load_label_party
-from tpsl.mechanisms import randomized_response
 from tpsl.report.page import page, write_page
 from tpsl.report.run_reading import read_feature_run, read_run
-from tpsl.run.evaluation import SHARED_METRICS, EvaluationTerms, evaluate_test_records
 from tpsl.run.run_folder import RunFolder
-from tpsl.vault import ReleasePolicy
 
 
 def test_a_view_is_the_same_whatever_the_label_party_holds(copied: Callable[[str], Path], tmp_path: Path) -> None:
@@ -74,24 +69,6 @@ def test_it_has_what_the_party_knows(runs: Path) -> None:
     for unknown in ("test", "ledger", "local_head", "attacks", "audit", "replay", "test_records"):
         assert view[unknown] is None  # type: ignore[literal-required]
     assert view["curves"] == []
-
-
-def test_metrics_are_shown_only_where_the_label_party_has_handed_them_over(copied: Callable[[str], Path]) -> None:
-    run = copied("discrete")
-    folder = RunFolder(run)
-    side, half = load_label_party(folder.job().data), randomized_response(0.5, 2)
-    found, _ = evaluate_test_records(folder, side, EvaluationTerms(half, folder.vault(), ReleasePolicy()))
-    (run / SHARED_METRICS).write_bytes(found.to_json())
-    words = read_run(run)["shared_words"]
-    assert "Estimated from noisy labels of 240 test records, discrete (ε = 0.5), which every party may know" in words
-    assert f"log loss {found.metrics.log_loss.value:.4f} ± {found.metrics.log_loss.standard_error:.4f}" in words
-    assert words.endswith("(± one standard error).")
-    assert read_feature_run(run, "feature")["shared_words"] == ""
-    shutil.copy(run / SHARED_METRICS, run / "feature")
-    assert read_feature_run(run, "feature")["shared_words"] == words
-    (run / "feature" / SHARED_METRICS).write_bytes(replace(found, job="another").to_json())
-    with pytest.raises(ValueError, match=r"feature/shared_metrics\.json: speaks of a run of another job$"):
-        read_feature_run(run, "feature")
 
 
 def test_it_says_what_is_proved_about_labels_and_that_nothing_is_about_features(runs: Path, tmp_path: Path) -> None:

@@ -408,7 +408,6 @@ def test_the_page_of_a_feature_party_shows_what_that_party_may_know(browser: Any
     from tpsl.report.run_reading import read_feature_run
 
     parts = [read_feature_run(runs / name, "feature") for name in ("laplace", "discrete")]
-    parts[0]["shared_words"] = "AUC <b>0.7</b>"
     write_page(tmp_path / "page.html", parts, title="A page")
     browser.open(tmp_path / "page.html")
     text = browser.run(TEXT)

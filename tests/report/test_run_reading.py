@@ -14,7 +14,6 @@ from tpsl.mechanisms import laplace
 from tpsl.net.certificates import create_authority, issue
 from tpsl.report.page import write_page
 from tpsl.report.run_reading import read_feature_run, read_run, read_view
-from tpsl.run.evaluation import SHARED_METRICS
 from tpsl.run.run_folder import RunFolder
 from tpsl.vault import Vault
 
@@ -45,7 +44,6 @@ def test_feature_stands_for_the_one_feature_party_that_there_is(tmp_path: Path) 
 def test_no_file_of_a_run_is_waited_for(copied: Callable[[str], Path], tmp_path: Path) -> None:
     """A pipe in its place gives a view without it, or an error in one sentence."""
     run = copied("laplace")
-    (run / "label" / SHARED_METRICS).touch()
     (run / "statement-2026.json").touch()
     told = []
 

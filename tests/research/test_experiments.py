@@ -12,7 +12,6 @@ import pytest
     [
         ("norm_attack", ["--rows", "12000", "--epochs", "3"]),
         ("retraining", ["--rows", "2000", "--seeds", "1", "--json"]),
-        ("shared_metrics", ["--data", "synthetic", "--rows", "1000", "--draws", "3", "--json"]),
     ],
 )
 def test_it_runs(

@@ -26,7 +26,6 @@ from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response
 from tpsl.report.ledgers import result_now
 from tpsl.report.run_reading import read_view
-from tpsl.run.evaluation import EvaluationTerms, evaluate_test_records
 from tpsl.run.job import Job, load_job, make_job
 from tpsl.run.local import Local, LocalError, own_data
 from tpsl.run.observer import UNWATCHED, Observer, Watching
@@ -224,24 +223,6 @@ def test_a_job_file_knows_where_its_alignments_are(tables: Path, monkeypatch: py
     assert moved.digest() == load_job(tables / "sales.yaml").digest(), "each party's own affair"
     with pytest.raises(LocalError, match=r"the job has no data\.alignment, but the folder of one was given: x"):
         own_data(Job(), "label", None, Path("x"))
-
-
-def test_metrics_to_share_are_charged_to_people(tables: Path) -> None:
-    agreed = job(tables, "label-only")
-    align(agreed)
-    train(agreed, tables / "run", vault=choice(tables, 9.0))
-    run, side = RunFolder(tables / "run"), load_label_party(agreed.data)
-    terms = EvaluationTerms(randomized_response(0.5, 2), run.vault(), ReleasePolicy())
-    shared, total = evaluate_test_records(run, side, terms)
-    assert shared.records == len(side.records.test) == round(SHOP * 0.2)
-    assert (total.epsilon, total.who == "person") == (0.5, True)
-    align(agreed, digest="e" * 64)  # the same people under new ids
-    train(agreed, tables / "second", vault=run.vault())
-    second, side = RunFolder(tables / "second"), load_label_party(agreed.data)
-    with pytest.raises(VaultError, match=r"would bring people to ε = 1\.5 in all, more than the ε = 1\.4 that"):
-        evaluate_test_records(second, side, replace(terms, policy=ReleasePolicy(max_epsilon=1.4)))
-    # Half an ε here, and at most one in the first alignment, where a test record may have been a training record.
-    assert evaluate_test_records(second, side, terms)[1].epsilon == 1.5
 
 
 def test_three_parties_align_and_train(tables: Path) -> None:

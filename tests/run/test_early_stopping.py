@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from tpsl.audit import replay
 from tpsl.data.dataset import load
 from tpsl.run.checkpoint import save_checkpoint
+from tpsl.run.evaluation import noisy_validation
 from tpsl.run.job import Job, JobError, make_job
-from tpsl.run.noisy_metrics import noisy_validation
 from tpsl.run.one_process import train
 from tpsl.run.run_folder import RunFolder
 from tpsl.run.schedule import held_out

@@ -1,295 +1,321 @@
-"""An evaluation that may be handed over: a function of released labels, charged to the test records, or refused."""
+"""Metrics from noisy labels: those of true labels on average, with standard errors that are right; the ensemble."""
 
 from __future__ import annotations
 
-import csv
-import json
+import itertools
 import math
-from collections.abc import Callable
-from dataclasses import replace
-from functools import cache
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
+from tests.peak_memory import peak_bytes
 
-from tpsl import metrics
-from tpsl.data.dataset import Dataset, load, load_label_party
-from tpsl.data.rawtable import NO_LABEL
-from tpsl.data.sides import LabelSide
-from tpsl.data.true_labels import TrueLabels, reveal
-from tpsl.mechanisms import Mechanism, laplace, randomized_response
-from tpsl.progress import Notice, no_notice
-from tpsl.run.evaluation import (
-    EvaluationTerms,
-    SharedEvaluation,
-    evaluate_test_records,
-    read_shared,
+from tpsl import metrics, spill
+from tpsl.data import out_of_core
+from tpsl.mechanisms import (
+    Mechanism,
+    gaussian,
+    identity,
+    laplace,
+    optimized_unary,
+    randomized_response,
 )
-from tpsl.run.job import Job, make_job
-from tpsl.run.one_process import train
-from tpsl.run.run_folder import RunFolder
-from tpsl.run.vaults import VaultChoice
-from tpsl.vault import NO_LIMITS, ReleasePolicy, Spent, Vault
+from tpsl.mechanisms import subset_selection as subset
+from tpsl.run.evaluation import (
+    corrected_auc,
+    ensemble_weights,
+    noisy_validation,
+    record_log_likelihoods,
+)
 
-TEST = 200
-HALF = randomized_response(0.5, 2)
-
-
-def job(classes: int = 2, **training: Any) -> Job:
-    content = {
-        "data": {
-            "source": "synthetic",
-            "rows": 1000,
-            "numeric_fields": 4,
-            "categorical_fields": 1,
-            "classes": classes,
-        },
-        "privacy": {"mechanism": "discrete", "epsilon": 1.0},
-        "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
-        "training": {"batch_size": 100, "epochs": 1, **training},
-    }
-    return make_job(content, {}, "test")
+DRAWS = 200
 
 
-@cache
-def data() -> Dataset:
-    return load(job().data)
+def predictions(records: int, seed: int, classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities that are a little too sure of themselves, and the labels of the records."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(records, classes))
+    z[:, 0] += 0.8
+    own = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    labels = (rng.random((records, 1)) > own.cumsum(axis=1)).sum(axis=1)
+    stated = np.exp(1.5 * z) / np.exp(1.5 * z).sum(axis=1, keepdims=True)
+    return (stated[:, 1] if classes == 2 else stated).astype(np.float32), labels
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> RunFolder:
-    train(job(), tmp_path / "run", data=data(), vault=tmp_path / "counted")
-    return RunFolder(tmp_path / "run")
+def released(mechanism: Mechanism, labels: np.ndarray, seed: int) -> np.ndarray:
+    """The debiased noisy label of class 1."""
+    values: np.ndarray = mechanism.unbiased_values[mechanism.release(labels, seed).outcomes]
+    return values
 
 
-def shared(
-    run: RunFolder,
-    mechanism: Mechanism = HALF,
-    side: LabelSide | None = None,
-    policy: ReleasePolicy | None = None,
-    notices: list[str] | None = None,
-) -> SharedEvaluation:
-    say = no_notice if notices is None else notices.append
-    return evaluated(run, mechanism, side, policy, say)[0]
+@pytest.mark.parametrize("mechanism", [randomized_response(1.0, 2), laplace(1.0, 2)], ids=str)
+def test_the_mean_over_200_draws_is_the_auc_of_true_labels(mechanism: Mechanism) -> None:
+    p, labels = predictions(2000, 1)
+    found = np.array([corrected_auc(p, released(mechanism, labels, seed))[0] for seed in range(DRAWS)])
+    error = found.std(ddof=1) / math.sqrt(DRAWS)
+    assert abs(found.mean() - metrics.auc(p, labels == 1).value) < 5 * error  # α = 6e-7
 
 
-def evaluated(
-    run: RunFolder,
-    mechanism: Mechanism = HALF,
-    side: LabelSide | None = None,
-    policy: ReleasePolicy | None = None,
-    notice: Notice = no_notice,
-) -> tuple[SharedEvaluation, Spent]:
-    """What may be shared, and what the records have spent in all."""
-    terms = EvaluationTerms(mechanism, run.vault(), policy or ReleasePolicy(), notice)
-    return evaluate_test_records(run, side or data().label_side, terms)
+def test_true_labels_give_the_auc_and_the_error_of_true_labels() -> None:
+    p, labels = predictions(2000, 2)
+    area = metrics.auc(p, labels == 1)
+    value, error = corrected_auc(p, labels.astype(np.float64))
+    assert value == pytest.approx(area.value)
+    assert error == pytest.approx((area.high - area.low) / 2 / 1.959964, rel=0.02)  # DeLong
 
 
-def flipped() -> LabelSide:
-    """The same records with other labels of all test records."""
-    labels = reveal(data().labels).copy()
-    labels[data().test] ^= 1
-    return data().with_labels(labels).label_side
+def test_an_auc_that_noise_drowns_is_none() -> None:
+    p, labels = predictions(300, 4)
+    assert np.isnan(corrected_auc(p, released(randomized_response(0.1, 2), labels, 0))).all()
+    assert np.isnan(corrected_auc(np.linspace(0, 1, 50), np.zeros(50))).all()
 
 
-def test_its_epsilon_is_in_the_ledger_and_the_vault_stays_sound(run: RunFolder) -> None:
-    notices: list[str] = []
-    found, total = evaluated(run, notice=notices.append)
-    assert (found.epsilon, found.records) == (0.5, TEST)
-    assert (total.epsilon, total.private, total.records) == (0.5, True, TEST)
-    assert (found.job, found.versions) == (job().digest(), run.versions())
-    with Vault.open(run.vault()) as vault:
-        released = [(one.epsilon, one.details["records"]) for one in vault.ledger().entries if one.kind == "released"]
-        assert vault.total(data().label_side.records.test_ids).epsilon == 0.5
-        assert vault.total(data().label_side.records.training_ids).epsilon == 1.0
-        assert vault.verify() == []
-        assert vault.statement()["released_records"] == 1000
-    assert released == [(1.0, 800), (0.5, TEST)]
-    assert f"adding {TEST} test labels to the vault {run.vault()}" in notices
-    assert f"{TEST} noisy labels released with discrete (ε = 0.5)" in notices
+def test_the_error_is_that_of_leaving_out_each_record() -> None:
+    p, labels = predictions(400, 5)
+    scores, t = p.astype(np.float64).round(2), released(randomized_response(2.0, 2), labels, 6)  # with ties
+    area, error = corrected_auc(scores, t)
+    left = np.array([area - corrected_auc(np.delete(scores, i), np.delete(t, i))[0] for i in range(400)])
+    assert error == pytest.approx(math.sqrt((left**2).sum()), rel=0.05)
+    pairs = [(t[i] * (1 - t[j]), scores[i] - scores[j]) for i, j in itertools.permutations(range(400), 2)]
+    expected = sum(weight * (0.5 + 0.5 * np.sign(gap)) for weight, gap in pairs) / sum(weight for weight, _ in pairs)
+    assert area == pytest.approx(expected)
 
 
-def test_asking_again_draws_nothing_also_for_another_run_on_the_vault(run: RunFolder, tmp_path: Path) -> None:
-    first = shared(run)
-    with Vault.open(run.vault()) as vault:
-        head = vault.head()
-    assert shared(run).to_json() == first.to_json()
-    other = RunFolder(tmp_path / "other")
-    train(job(seed=7), other.path, data=data(), vault=run.vault())
-    second, total = evaluated(other)
-    assert second.metrics != first.metrics
-    assert total.epsilon == 0.5
-    with Vault.open(run.vault()) as vault:
-        assert vault.head() == head
+EXACT = [randomized_response(1.0, 2), randomized_response(0.7, 4), subset(1.0, 5), identity(2), identity(3)]
 
 
-def test_given_the_noisy_labels_nothing_in_the_file_depends_on_true_ones(run: RunFolder) -> None:
-    content = shared(run).to_json()
-    records, other = data().label_side.records, flipped()
-    with pytest.raises(ValueError, match=f"^{TEST} of the {TEST} test records that the vault .* have another label"):
-        shared(run, side=other)
-    with Vault.open(run.vault()) as vault:
-        vault.add([(records.test_ids, reveal(other.labels)[records.test], None)])
-    assert shared(run, side=other).to_json() == content
+def outcome_probabilities(mechanism: Mechanism) -> tuple[np.ndarray, np.ndarray]:
+    """Every outcome of a table mechanism and `P(outcome | y)`, exactly from the integers."""
+    outcomes = np.arange(mechanism.outcomes, dtype=mechanism.outcome_dtype)
+    return outcomes, np.exp(mechanism.log_likelihood(outcomes)).T
 
 
-def test_it_judges_the_predictions_of_the_epoch_that_was_kept(tmp_path: Path) -> None:
-    train(job(epochs=3, validation=0.2, patience=1), tmp_path / "run", data=data(), vault=tmp_path / "counted")
-    run = RunFolder(tmp_path / "run")
-    result = run.result()
-    assert result is not None
-    sure = shared(run, randomized_response(20.0, 2), policy=ReleasePolicy(max_epsilon=20))  # hardly any noise
-    kept = run.predictions(result.kept_epoch)["test"]
-    truth = reveal(data().labels)[data().test]
-    assert sure.metrics.auc.value == pytest.approx(result.test_auc, abs=1e-6)
-    assert sure.metrics.log_loss.value == pytest.approx(metrics.log_loss(kept, truth), abs=1e-6)
-    assert sure.metrics.accuracy.value == pytest.approx(result.test_accuracy, abs=1e-6)
+def every_outcome(mechanism: Mechanism, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """One prediction, every outcome, the prediction once for each of them as a network gives it, and the table."""
+    k = mechanism.classes
+    p = np.random.default_rng(seed).dirichlet(np.ones(k))
+    outcomes, table = outcome_probabilities(mechanism)
+    return p, outcomes, np.full(len(outcomes), p[1]) if k == 2 else np.tile(p, (len(outcomes), 1)), table
 
 
-def test_the_file_has_json_and_no_label(run: RunFolder) -> None:
-    content = json.loads(shared(run).to_json())
-    assert set(content) == {
-        "shared_metrics",
-        "job",
-        "versions",
-        "of",
-        "records",
-        "classes",
-        "mechanism",
-        "epsilon",
-        "delta",
-        "metrics",
-    }
-    assert sum(one["records"] for one in content["metrics"]["reliability"]) == TEST
-    drowned = json.loads(shared(run, randomized_response(0.01, 2), policy=ReleasePolicy(compose=True)).to_json())
-    assert drowned["metrics"]["auc"]["value"] is None
-    assert drowned["metrics"]["auc"]["reason"].startswith("noise hides")
+@pytest.mark.parametrize("mechanism", EXACT, ids=str)
+def test_the_expected_loss_is_the_log_loss_against_true_labels(mechanism: Mechanism) -> None:
+    p, outcomes, given, table = every_outcome(mechanism, 0)
+    single = [noisy_validation(mechanism, [outcomes[[i]]], given[[i]]) for i in range(len(outcomes))]
+    for y in range(mechanism.classes):
+        expected = sum(prob * found.validation_loss for prob, found in zip(table[y], single, strict=True) if prob)
+        assert expected == pytest.approx(-math.log(p[y]), rel=1e-5)
 
 
-def test_what_was_written_is_read_again(run: RunFolder, tmp_path: Path) -> None:
-    found = shared(run, randomized_response(0.01, 2))  # with an AUC that is NaN
-    (tmp_path / "file.json").write_bytes(found.to_json())
-    again = read_shared(tmp_path / "file.json", found.job, found.versions)
-    assert again.to_json() == found.to_json()
-    assert math.isnan(again.metrics.auc.value)
+@pytest.mark.parametrize("mechanism", EXACT, ids=str)
+def test_the_likelihood_is_that_of_the_outcomes(mechanism: Mechanism) -> None:
+    p, outcomes, given, table = every_outcome(mechanism, 1)
+    with np.errstate(divide="ignore"):
+        expected = float(np.log(p @ table).sum())
+    assert noisy_validation(mechanism, [outcomes], given).validation_log_likelihood == pytest.approx(expected)
+    # Two draws are independent given the label.
+    twice = noisy_validation(mechanism, [outcomes, outcomes], given).validation_log_likelihood
+    assert twice == pytest.approx(float(np.log(p @ table**2).sum()))
+
+
+def test_the_auc_against_noisy_labels_is_corrected_exactly() -> None:
+    """The expectation of pairs seen and of pairs won over all flips of five records, by enumeration."""
+    scores = np.array([0.1, 0.4, 0.4, 0.7, 0.9])
+    truth = np.array([0, 0, 1, 0, 1])
+    mechanism = randomized_response(0.5, 2)
+    keep = math.exp(0.5) / (1 + math.exp(0.5))
+    won = pairs = 0.0
+    for outcomes in itertools.product((0, 1), repeat=5):
+        probability = math.prod(keep if o == y else 1 - keep for o, y in zip(outcomes, truth, strict=True))
+        t = (np.array(outcomes) - mechanism.mean(0)) / (mechanism.mean(1) - mechanism.mean(0))
+        seen = t.sum() * (1 - t).sum() - (t * (1 - t)).sum()
+        pairs += probability * seen
+        value, _ = corrected_auc(scores, t)
+        won += probability * (value * seen if not math.isnan(value) else brute_force(scores, t))
+    assert pairs == pytest.approx(2 * 3)
+    assert won / pairs == pytest.approx(metrics.auc(scores, truth == 1).value)
+
+
+def brute_force(scores: np.ndarray, t: np.ndarray) -> float:
+    pairs = itertools.permutations(range(len(scores)), 2)
+    return sum(t[i] * (1 - t[j]) * (0.5 * (scores[i] == scores[j]) + (scores[i] > scores[j])) for i, j in pairs)
+
+
+def test_true_labels_give_the_true_auc_and_loss() -> None:
+    rng = np.random.default_rng(2)
+    labels = rng.integers(0, 2, 500)
+    p = np.clip(0.3 * labels + 0.7 * rng.random(500), 0.01, 0.99).round(2).astype(np.float32)
+    found = noisy_validation(identity(2), [labels.astype(np.uint8)], p)
+    assert found.validation_auc == pytest.approx(metrics.auc(p, labels == 1).value)
+    assert found.validation_loss == pytest.approx(metrics.log_loss(p, labels), rel=1e-6)
+    assert found.validation_log_likelihood == pytest.approx(-500 * metrics.log_loss(p, labels), rel=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (lambda content: b"{", r"is damaged \(Invalid JSON"),
-        (lambda content: b"[" * 100_000, r"is damaged \(Invalid JSON"),
-        (lambda content: content + b" " * (1 << 20), "has more than 1,048,576 bytes"),
-        (lambda content: b"[]", "is damaged"),
-        (lambda content: content.replace(b'"shared_metrics": 1', b'"shared_metrics": 2'), "shared_metrics: Input"),
-        (lambda content: content.replace(b'"records": 200', b'"records": "200"'), "records: Input"),
-        (lambda content: content.replace(b'"job": "', b'"job": "0'), "speaks of a run of another job$"),
-        (lambda content: content.replace(b'"feature": "', b'"feature": "0'), "speaks of another run of this job$"),
-    ],
+    "mechanism", [laplace(1.0, 2), gaussian(1.0, 1e-5, 2), randomized_response(1.0, 2)], ids=["laplace", "gauss", "rr"]
 )
-def test_a_file_of_the_other_side_is_not_trusted(
-    run: RunFolder, tmp_path: Path, change: Callable[[bytes], bytes], sentence: str
-) -> None:
-    found = shared(run)
-    assert list(found.versions) == ["feature"]
-    (tmp_path / "file.json").write_bytes(change(found.to_json()))
-    with pytest.raises(ValueError, match=rf"^{tmp_path / 'file.json'}: .*{sentence}"):
-        read_shared(tmp_path / "file.json", found.job, found.versions)
+def test_noisy_labels_find_the_better_of_two_predictions(mechanism: Mechanism) -> None:
+    rng = np.random.default_rng(3)
+    z = rng.normal(size=20_000)
+    labels = (rng.random(20_000) < 1 / (1 + np.exp(-z))).astype(np.int64)
+    outcomes = mechanism.release(labels, rng=4).outcomes
+    good, bad = 1 / (1 + np.exp(-z)), 1 / (1 + np.exp(-z - rng.normal(size=20_000)))
+    better, worse = (noisy_validation(mechanism, [outcomes], p) for p in (good, bad))
+    assert better.validation_log_likelihood > worse.validation_log_likelihood + 20
+    true = metrics.log_loss(good, labels)
+    assert abs(better.validation_loss - true) < 5 * better.validation_loss_se  # α = 6e-7
+    assert better.validation_auc == pytest.approx(metrics.auc(good, labels == 1).value, abs=0.05)
 
 
-def test_many_classes_have_every_metric(tmp_path: Path) -> None:
-    agreed = job(classes=3)
-    train(agreed, tmp_path / "run", vault=tmp_path / "counted")
-    side = load_label_party(agreed.data)
-    found = shared(RunFolder(tmp_path / "run"), randomized_response(5.0, 3), side)
-    assert found.classes == 3
-    for one in (found.metrics.auc, found.metrics.log_loss, found.metrics.accuracy):
-        assert np.isfinite(one.value) and one.standard_error > 0
-    result = RunFolder(tmp_path / "run").result()
-    assert result is not None
-    assert abs(found.metrics.auc.value - result.test_auc) < 5 * found.metrics.auc.standard_error
+def predicted_and_drawn(records: int, positives: float, signal: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities, and labels that are drawn from them."""
+    rng = np.random.default_rng(seed)
+    p = 1 / (1 + np.exp(-math.log(positives / (1 - positives)) - signal * rng.normal(size=records)))
+    return p, (rng.random(records) < p).astype(np.int64)
 
 
-def test_what_the_label_party_does_not_permit_leaves_the_vault_as_it_was(run: RunFolder) -> None:
-    with Vault.open(run.vault()) as vault:
-        head = vault.head()
-    with pytest.raises(ValueError, match=r"bring the records to ε = 0\.5 in all, more than the ε = 0\.4 that"):
-        shared(run, policy=ReleasePolicy(max_epsilon=0.4))
-    with Vault.open(run.vault()) as vault:
-        assert vault.head() == head
-    shared(run)
-    for other in (randomized_response(0.7, 2), laplace(0.5, 2)):
-        with pytest.raises(
-            ValueError, match=f"^{TEST} records were released before under something else .*--set local.compose=true"
-        ):
-            shared(run, other)
-    assert evaluated(run, laplace(0.5, 2), policy=ReleasePolicy(compose=True))[1].epsilon == 1.0
+@pytest.mark.parametrize(
+    ("mechanism", "records", "positives", "signal"),
+    [
+        (randomized_response(1.0), 2000, 0.3, 1.0),
+        (randomized_response(1.0), 2000, 0.3, 4.0),  # an AUC of 0.95: some estimates lie above 1
+        (randomized_response(4.0), 1000, 0.05, 2.0),
+    ],
+    ids=str,
+)
+def test_the_interval_of_the_auc_covers_it(mechanism: Mechanism, records: int, positives: float, signal: float) -> None:
+    """Of 400 intervals of 95 %, fewer than 92 % cover with a probability of 0.005 if all is well; the seed is fixed."""
+    p, labels = predicted_and_drawn(400_000, positives, signal, 0)
+    truth, covered, highest = metrics.auc(p, labels == 1).value, 0, 0.0
+    for seed in range(400):
+        p, labels = predicted_and_drawn(records, positives, signal, seed + 1)
+        found = noisy_validation(mechanism, [mechanism.release(labels, rng=seed).outcomes], p)
+        covered += found.validation_auc_low <= truth <= found.validation_auc_high
+        highest = max(highest, found.validation_auc)
+    assert 0.92 <= covered / 400 <= 0.985
+    if signal == 4.0:
+        assert highest > 1  # it is not clipped
 
 
-def test_runs_that_cannot_be_evaluated_for_others_are_refused(run: RunFolder, tmp_path: Path) -> None:
-    (run.path / "result.json").rename(tmp_path / "result.json")
-    with pytest.raises(ValueError, match=r"run: the run is not finished"):
-        shared(run)
-    (tmp_path / "result.json").rename(run.path / "result.json")
-    fewer = data().label_side.records
-    side = LabelSide(replace(fewer, test=fewer.test[:-1]), data().labels)
-    with pytest.raises(ValueError, match=r"predicted 200 test records, and the data have 199: they have changed since"):
-        shared(run, side=side)
-    content = job(head="local").model_dump() | {"privacy": {"gradients": "none"}}
-    train(make_job(content, {}, "test"), tmp_path / "local", data=data())
-    with pytest.raises(ValueError, match=r"local: has a local head alone .* cannot be evaluated for others"):
-        shared(RunFolder(tmp_path / "local"))
+def test_an_auc_that_says_nothing_is_not_told() -> None:
+    """126 of 20,000 records are positive, and 1,600 are held out: 1.00 was shown where the test said 0.51."""
+    for seed in range(40):
+        p, labels = predicted_and_drawn(1600, 0.0063, 1.0, seed)
+        mechanism = randomized_response(1.0)
+        found = noisy_validation(mechanism, [mechanism.release(labels, rng=seed).outcomes], p)
+        assert math.isnan(found.validation_auc) and math.isnan(found.validation_auc_low)
+        assert math.isfinite(found.validation_loss)
+    p, labels = predicted_and_drawn(400, 0.5, 1.0, 0)  # the classes are seen, but the interval is 0.3 wide
+    found = noisy_validation(mechanism, [mechanism.release(labels, rng=0).outcomes], p)
+    assert math.isnan(found.validation_auc)
+    p, labels = predicted_and_drawn(2000, 0.5, 1.0, 0)
+    found = noisy_validation(mechanism, [mechanism.release(labels, rng=0).outcomes], p)
+    assert 0 < found.validation_auc_high - found.validation_auc_low <= 0.2
 
 
-def test_a_vault_of_other_records_is_not_charged(run: RunFolder, tmp_path: Path) -> None:
-    Vault.create(tmp_path / "vault", batches=[(["somebody"], [1], None)], apart="others").close()
-    with pytest.raises(ValueError, match="does not know 800 of the 800 training records"):
-        evaluate_test_records(run, data().label_side, EvaluationTerms(HALF, tmp_path / "vault", ReleasePolicy()))
+def test_many_classes_have_no_auc_but_a_loss() -> None:
+    mechanism = optimized_unary(2.0, 3)
+    labels = np.arange(300) % 3
+    outcomes = mechanism.release(labels, rng=1).outcomes
+    p = np.full((300, 3), 0.1, dtype=np.float32)
+    p[np.arange(300), labels] = 0.8
+    found = noisy_validation(mechanism, [outcomes], p)
+    assert math.isnan(found.validation_auc)
+    assert abs(found.validation_loss + math.log(0.8)) < 5 * found.validation_loss_se
 
 
-def test_nothing_of_a_scratch_run_is_shared(run: RunFolder, tmp_path: Path) -> None:
-    """No total counts its noise, nor what its vault would release for the metrics."""
-    train(job(), tmp_path / "scratch", data=data())
-    scratch = RunFolder(tmp_path / "scratch")
-    for which, vault in ((scratch, scratch.vault()), (scratch, run.vault()), (run, scratch.vault())):
-        terms = EvaluationTerms(HALF, vault, ReleasePolicy())
-        with pytest.raises(ValueError, match="scratch run"):
-            evaluate_test_records(which, data().label_side, terms)
-    for vault in (scratch.vault(), run.vault()):
-        with Vault.open(vault) as opened:
-            assert opened.total(None).epsilon == 1.0
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Blocks of a few thousand records, and every column in a file."""
+    monkeypatch.setattr(metrics, "_AT_ONCE", 1 << 12)
+    monkeypatch.setattr(spill, "ROWS_AT_ONCE", 1 << 14)
+    monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0)
+    monkeypatch.setenv("TPSL_CACHE", str(tmp_path))
 
 
-def test_labels_that_have_not_arrived_are_waited_for(run: RunFolder) -> None:
-    """Which labels are there may depend on what they are: the positive ones may come first."""
-    records, labels = data().label_side.records, reveal(data().labels)
-    late = labels.copy()
-    late[records.test[:3]] = NO_LABEL
-    side = LabelSide(records, TrueLabels(late, records.class_names))
-    with pytest.raises(ValueError, match=f"^3 of the {TEST} test records have no label yet, and which of them"):
-        shared(run, side=side)
-    with Vault.open(run.vault()) as vault:
-        assert not vault.knows(records.test_ids).any()
-        vault.add([(records.test_ids.slice(0, 3), labels[records.test[:3]], None)])
-    assert shared(run, side=side).records == TEST
+def some(records: int, mechanism: Mechanism) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(3)
+    p = generator.dirichlet(np.ones(mechanism.classes), records).astype(np.float32)
+    outcomes = mechanism.release(generator.integers(0, mechanism.classes, records), 4).outcomes
+    return (p[:, 1] if mechanism.classes == 2 else p), outcomes
 
 
-def test_units_add_up_over_training_and_test_records(tmp_path: Path) -> None:
-    with (tmp_path / "shop.csv").open("w", newline="") as shop, (tmp_path / "bank.csv").open("w", newline="") as bank:
-        csv.writer(shop).writerows([["id", "pages"], *([f"r{row}", row % 7] for row in range(60))])
-        csv.writer(bank).writerows([["id", "bought", "who"], *([f"r{row}", row % 2, "one"] for row in range(60))])
-    label = {"path": str(tmp_path / "bank.csv"), "label": "bought", "unit": "who"}
-    features = [{"path": str(tmp_path / "shop.csv"), "numeric": ["pages"]}]
-    tables = {"source": "table", "split": "random", "features": features, "label": label}
-    agreed = make_job({**job().model_dump(), "data": tables}, {}, "test")
-    train(agreed, tmp_path / "run", vault=VaultChoice(tmp_path / "counted", policy=NO_LIMITS))
-    side = load_label_party(agreed.data)
-    shared(RunFolder(tmp_path / "run"), side=side)
-    with Vault.open(tmp_path / "counted") as vault:
-        assert vault.ledger().largest_unit == Spent(epsilon=48 * 1.0 + 12 * 0.5, delta=0.0, records=60, who="unit")
-    others = replace(side.records, units=pa.array(["another"] * 60))
-    with pytest.raises(ValueError, match="unit"):
-        shared(RunFolder(tmp_path / "run"), side=LabelSide(others, side.labels))
+@pytest.mark.parametrize("mechanism", [randomized_response(1.0), laplace(1.0), laplace(1.0, 3)], ids=str)
+def test_blocks_and_rows_say_what_all_records_say(mechanism: Mechanism, request: pytest.FixtureRequest) -> None:
+    p, outcomes = some(50_000, mechanism)
+    rows = np.random.default_rng(5).permutation(len(p))
+    shuffled = np.empty_like(outcomes)
+    shuffled[rows] = outcomes
+    whole = noisy_validation(mechanism, [outcomes, outcomes], p)
+    request.getfixturevalue("small_blocks")
+    by_blocks = noisy_validation(mechanism, [shuffled, shuffled], p, rows)
+    assert astuple(by_blocks) == pytest.approx(astuple(whole), rel=1e-9, nan_ok=True)
+
+
+def test_a_validation_takes_no_memory_for_each_record(small_blocks: None) -> None:
+    def peak(records: int) -> int:
+        p, outcomes = some(records, randomized_response(1.0))
+        return peak_bytes(lambda: noisy_validation(randomized_response(1.0), [outcomes], p))
+
+    assert peak(400_000) - peak(100_000) < 2 * 300_000
+
+
+def test_a_record_speaks_by_the_probability_of_its_noisy_label() -> None:
+    mechanism = randomized_response(1.0)
+    keep = math.e / (1 + math.e)
+    found = record_log_likelihoods(mechanism, [np.array([0, 1])], np.array([0.2, 0.2], dtype=np.float32))
+    said_0, said_1 = 0.8 * keep + 0.2 * (1 - keep), 0.2 * keep + 0.8 * (1 - keep)
+    assert np.exp(found) == pytest.approx([said_0, said_1], rel=1e-6)
+    many = laplace(1.0, 3)
+    outcomes = many.release([0, 1, 2], 5).outcomes
+    p = np.array([[0.2, 0.3, 0.5]] * 3)
+    by_class = np.exp(many.log_likelihood(outcomes))
+    assert record_log_likelihoods(many, [outcomes], p) == pytest.approx(np.log((p * by_class).sum(axis=1)))
+    assert record_log_likelihoods(many, [outcomes] * 2, p) == pytest.approx(np.log((p * by_class**2).sum(axis=1)))
+
+
+def some_likelihoods(candidates: int, records: int, spread: float, seed: int = 0) -> list[np.ndarray]:
+    return list(spread * np.random.default_rng(seed).normal(size=(candidates, records)) - 1.0)
+
+
+@pytest.mark.parametrize(("records", "spread"), [(1, 0.5), (50, 0.01), (2000, 0.3), (5000, 3.0)])
+def test_the_weights_are_where_nothing_is_gained_by_shifting_weight(records: int, spread: float) -> None:
+    rows = some_likelihoods(7, records, spread)
+    rows[2] = rows[2] - 0.5 * spread
+    weights = ensemble_weights(rows)
+    assert weights.sum() == pytest.approx(1.0)
+    assert (weights > 0).all()
+    likelihood = np.exp(np.array(rows)).T
+    gain = (likelihood / (likelihood @ weights)[:, None]).sum(axis=0) + 1 / weights
+    assert gain == pytest.approx(np.full(7, gain.mean()), rel=1e-3)
+
+
+def test_two_candidates_by_hand() -> None:
+    # One record, twice as likely under the first: maximise ln(2w + (1-w)) + ln w + ln(1-w), so 3w² = 1.
+    rows = [np.array([math.log(2)]), np.array([0.0])]
+    assert ensemble_weights(rows)[0] == pytest.approx(1 / math.sqrt(3), abs=1e-5)
+
+
+def test_labels_that_say_nothing_give_the_plain_mean() -> None:
+    assert ensemble_weights([np.full(1000, -0.7)] * 4) == pytest.approx([0.25] * 4)
+
+
+def test_labels_that_say_much_leave_the_best() -> None:
+    rows = [np.full(10_000, -0.5), np.full(10_000, -0.6)]
+    assert ensemble_weights(rows)[0] > 0.99
+
+
+def test_candidates_that_complement_each_other_share() -> None:
+    odd = np.where(np.arange(2000) % 2, 0.0, -2.0)
+    always_second = np.full(2000, -1.2)  # better on the whole than neither, worse than their mixture
+    weights = ensemble_weights([odd, -2.0 - odd, always_second])
+    assert weights[0] == pytest.approx(weights[1], rel=1e-3)
+    assert weights[2] < 0.02
+
+
+def test_likelihoods_that_are_not_finite_count_nothing_and_tiny_ones_do_not_hurt() -> None:
+    rows = [np.full(10, -1e4), np.full(10, -1e4), np.array([math.nan] * 10), np.array([0.0] * 9 + [-math.inf])]
+    assert ensemble_weights(rows) == pytest.approx([0.5, 0.5, 0.0, 0.0])
+    with pytest.raises(ValueError, match="all of them diverged"):
+        ensemble_weights(rows[2:])

@@ -16,13 +16,12 @@ import torch
 from safetensors.torch import load_file
 
 from tpsl.data.dataset import load_feature_party
-from tpsl.mechanisms import MECHANISMS, build_mechanism, randomized_response
+from tpsl.mechanisms import MECHANISMS, build_mechanism
 from tpsl.net.asking import Answers, AtHome
 from tpsl.net.codec import tensor_bytes
 from tpsl.net.failures import BadMessage, PeerRestarted
 from tpsl.net.messages import Message
 from tpsl.run.alone import require_alone
-from tpsl.run.evaluation import EvaluationTerms, evaluate_test_records
 from tpsl.run.job import Job, JobError, make_job
 from tpsl.run.job_agreement import agreement
 from tpsl.run.local import Local
@@ -30,14 +29,14 @@ from tpsl.run.observer import UNWATCHED, Observer, Watching
 from tpsl.run.one_process import train, train_together
 from tpsl.run.over_network import join, serve
 from tpsl.run.role import FeatureRole, FeatureRun
-from tpsl.run.run_folder import RunError, RunFolder
+from tpsl.run.run_folder import RunFolder
 from tpsl.run.schedule import Schedule
 from tpsl.run.setup import RunSetup
 from tpsl.run.stages import attend_as_features
 from tpsl.run.stages.hand_over import FILE, handed_over, packed, packed_bytes, unpacked
 from tpsl.run.vaults import HAND_OVER, VaultChoice
 from tpsl.run.warm_start import StartingPoint
-from tpsl.vault import ReleasePolicy, Vault
+from tpsl.vault import Vault
 
 SYNTHETIC = {"source": "synthetic", "rows": 1500, "numeric_fields": 3, "categorical_fields": 2, "signal": 2.0}
 SMALL = {"embedding_dim": 4, "bottom": [16, 8], "top": [8]}
@@ -172,9 +171,6 @@ def test_over_a_network_the_label_party_is_done_when_training_begins(tmp_path: P
     alone = RunFolder(tmp_path / "feature").result()
     assert alone is not None and np.isfinite(alone.validation_loss) and np.isnan(alone.test_auc)
     assert (alone.epsilon, alone.private) == (1.0, True)
-    with pytest.raises(RunError, match="the labels were handed over, and the network is at the feature party"):
-        terms = EvaluationTerms(randomized_response(1.0), tmp_path / "vault", ReleasePolicy())
-        evaluate_test_records(RunFolder(tmp_path / "label"), None, terms)  # type: ignore[arg-type]
     # A finished run needs nobody.
     again = join(
         agreed,

@@ -18,8 +18,8 @@ from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import seeded_words
 from tpsl.metrics import auc, log_loss
+from tpsl.run.evaluation import ensemble_weights, noisy_validation, record_log_likelihoods
 from tpsl.run.job import Job, load_job, make_job
-from tpsl.run.noisy_metrics import committee_weights, noisy_validation, record_log_likelihoods
 from tpsl.run.one_process import train
 from tpsl.run.own_parts import OwnParts
 from tpsl.run.run_folder import RunError, RunFolder
@@ -141,7 +141,7 @@ def test_weights_and_ensemble_follow_from_noisy_labels_alone(tuned: tuple[Path, 
         assert likelihoods[-1].sum() == pytest.approx(judged.validation_log_likelihood)
         tests.append(predicted["test"].astype(np.float64))
         assert candidate.test.test_auc == auc(tests[-1], reveal(side.labels)[data.test] == 1).value
-    weights = committee_weights(likelihoods)
+    weights = ensemble_weights(likelihoods)
     assert [candidate.weight for candidate in result.candidates] == pytest.approx(weights)
     assert result.best == result.candidates[int(np.argmax([found.sum() for found in likelihoods]))]
     mixture = weights @ np.array(tests)

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import typer
-
 from tpsl.cli import flags
 from tpsl.cli.console import Facts, Report, answer, from_here, notice, progress_bar, stoppable, warn
 from tpsl.cli.flags import LOCAL, Settings, argument, flag, option, the_only
@@ -19,11 +17,9 @@ from tpsl.cli.on_ray import trains_on_ray
 from tpsl.cli.run_result import show_result, show_tuned
 from tpsl.data.config import TableData
 from tpsl.data.dataset import feature_party_names
-from tpsl.files import write_atomically
-from tpsl.mechanisms import build_mechanism
 from tpsl.net.certificates import AUTHORITY, party_folders
 from tpsl.net.messages import LABEL_PARTY
-from tpsl.report.words import counted, estimate_texts, records_text, spent_text
+from tpsl.report.words import counted, records_text
 from tpsl.run.job import Job, load_job
 from tpsl.run.local import Local, own_data, party_of
 from tpsl.run.loggers import run_logger
@@ -212,31 +208,18 @@ def evaluate(
     run: flags.RunArgument,
     changes: flags.SetOption = None,
     local: flags.LocalOption = None,
-    epsilon: Annotated[float | None, option("NUMBER", "Metrics to share, from noisy labels of this ε.")] = None,
-    out: Annotated[Path | None, option("FILE", "With --epsilon. Default: shared_metrics.json in RUN.")] = None,
     json: flags.JsonFlag = False,
 ) -> None:
     """Evaluate a finished run, or search, on its test records, and train its local head if the job has one.
 
     Both use true labels, so the output is for the label party alone. `tpsl label serve` does neither, because a feature
     party sees when it ends. Example: tpsl label evaluate runs/job-label
-
-    With --epsilon the metrics come from noisy labels of the test records, so that the feature parties may know them.
-    These labels come out of the run's vault: they are drawn once, and asking again with the same ε costs nothing. The
-    file is yours to hand over. Example: tpsl label evaluate runs/job-label --epsilon 0.5
     """
     from tpsl.model.trained import TUNE
     from tpsl.run.after_training import evaluate_run
     from tpsl.select.after_search import evaluate_search
 
-    settings = Settings.of(changes, parts=("privacy", LOCAL))
-    here = settings.load_local(local)
-    if epsilon is not None:
-        mechanism = str(settings.job.get("privacy", {}).get("mechanism", "auto"))
-        _share(run, here, (epsilon, mechanism), out, json)
-        return
-    if out or settings.job:
-        raise typer.BadParameter("--out and keys of privacy are for --epsilon")
+    here = Settings.of(changes, parts=(LOCAL,)).load_local(local)
 
     def watched(folder: RunFolder) -> AbstractContextManager[Watching]:
         return bar_and_loggers("evaluating", folder.job(), folder.path, here)
@@ -261,30 +244,6 @@ def bar_and_loggers(title: str, job: Job, run: Path, local: Local, *, shown: boo
         run_logger(job, run, LABEL_PARTY, notice, local.loggers) as logger,
     ):
         yield Watching(logger, progress, notice, reason=notice)
-
-
-def _share(run: Path, local: Local, release: tuple[float, str], out: Path | None, json: bool) -> None:
-    from tpsl.run import evaluation as shared
-    from tpsl.run.after_training import load_true_labels
-
-    folder, (epsilon, mechanism) = RunFolder(run), release
-    with progress_bar("reading labels") as progress:
-        side = load_true_labels(folder, local, progress)
-    chosen, _ = build_mechanism(mechanism, side.records.classes, epsilon=epsilon)
-    terms = shared.EvaluationTerms(chosen, local.vault or folder.vault(), local.release_policy(), notice)
-    found, total = shared.evaluate_test_records(folder, side, terms)
-    file = out or run / shared.SHARED_METRICS
-    write_atomically(file, found.to_json())
-    content = {"total_epsilon": total.epsilon, "total_delta": total.delta, "private": total.private}
-    spent = spent_text(total.epsilon, total.delta) + ("" if total.private else ", NOT PRIVATE")
-    whose = "the people in them" if total.who == "person" else found.of
-    facts: Facts = {
-        **estimate_texts(found.metrics),
-        "guarantee": f"{whose} have spent {spent} in all",
-        "to hand over": file,
-    }
-    headline = f"Evaluated on noisy labels of {found.records:,} {found.of}, {found.mechanism}"
-    answer(json, {"file": str(file), **content, **found.as_dict()}, Report(headline, facts))
 
 
 def align(

@@ -74,7 +74,7 @@ def _promise(run: RunFolder, result: TrainResult, ledger: RunLedger) -> Facts:
 
 
 def _hold_out(result: TrainResult) -> Facts:
-    from tpsl.run.noisy_metrics import TOO_FEW
+    from tpsl.run.evaluation import TOO_FEW
 
     statistic, area = result.statistic_records, None
     if math.isfinite(result.validation_auc):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
 from tpsl.handover.objective import Floats, NoisyTargets, as_probabilities
-from tpsl.run.noisy_metrics import record_log_likelihoods
+from tpsl.run.evaluation import record_log_likelihoods
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 

@@ -31,7 +31,7 @@ from tpsl.handover.objective import Floats, NoisyLabelObjective
 from tpsl.handover.trees import lightgbm
 from tpsl.heads.wide_part import FAR
 from tpsl.registry import Registry
-from tpsl.run.noisy_metrics import clipped, committee_weights, record_log_likelihoods
+from tpsl.run.evaluation import clipped, ensemble_weights, record_log_likelihoods
 
 ENSEMBLE = "ensemble"
 """The name that stands for those of `IN_ENSEMBLE` together, weighted by noisy labels."""
@@ -171,12 +171,12 @@ def weights_by_hold_out(records: LearnerRecords, predicted: Sequence[npt.NDArray
     """Return the weight of each of several predictions of the hold-out, by its noisy labels (stacking)."""
     targets = records.targets.take(records.held_out)
     likelihoods = [record_log_likelihoods(targets.mechanism, targets.draws, one) for one in predicted]
-    return [float(weight) for weight in committee_weights(likelihoods)]
+    return [float(weight) for weight in ensemble_weights(likelihoods)]
 
 
 def mixed(members: Sequence[tuple[float, npt.NDArray[np.float32]]]) -> Floats:
     """Return log-odds `[n]`, or logarithms of probabilities `[n, k]`, of weighted probabilities."""
-    by_class: Floats = np.log(sum(weight * clipped(probabilities)[1] for weight, probabilities in members))
+    by_class: Floats = np.log(sum(weight * clipped(probabilities) for weight, probabilities in members))
     return by_class[:, 1] - by_class[:, 0] if members[0][1].ndim == 1 else by_class
 
 

@@ -35,10 +35,10 @@ from tpsl.model.records import Network, NewRecords, Scores, place_of_scores, pre
 from tpsl.model.trained import WITH_JUDGES, TrainedModel
 from tpsl.progress import Progress, no_progress
 from tpsl.run.alone import require_alone, train_alone
+from tpsl.run.evaluation import Validation, noisy_validation
 from tpsl.run.job import Job
 from tpsl.run.job_sections import HELD_OUT
 from tpsl.run.local import Local
-from tpsl.run.noisy_metrics import Validation, noisy_validation
 from tpsl.run.observer import Observer, ProgressBar
 from tpsl.run.result import Epsilon, TrainResult
 from tpsl.run.run_folder import RunFolder, read_note, write_note

@@ -23,7 +23,7 @@ from scipy.special import expit
 
 from tpsl.mechanisms import Mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
-from tpsl.run.noisy_metrics import debiased_labels
+from tpsl.run.evaluation import debiased_labels
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,7 +10,7 @@ several records have spent over alignments (whom the label party knows may be th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,9 @@ from tpsl.report.words import (
     counted,
     learned_texts,
     records_text,
-    shared_text,
     spent_text,
 )
 from tpsl.run.checkpoint import saved_steps
-from tpsl.run.evaluation import SHARED_METRICS, read_shared
 from tpsl.run.job import Job, dotted
 from tpsl.run.job_sections import TrainingConfig
 from tpsl.run.run_folder import RunError, RunFolder
@@ -104,7 +102,6 @@ def read_run(path: Path, name: str | None = None, *, memory: Memory | None = Non
     view = {**view, **ledger.facts}
     view["statement"] = own_statement(run, ledger.place or run.vault(), ledger.heads)
     view["curves"] = curves
-    view["shared_words"] = shared_words(run.path, job, run.versions)
     view["local_head"] = for_json(run.local_head())
     view["recorded"] = not job.trains or all(
         (run.party(name) / "transcript").is_dir() for name in view["feature_parties"]
@@ -181,7 +178,6 @@ def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, n
         apart=None,
         scratch=RunFolder(path).is_scratch,
         test=None,
-        shared_words="",
         learned={},
         local_head=None,
         curves=[],
@@ -204,12 +200,6 @@ def _changed(job: Job) -> dict[str, Any]:
 def _sent_width(job: Job, party: str) -> int:
     for_a_head = job.training.head == "local" or job.statistic is not None
     return job.head_width(party) if for_a_head else job.model.cut_width(party)
-
-
-def shared_words(folder: Path, job: Job, versions: Callable[[], Mapping[str, str]]) -> str:
-    """Return what shared metrics in a folder say of this run; nothing where there are none."""
-    file = folder / SHARED_METRICS
-    return shared_text(read_shared(file, job.digest(), versions())) if file.exists() else ""
 
 
 def last_change(files: Iterable[Path]) -> str | None:
@@ -252,7 +242,6 @@ def read_feature_run(path: Path, party: str, name: str | None = None) -> RunView
         "release; what else was released of the same labels adds to it."
     )
     view["statement"] = newest_statement([run.party(party)])
-    view["shared_words"] = shared_words(run.party(party), job, lambda: {party: run.version(party)})
     if result is not None:
         view["state"] = "finished"
         view["step"], view["epoch"] = result.steps, result.epochs

@@ -292,7 +292,7 @@ def _utility(view: RunView) -> list[Markup | None]:
         if head
         else None
     )
-    return [intro(told), intro(alone), intro(view["shared_words"])]
+    return [intro(told), intro(alone)]
 
 
 def _attacks(view: RunView, prefix: str) -> list[Markup | None]:

@@ -155,8 +155,6 @@ class RunView(VaultFacts):
     scratch: bool
     """Whether the run is for its owner alone: its vault counts in no total, and nothing of it may leave."""
     test: dict[str, float | None] | None
-    shared_words: str
-    """What was estimated from noisy labels of the test records, for every party to know; or nothing."""
     learned: dict[str, str]
     """Of a run in which a learner besides the network was fitted: what it is, and what noisy labels say of it."""
     local_head: dict[str, float | None] | None

@@ -10,8 +10,6 @@ from tpsl.report.run_view import RunView, VaultFacts
 
 if TYPE_CHECKING:
     from tpsl.handover.learning import LearnResult
-    from tpsl.run.evaluation import SharedEvaluation
-    from tpsl.run.noisy_metrics import NoisyMetrics
 
 MISSING = "–"
 """Shown where there is no number."""
@@ -136,26 +134,6 @@ def records_text(count: int) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a number of things in words: "1 step", "1,200 steps"."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
-def estimate_texts(metrics: NoisyMetrics) -> dict[str, str]:
-    """Return each metric that was estimated from noisy labels, with its standard error or why there is none."""
-    estimates = {
-        "AUC": metrics.auc,
-        "log loss": metrics.log_loss,
-        "accuracy": metrics.accuracy,
-        "squared calibration error": metrics.squared_calibration_error,
-    }
-    return {name: one.reason or f"{one.value:.4f} ± {one.standard_error:.4f}" for name, one in estimates.items()}
-
-
-def shared_text(found: SharedEvaluation) -> str:
-    """Return what the label party may tell of a run, in a sentence."""
-    told = "; ".join(f"{name} {text}" for name, text in estimate_texts(found.metrics).items())
-    return (
-        f"Estimated from noisy labels of {found.records:,} {found.of}, {found.mechanism}, which every party may "
-        f"know: {told} (± one standard error)."
-    )
 
 
 _UNRELIABLE = "; the hold-out cannot tell the model from the shares of the classes: do not rely on it"

@@ -14,7 +14,7 @@ from tpsl.data.out_of_core import empty, parts, taken, taken_texts
 from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelRecords, LabelSide
 from tpsl.data.true_labels import reveal
-from tpsl.mechanisms import DEFAULT_BOUND, Mechanism, fit_noise
+from tpsl.mechanisms import DEFAULT_BOUND, fit_noise
 from tpsl.progress import Notice, no_notice
 from tpsl.run.job import Job
 from tpsl.run.method import rare_label_warning_of
@@ -107,28 +107,6 @@ def release_labels(
     """Release the labels of the training records, which the vault has, but those that leave in a statistic."""
     with Vault.open(vault_path) as vault:
         return _release(vault, planned_labels(job, records.classes), labelled_ids(job, records), notice, policy)
-
-
-def noisy_test_labels(
-    mechanism: Mechanism, side: LabelSide, vault_path: Path, notice: Notice, policy: ReleasePolicy
-) -> tuple[NoisyLabels, Spent]:
-    """Return the noisy labels of the test records, and what these have spent over all releases of the vault.
-
-    The vault is that of the training records, so that one ledger speaks of all records of a run. The labels are stored
-    there first. The release happens once: asking again, for this run or another, gives the same noisy labels. What the
-    policy does not permit is an error before anything is stored or drawn.
-    """
-    ids, trained = side.records.test_ids, side.records.training_ids
-    with Vault.open(vault_path) as vault:
-        has_all = check_labels(vault, side) == len(trained)
-        if not (has_all or vault.counts_people or vault.knows(trained).any()):
-            raise VaultError(
-                f"the vault {vault_path} does not know {len(trained):,} of the {len(trained):,} training records: it "
-                "holds others, or none"
-            )
-        vault.check_release(mechanism, ids, policy=policy)
-        _store_test_labels(vault, side, notice)
-        return _release(vault, Planned(mechanism), ids, notice, policy), vault.total(ids)
 
 
 def _release(vault: Vault, planned: Planned, ids: Column, notice: Notice, policy: ReleasePolicy) -> NoisyLabels:
@@ -241,26 +219,6 @@ def _tell_of_odd_labels(side: LabelSide, labels: npt.NDArray[np.int64], notice: 
             f"{records.further_records:,} known records count as unknown: their unit has another record, and only one "
             "of each has its label, so that a unit spends no more than a record"
         )
-
-
-def _store_test_labels(vault: Vault, side: LabelSide, notice: Notice) -> None:
-    """Have the labels of the test records in the vault, all of them; nothing is released.
-
-    Labels that arrive late may come in an order that depends on what they are. So as long as one is missing, an
-    evaluation of the others would tell more than their noisy labels do, and is refused.
-    """
-    ids, units = side.records.test_ids, side.records.test_units
-    labels = reveal(side.labels)[side.records.test]
-    overlap = vault.compare(ids, labels)
-    if overlap.differing:
-        raise VaultError(overlap.difference(vault.path, "test records"))
-    missing = int(((labels == NO_LABEL) & ~vault.knows(ids)).sum())
-    if missing:
-        raise VaultError(
-            f"{missing:,} of the {len(ids):,} test records have no label yet, and which of them have one may depend on "
-            "the labels: add theirs to the vault first"
-        )
-    _add_new(vault, "test", overlap.known, (ids, labels, units), notice)
 
 
 def _add_new(vault: Vault, what: str, known: int, records: LabelledRecords, notice: Notice) -> None:

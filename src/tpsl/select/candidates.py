@@ -22,9 +22,15 @@ from tpsl.data.sides import LabelRecords
 from tpsl.files import for_json, read_plain, write_atomically
 from tpsl.model.predictors import mixture
 from tpsl.model.trained import TUNE
-from tpsl.run.evaluation import TEST_METRICS, TestMetrics
+from tpsl.run.evaluation import (
+    TEST_METRICS,
+    TestMetrics,
+    Validation,
+    ensemble_weights,
+    noisy_validation,
+    record_log_likelihoods,
+)
 from tpsl.run.job import Job, make_job
-from tpsl.run.noisy_metrics import Validation, committee_weights, noisy_validation, record_log_likelihoods
 from tpsl.run.run_folder import RunFolder
 from tpsl.run.schedule import held_out
 from tpsl.run.stages import prepare
@@ -207,7 +213,7 @@ def compare(
     noisy, training = released.labels, trials[0].job.training
     hold_out = noisy.take(held_out(len(records.train), training.validation, training.seed))
     predicted = [trials[one.number].run.predictions(one.epoch)["validation"] for one in found]
-    weights = committee_weights([record_log_likelihoods(hold_out.mechanism, hold_out.draws, p) for p in predicted])
+    weights = ensemble_weights([record_log_likelihoods(hold_out.mechanism, hold_out.draws, p) for p in predicted])
     candidates = tuple(replace(one, weight=float(weight)) for one, weight in zip(found, weights, strict=True))
     best = max(candidates, key=lambda candidate: candidate.validation.validation_log_likelihood)
     mixed = mixture((candidate.weight, p) for candidate, p in zip(candidates, predicted, strict=True))

@@ -22,7 +22,7 @@ from tpsl.net.failures import NOT_FINITE, BadMessage
 from tpsl.net.messages import Message
 from tpsl.net.rounding import NOT_FINITE_NUMBERS
 from tpsl.run.checkpoint import BEST, load_checkpoint, save_checkpoint, saved_steps
-from tpsl.run.noisy_metrics import noisy_validation
+from tpsl.run.evaluation import noisy_validation
 from tpsl.run.role import FeatureRole, FeatureRun, LabelRole, Role
 from tpsl.run.run_folder import epoch_folder
 from tpsl.run.schedule import Schedule
