@@ -41,14 +41,15 @@ CLASS_NAMES = ("0", "1")
 _ID = "id"
 _FEATURE_FILE, _LABEL_FILE = "feature.parquet", "label.parquet"
 
-_CRITEO = {f"I{number}": "count" for number in range(1, 14)} | {f"C{number}": "hexadecimal" for number in range(1, 27)}
-_AVAZU = {
-    "hour": "hour",
-    **dict.fromkeys(("C1", "banner_pos"), "integer"),
-    **dict.fromkeys(("site_id", "site_domain", "site_category", "app_id", "app_domain", "app_category"), "hexadecimal"),
-    **dict.fromkeys(("device_id", "device_ip", "device_model"), "hexadecimal"),
-    **dict.fromkeys(("device_type", "device_conn_type", *(f"C{number}" for number in range(14, 22))), "integer"),
-}
+_CRITEO = {f"I{number}": "count" for number in range(1, 14)} | {f"C{number}": "category" for number in range(1, 27)}
+_AVAZU = {"hour": "hour"} | dict.fromkeys(
+    (
+        *("C1", "banner_pos", "site_id", "site_domain", "site_category", "app_id", "app_domain", "app_category"),
+        *("device_id", "device_ip", "device_model", "device_type", "device_conn_type"),
+        *(f"C{number}" for number in range(14, 22)),
+    ),
+    "category",
+)
 
 
 class _ClickFile(PartyFile):
@@ -70,7 +71,7 @@ class _InFileOrder(Preparation):
 
     def order(self, raw: RawTable) -> None:
         """Check ids and times."""
-        sorted_by_id(raw.name, raw.ids, raw.dialect)
+        sorted_by_id(raw.name, raw.ids)
         if raw.times is not None and (raw.times[1:] < raw.times[:-1]).any():
             record = int(np.argmax(raw.times[1:] < raw.times[:-1])) + 2
             raise DataError(
@@ -167,7 +168,7 @@ class CriteoData(ClickData):
     source: Literal["criteo"] = Field("criteo", description=SOURCE)
     columns = _CRITEO
     label = "label"
-    dialect = Dialect("\t", ("label", *_CRITEO), quoted=False)
+    dialect = Dialect("\t", ("label", *_CRITEO))
 
     @property
     def unverified_assumption(self) -> str | None:
@@ -186,7 +187,7 @@ class AvazuData(ClickData):
     source: Literal["avazu"] = Field("avazu", description=SOURCE)
     columns = _AVAZU
     label, id, time = "click", _ID, "hour"
-    dialect = Dialect(",", quoted=False)
+    dialect = Dialect(",")
 
 
 AnyClickData = TypeVar("AnyClickData", bound=ClickData)
@@ -208,7 +209,7 @@ def convert(config: AnyClickData, folder: Path, progress: Progress = no_progress
                     writers[name] = stack.enter_context(new_parquet(folder / name, table.schema))
                 writers[name].write_table(table)
             seen.append(ids)
-        sorted_by_id(str(file.path), pa.chunked_array(seen).combine_chunks(), file.dialect)
+        sorted_by_id(str(file.path), pa.chunked_array(seen).combine_chunks())
     return config.model_copy(update={"path": folder})
 
 

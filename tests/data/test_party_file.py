@@ -86,7 +86,6 @@ def test_a_table_on_disk_is_the_table_in_memory(
         patch.setattr(spill, "ROWS_AT_ONCE", 4)
         patch.setattr(reading, "BLOCK_ROWS", 4)
         patch.setattr(reading, "BLOCK_BYTES", 200)
-        patch.setattr("tpsl.tables.lines.PIECE_BYTES", 50)
         for _ in range(2):  # made, and found again
             assert same(load(config), in_memory)
         assert same(load(config, relabelling=Relabelling(3)), relabelled)

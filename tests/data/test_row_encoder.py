@@ -86,11 +86,7 @@ COLUMNS = {
             | st.just("NA")
         ),
     ),
-    "count": column(WHOLE, spaced(WHOLE.map(str) | st.sampled_from(["007", "0xFF", "0xffffffffffffffff", "NA"]))),
-    "hexadecimal": column(
-        st.sampled_from(["12345678", "abcdef00", "ABCDEF00", " abcdef00 ", "NA"]), st.integers(10**7, 10**8 - 1)
-    ),
-    "integer": column(spaced(st.integers(-(2**31), 2**31 - 1).map(str)), st.sampled_from([5, -5, 2**31 - 1])),
+    "count": column(WHOLE, spaced(WHOLE.map(str) | st.sampled_from(["007", "1.5", "NA"]))),
     "hour": column(MOMENTS, st.sampled_from(["14102100", " 24022923 ", "69010100"])),
 }
 TABLES = st.fixed_dictionaries(COLUMNS)
@@ -174,12 +170,7 @@ def test_numpy_scalars_are_the_values_they_hold() -> None:
         ("number", -1e39, "the number -1e+39 is too large for float32"),
         ("number", [1], "[1] is of type list, which is not numeric"),
         ("category", {"a": 1}, "{'a': 1} is of type dict, which cannot be read as text"),
-        ("count", "1.0", "'1.0' is not a whole number of up to 64 bits"),
-        ("count", "9" * 5000, "is not a whole number of up to 64 bits"),
-        ("count", 2**63, "9223372036854775808 is not a whole number of up to 64 bits"),
-        ("count", True, "True is of type bool, which is not a type of whole numbers"),
-        ("hexadecimal", "xyz", "'xyz' is not a category of eight hexadecimal digits"),
-        ("integer", "2147483648", "'2147483648' is not a whole number of up to 32 bits"),
+        ("count", "9" * 5000, "the number inf is too large for float32"),
         ("hour", "14102199", "'14102199' cannot be read as a time"),
         ("date", "2024-02-30", "'2024-02-30' cannot be read as a time (an ISO 8601 date or timestamp)"),
         ("date", "20240229", "'20240229' cannot be read as a time"),
@@ -189,7 +180,7 @@ def test_numpy_scalars_are_the_values_they_hold() -> None:
     ],
 )
 def test_what_cannot_be_read_is_named(kind: str, value: Any, sentence: str) -> None:
-    good = {"number": 1, "category": "a", "count": 1, "hexadecimal": "0" * 8, "integer": 1, "hour": "14102100"}
+    good = {"number": 1, "category": "a", "count": 1, "hour": "14102100"}
     rows = [{"x": good.get(kind, date(2024, 1, 1))}] * 2
     state, _ = learn(table(rows, {"x": kind}), IndexedCategories(1), np.arange(2))
     with pytest.raises(DataError, match=r"^record 3: column 'x': .*" + re.escape(sentence)):

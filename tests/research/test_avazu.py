@@ -76,22 +76,19 @@ def replaced(lines: list[str], number: int, column: str, value: str) -> None:
         ("hour", "14023000", "'14023000' cannot be read as a time"),
         ("hour", "2014102100", "'2014102100' cannot be read as a time"),
         ("hour", "", "the time is missing"),
-        ("device_ip", "ddd2926", "'ddd2926' is not a category of eight hexadecimal digits"),
-        ("C14", "a", "'a' is not a whole number of up to 32 bits"),
-        ("C21", "3000000000", "'3000000000' is not a whole number of up to 32 bits"),
         ("C21", "79,1", "25 columns instead of 24"),
     ],
 )
 def test_an_error_names_the_line(tmp_path: Path, lines: list[str], column: str, value: str, message: str) -> None:
     replaced(lines, 78, column, value)
-    with pytest.raises(DataError, match=rf"train\.csv: (column '{column}'|cannot be read), line 78: {message}"):
+    with pytest.raises(DataError, match=rf"train\.csv: (column '{column}'|cannot be read), row 77: {message}"):
         load(AvazuData(path=written(tmp_path / "train.csv", lines)))
 
 
 def test_a_repeated_id_is_named_with_both_lines(tmp_path: Path, lines: list[str]) -> None:
     replaced(lines, 102, "id", lines[7].split(",")[0])
     path = written(tmp_path / "train.csv", lines)
-    message = rf"train\.csv: id '{lines[7].split(',')[0]}' stands in line 8 and in line 102; 1 lines repeat an id"
+    message = rf"train\.csv: id '{lines[7].split(',')[0]}' stands in row 7 and in row 101; 1 rows repeat an id"
     for of_party in (load, load_feature_party, load_label_party):
         with pytest.raises(DataError, match=message):
             of_party(AvazuData(path=path))

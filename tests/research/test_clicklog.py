@@ -14,7 +14,7 @@ from tpsl.data import out_of_core
 from tpsl.data.dataset import Dataset, load, load_feature_party, load_label_party
 from tpsl.data.true_labels import reveal
 from tpsl.spill import cache_folder
-from tpsl.tables import DataError, lines, reading
+from tpsl.tables import DataError, reading
 from tpsl_research.clicklog import AvazuData, ClickData, CriteoData, convert
 
 Lines = Callable[..., list[str]]
@@ -63,7 +63,6 @@ def test_a_converted_folder_loads_as_the_file_does(
 ) -> None:
     monkeypatch.setattr(reading, "BLOCK_ROWS", 64)  # several batches, which are not the blocks of the text
     monkeypatch.setattr(reading, "BLOCK_BYTES", 30_000)
-    monkeypatch.setattr(lines, "PIECE_BYTES", 10_000)
     config: ClickData = request.getfixturevalue(source)
     converted = convert(config, tmp_path / "new" / "folder")
     of_file = load(config.model_copy(update=options))
@@ -131,7 +130,7 @@ def test_progress_is_told_in_bytes(criteo: CriteoData, tmp_path: Path) -> None:
 def test_an_error_leaves_nothing_behind(avazu: AvazuData, tmp_path: Path) -> None:
     content = avazu.path.read_text().splitlines()
     avazu.path.write_text("\n".join([*content, content[5]]))
-    with pytest.raises(DataError, match=r"train\.csv: id \d+ stands in line 6 and in line 302"):
+    with pytest.raises(DataError, match=r"train\.csv: id \d+ stands in row 5 and in row 301"):
         convert(avazu, tmp_path / "folder")
     assert list((tmp_path / "folder").iterdir()) == []
     with pytest.raises(DataError, match=r"train\.csv.*: cannot be written"):

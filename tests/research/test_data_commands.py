@@ -106,7 +106,7 @@ def test_a_bad_line_of_a_click_log_is_named(tpsl: Any, tmp_path: Path) -> None:
     log = tmp_path / "train.txt"
     log.write_text(criteo_lines(50) + "2" + criteo_lines(1)[1:])
     sentence = tpsl("research", "data", "criteo", log, "--out", tmp_path / "criteo").error()
-    assert "line 51" in sentence
+    assert "row 51" in sentence
     assert "'2'" in sentence
     assert not (tmp_path / "criteo" / "label.parquet").exists()
     assert "train.csv" in tpsl("research", "data", "avazu", tmp_path / "train.csv", "--out", tmp_path / "avazu").error()

@@ -80,8 +80,7 @@ class KeyColumns:
         return KeySource(self._rows, *_stamp(self._file.path), together.hexdigest())
 
     def _texts(self, block: Block, column: str) -> ArrowArray:
-        place = Place.of(block, column, self._dialect)
-        return key_texts(block.columns[column], place, self._file.missing)
+        return key_texts(block.columns[column], Place.of(block, column), self._file.missing)
 
 
 def source_now(file: TableFile, keys: Sequence[str], progress: Progress = no_progress) -> KeySource:

@@ -179,7 +179,7 @@ class PartyFile:
 
     def place(self, block: Block, name: str) -> Place:
         """Return where the values of a column stand."""
-        return Place.of(block, name, self.dialect)
+        return Place.of(block, name)
 
     def changed(self) -> DataError:
         """Return the error of a file that is another one than when it began to be read."""
@@ -225,7 +225,7 @@ def encode_frame(state: EncoderState, frame: Frame, id: str | None) -> tuple[Arr
     wanted = [*([] if file.id is None else [file.id]), *state.columns]
     columns = {column: one_array(table[column]) for column in wanted}
     typeless = {column: values.cast(pa.string()) for column, values in columns.items() if pa.types.is_null(values.type)}
-    return _encoded(state, file, Block(1, columns | typeless, table.num_rows, None, name, 0))
+    return _encoded(state, file, Block(1, columns | typeless, table.num_rows, name, 0))
 
 
 def _as_encoded(state: EncoderState, path: Location, id: str | None, dialect: Dialect = PLAIN) -> PartyFile:

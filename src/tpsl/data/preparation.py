@@ -142,7 +142,7 @@ def _aligned(records: LabelRecords, raw: RawTable, alignment: Alignment, *, own_
     if not alignment.makes_new_records:
         units = None if raw.units is None else _taken(raw.units, alignment.rows)
         if own_ids:
-            sorted_by_id(raw.name, raw.ids, raw.dialect)  # or an error: there each is unique
+            sorted_by_id(raw.name, raw.ids)  # or an error: there each is unique
             records = replace(records, own_ids=taken_texts(raw.ids, alignment.rows))
         return LabelSide(replace(records, units=units), TrueLabels(alignment.labels(raw.labels), names))
     known = alignment if raw.units is None else alignment.with_one_record_for_each(raw.units)

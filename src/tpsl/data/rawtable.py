@@ -11,9 +11,7 @@ Kinds of columns say how the values of each are read, and which fields of catego
 | `number` | numbers | | the number |
 | `date` | dates and timestamps, also as ISO 8601 text | hour of day, weekday (Monday is 0) | days since 1970; sine and cosine of the day of the year |
 | `day_first_date`, `month_first_date` | the same, also as 31.12.2025 or 12/31/2025; 31.12.25 is in 2025, years from 69 to 99 are in the 1900s | as those of `date` | as those of `date` |
-| `count` | whole numbers of up to 64 bits | | sign(x)·log(1 + abs(x)) |
-| `hexadecimal` | eight hexadecimal digits | the digits, as lower-case text | |
-| `integer` | whole numbers of up to 32 bits | the number as text | |
+| `count` | numbers | | sign(x)·log(1 + abs(x)) |
 | `hour` | the same, also as YYMMDDHH | hour of day, weekday | |
 
 The first five are those of users' tables, the others those of click logs. What a kind makes of a value never changes:
@@ -33,15 +31,13 @@ import pyarrow.compute as pc
 from tpsl.data.out_of_core import Rows, chosen, counting, is_ascending, parts, sorted_positions, taken
 from tpsl.data.row_encoder import ROW_KINDS, Numbers, RowKind
 from tpsl.spill import Array, ArrowArray
-from tpsl.tables import DataError, spelling
+from tpsl.tables import DataError
 from tpsl.tables.columns import NO_LABEL as NO_LABEL
 from tpsl.tables.columns import (
     Place,
     dates,
     numbers,
     texts,
-    texts_of_form,
-    whole_numbers,
 )
 from tpsl.tables.reading import PLAIN, Dialect
 from tpsl.tables.spelling import DAY_FIRST, HOURS, MONTH_FIRST, Spelling
@@ -104,7 +100,7 @@ class RawTable:
 
         None: all rows, as they are.
         """
-        order = sorted_by_id(self.name, self.ids, self.dialect)
+        order = sorted_by_id(self.name, self.ids)
         if self.times is not None:
             times = pa.array(self.times if order is None else taken(self.times, order))
             if not is_ascending(times):
@@ -115,7 +111,7 @@ class RawTable:
         return order
 
 
-def sorted_by_id(name: str, ids: ArrowArray, dialect: Dialect = PLAIN) -> Rows | None:
+def sorted_by_id(name: str, ids: ArrowArray) -> Rows | None:
     """Return the positions of ids in the order of their UTF-8 bytes, None for the order they have; each occurs once."""
     if is_ascending(ids, strictly=True):
         return None
@@ -128,10 +124,10 @@ def sorted_by_id(name: str, ids: ArrowArray, dialect: Dialect = PLAIN) -> Rows |
         if repeats and repeated is None:
             repeated = part.start + int(same.argmax())
     if repeated is not None:
-        first, second = (dialect.place(number + 1) for number in sorted(by_id[repeated : repeated + 2].tolist()))
+        first, second = sorted(by_id[repeated : repeated + 2].tolist())
         raise DataError(
-            f"{name}: id {ids[int(by_id[repeated])].as_py()!r} stands in {first} and in {second}; "
-            f"{repeats} {first.split()[0]}s repeat an id, and an id must be unique"
+            f"{name}: id {ids[int(by_id[repeated])].as_py()!r} stands in row {first + 1} and in row {second + 1}; "
+            f"{repeats} rows repeat an id, and an id must be unique"
         )
     return by_id
 
@@ -181,15 +177,17 @@ class Kind:
         return self.row.numbers[ending](values.to_numpy(zero_copy_only=False))
 
 
+def _numbers(column: ArrowArray, place: Place, spelling: Spelling) -> ArrowArray:
+    return pa.array(numbers(column, place, spelling))
+
+
 _READERS: Mapping[str, Callable[[ArrowArray, Place, Spelling], ArrowArray]] = {
     "category": texts,
-    "number": lambda *given: pa.array(numbers(*given)),
+    "number": _numbers,
     "date": dates,
     "day_first_date": partial(dates, order=DAY_FIRST),
     "month_first_date": partial(dates, order=MONTH_FIRST),
-    "count": whole_numbers,
-    "hexadecimal": partial(texts_of_form, read=spelling.hexadecimal, form="^[0-9a-f]{8}$"),
-    "integer": partial(texts_of_form, read=spelling.integer, form="^(0|-?[1-9][0-9]{0,8})$"),
+    "count": _numbers,
     "hour": partial(dates, order=HOURS),
 }
 KINDS = {name: Kind(_READERS[name], row) for name, row in ROW_KINDS.items()}

@@ -150,9 +150,7 @@ ROW_KINDS = {
     "date": RowKind(spelling.moment, _CLOCK, _DATE, True),
     "day_first_date": RowKind(partial(spelling.moment, order=DAY_FIRST), _CLOCK, _DATE, True),
     "month_first_date": RowKind(partial(spelling.moment, order=MONTH_FIRST), _CLOCK, _DATE, True),
-    "count": RowKind(spelling.whole_number, {}, {"": signed_logarithm}),
-    "hexadecimal": RowKind(spelling.hexadecimal, _TEXT),
-    "integer": RowKind(spelling.integer, _TEXT),
+    "count": RowKind(spelling.number, {}, {"": signed_logarithm}),
     "hour": RowKind(partial(spelling.moment, order=HOURS), _CLOCK, {}, True),
 }
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from tpsl.tables import ArrowArray, ArrowObject, DataError
 from tpsl.tables import spelling as spell
 from tpsl.tables.reading import MOST_ID_BYTES as MOST_ID_BYTES
-from tpsl.tables.reading import PLAIN, Block, Dialect, plain
+from tpsl.tables.reading import Block, plain
 from tpsl.tables.reading import is_text as is_text
 from tpsl.tables.spelling import LOCAL_TIME, PLAIN_NUMBER, WHITE_SPACE, ZONED_TIME, DateOrder, Spelling, shown
 
@@ -32,28 +32,25 @@ Times = npt.NDArray[np.int64] | npt.NDArray[np.float64] | npt.NDArray[np.datetim
 
 # A label column with more different fractions than this is taken for measurements.
 _FRACTIONS = 20
-_WHOLE, _WHOLE_TIME = re.compile("^-?[0-9]{1,18}$"), re.compile("^[+-]?[0-9]{1,18}$")
+_WHOLE_TIME = re.compile("^[+-]?[0-9]{1,18}$")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where values stand, for errors: file, column, the number of the first record, and that of one cut off."""
+    """Where values stand, for errors: file, column and the number of the first record."""
 
     file: str
     column: str
     first: int = 1
-    dialect: Dialect = PLAIN
-    unfinished: int | None = None
 
     @classmethod
-    def of(cls, block: Block, column: str, dialect: Dialect = PLAIN) -> "Place":
+    def of(cls, block: Block, column: str) -> "Place":
         """Return where the values of a block's column stand."""
-        return cls(block.file, column, block.first - block.before, dialect, block.unfinished)
+        return cls(block.file, column, block.first - block.before)
 
     def fault(self, at: int, sentence: str) -> DataError:
         """Return the error of the value at this position."""
-        fault = self.dialect.fault(self.first + at, self.unfinished, sentence)
-        return DataError(f"{self.file}: column {self.column!r}, {fault}")
+        return DataError(f"{self.file}: column {self.column!r}, row {self.first + at}: {sentence}")
 
     def wrong_type(self, kind: ArrowObject, sentence: str) -> DataError:
         """Return the error of a column whose type cannot serve."""
@@ -157,30 +154,6 @@ def with_points(numbers: ArrowArray, decimal: str) -> tuple[ArrowArray, str]:
                 numbers = pc.if_else(unclear, pa.scalar(None, pa.string()), numbers)
         numbers = pc.if_else(grouped, pc.replace_substring(numbers, between, ""), numbers)
     return pc.replace_substring(numbers, ",", ".") if decimal == "," else numbers, style
-
-
-def whole_numbers(column: ArrowArray, place: Place, spelling: Spelling) -> ArrowArray:
-    """Return whole numbers of up to 64 bits as an Arrow array, null where one is missing; anything else is an error."""
-    kind = value_type(column)
-    if is_text(kind):
-        known = _stripped(column, place, spelling)
-        parsed = _cast(known, _WHOLE, pa.int64())
-        if parsed is None:
-            parsed = _by_value(known, place, partial(spell.whole_number, spelling=spelling), pa.int64())
-        return parsed
-    if not pa.types.is_integer(kind):
-        raise place.wrong_type(kind, "which is not a type of whole numbers")
-    return plain(column).cast(pa.int64())
-
-
-def texts_of_form(
-    column: ArrowArray, place: Place, spelling: Spelling, read: Callable[[object, Spelling], str | None], form: str
-) -> ArrowArray:
-    """Return categories as `read` has them, which leaves texts of the given form as they are."""
-    encoded = texts(column, place, spelling)
-    if pc.all(pc.match_substring_regex(encoded.dictionary, form)).as_py():
-        return encoded
-    return _by_value(plain(encoded), place, lambda text: read(text, Spelling()), pa.string()).dictionary_encode()
 
 
 def class_numbers(

@@ -5,7 +5,7 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -20,13 +20,12 @@ import pyarrow.parquet
 from tpsl.files import make_private_folder, open_durably, replaced
 from tpsl.progress import Progress, no_progress
 from tpsl.tables import ArrowArray, ArrowObject, DataError
-from tpsl.tables.lines import COMPRESSIONS, LineStream
 from tpsl.tables.locations import Location, StoredFile, files_of, is_there
 from tpsl.tables.pages import BLOCK_ROWS, require_small_footer, rows_at_once
 
 Item = TypeVar("Item")
-_Piece = tuple[ArrowObject, int, int | None]
-"""A `pa.Table`; bytes of the file that were read; the record whose line has no end."""
+_Piece = tuple[ArrowObject, int]
+"""A `pa.Table`; bytes of the file that were read."""
 
 BLOCK_BYTES = 1 << 22
 """Bytes of text that are read at a time. PyArrow reads up to 32 blocks ahead."""
@@ -43,7 +42,8 @@ _ROW_BYTES = 8
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-CSV_ENDINGS = tuple(kind + packed for kind in _DELIMITERS for packed in COMPRESSIONS)
+_CODECS = {".gz": "gzip", ".zst": "zstd"}
+CSV_ENDINGS = tuple(kind + packed for kind in _DELIMITERS for packed in ("", *_CODECS))
 _SPREADSHEET_ENDINGS = (".xlsx", ".xls", ".ods", ".numbers")
 _SAVE_AS_UTF_8 = "save it as CSV in UTF-8 (spreadsheets call it 'CSV UTF-8')"
 _OF_CSV = ",;\t|"
@@ -56,13 +56,11 @@ _QUOTED = re.compile(rb'"[^"]*"')
 class Dialect:
     """How a text file is written.
 
-    `names` are those of the columns where no header line has them. Where values are not `quoted`, every line is a
-    record, and errors name lines; else a quoted value may hold line breaks, and errors name rows.
+    `names` are those of the columns where no header line has them.
     """
 
     delimiter: str = ","
     names: tuple[str, ...] | None = None
-    quoted: bool = True
 
     @property
     def decimal_comma(self) -> bool:
@@ -74,15 +72,6 @@ class Dialect:
         """Number of lines before the first record."""
         return 1 if self.names is None else 0
 
-    def place(self, number: int) -> str:
-        """Return where a record stands that is number `number` of the file, from 1."""
-        return f"row {number}" if self.quoted else f"line {number + self.header_lines}"
-
-    def fault(self, number: int, unfinished: int | None, sentence: str) -> str:
-        """Return what is wrong with a record, after where it stands."""
-        hint = " (and the line has no end: the file seems to be cut off)" if number == unfinished else ""
-        return f"{self.place(number)}: {sentence}{hint}"
-
 
 PLAIN = Dialect()
 
@@ -92,14 +81,12 @@ class Block:
     """Consecutive records of one file: the number of the first, counted from 1 over all files of a table, and a column
     each by its name.
 
-    `before` records are in files before this one. `unfinished` is the number within the file of a record whose line
-    has no end: the file may be cut off there.
+    `before` records are in files before this one.
     """
 
     first: int
     columns: dict[str, ArrowArray]
     rows: int
-    unfinished: int | None
     file: str
     before: int
 
@@ -127,8 +114,8 @@ def dialect_of(location: Location) -> Dialect:
 def _delimiter_in(location: Location) -> str:
     """Return what separates the values of .csv files; a comma also where they cannot be read: reading them will say."""
     first = files_of(location)[0]
-    with suppress(DataError), _readable(first.name), LineStream(first) as stream:
-        header = _QUOTED.sub(b"", stream.peek(_HEADER_BYTES)).partition(b"\n")[0].decode(errors="replace")
+    with suppress(DataError), _readable(first.name):
+        header = _QUOTED.sub(b"", _beginning(first, _HEADER_BYTES)).partition(b"\n")[0].decode(errors="replace")
         return max(_OF_CSV, key=header.count)
     return ","
 
@@ -168,8 +155,7 @@ def column_names(location: Location, dialect: Dialect = PLAIN) -> list[str]:
         if is_parquet(first.name):
             with _parquet(first) as content:
                 return list(content.schema_arrow.names)
-        with LineStream(first) as stream:
-            return _header(stream.peek(BLOCK_BYTES), dialect)
+        return _header(first, dialect)
 
 
 # ---- reading
@@ -201,11 +187,11 @@ def read_blocks(
         else:
             pieces = _text_blocks(file, columns, dialect, None if rows is None else rows - before)
         with _readable(file.name):
-            for found, position, unfinished in _read_ahead(pieces):
+            for found, position in _read_ahead(pieces):
                 found = found if rows is None else found[: rows - done]
                 if len(found):
                     arrays = {name: one_array(found[name]) for name in columns}
-                    yield Block(done + 1, arrays, len(found), unfinished, file.name, before)
+                    yield Block(done + 1, arrays, len(found), file.name, before)
                 done += len(found)
                 progress(earlier + position, sum(sizes), f"reading {location.name}")
                 if done == rows:
@@ -331,66 +317,70 @@ def _parquet_blocks(file: StoredFile, columns: list[str]) -> Iterator[_Piece]:
             for batch in content.iter_batches(rows, row_groups=list(alike), columns=columns):
                 done += batch.num_rows
                 position = min(file.size, file.size * done // max(1, content.metadata.num_rows))
-                yield pa.Table.from_batches([batch]), position, None
+                yield pa.Table.from_batches([batch]), position
 
 
 # ---- text files
 
 
-def _header(text: bytes, dialect: Dialect) -> list[str]:
-    """Return the names of the columns of a file that begins with this text."""
+@contextmanager
+def _text(file: StoredFile) -> Iterator[tuple[ArrowObject, ArrowObject]]:
+    """Open a text file; give its content, and the file itself, which knows how far it was read."""
+    codec = _CODECS.get(file.name[file.name.rfind(".") :].lower())
+    with ExitStack() as stack:
+        content = stored = stack.enter_context(file.open())
+        if codec is not None:
+            content = stack.enter_context(pa.CompressedInputStream(stored, codec))
+        yield content, stored
+
+
+def _beginning(file: StoredFile, size: int) -> bytes:
+    """Return the first bytes of the text in a file."""
+    with _text(file) as (content, _):
+        return bytes(content.read(size))
+
+
+def _header(file: StoredFile, dialect: Dialect) -> list[str]:
+    """Return the names of the columns of a text file."""
     if dialect.names is not None:
         return list(dialect.names)
-    content = io.TextIOWrapper(io.BytesIO(text), encoding="utf-8-sig", newline="")
-    return next(csv.reader(content, delimiter=dialect.delimiter), [])
+    text = io.TextIOWrapper(io.BytesIO(_beginning(file, BLOCK_BYTES)), encoding="utf-8-sig", newline="")
+    return next(csv.reader(text, delimiter=dialect.delimiter), [])
 
 
 def _text_blocks(file: StoredFile, columns: list[str], dialect: Dialect, rows: int | None) -> Iterator[_Piece]:
     """Yield the blocks of a text file; records of a wrong length after the first `rows` do not count."""
-    faults: list[tuple[int, str]] = []
+    names = _header(file, dialect)
+    _all_present(file.name, columns, names)
+    faults: list[str] = []
 
     def refuse(row: ArrowObject) -> str:
         number = row.number - dialect.header_lines
         if rows is not None and number > rows:
             return "skip"
-        faults.append((number, f"{row.actual_columns} columns instead of {row.expected_columns}"))
+        faults.append(f"row {number}: {row.actual_columns} columns instead of {row.expected_columns}")
         return "error"
 
-    def unfinished() -> int | None:
-        """Return the number of the record whose line has no end; nobody knows where a record may hold line ends."""
-        line = stream.unfinished_line
-        return None if line is None or dialect.quoted else line - dialect.header_lines
-
-    with LineStream(file, strict_lines=not dialect.quoted) as stream:
-        text = stream.peek(BLOCK_BYTES)
-        names = _header(text, dialect)
-        _all_present(file.name, columns, names)
-        if not text:
+    with _text(file) as (content, stored):
+        if not file.size:
             return
         try:
-            for batch in _parser(stream, columns or names[:1], dialect, refuse):
-                yield pa.Table.from_batches([batch]), stream.position, unfinished()
+            for batch in _parser(content, columns or names[:1], dialect, refuse):
+                yield pa.Table.from_batches([batch]), stored.tell()
         except pa.ArrowInvalid as error:
             if not faults:
                 raise
-            fault = dialect.fault(faults[0][0], unfinished(), faults[0][1])
-            raise DataError(f"{file.name}: cannot be read, {fault}") from error
-        stream.finish()
+            raise DataError(f"{file.name}: cannot be read, {faults[0]}") from error
 
 
 def _parser(
-    stream: LineStream, columns: list[str], dialect: Dialect, refuse: Callable[[ArrowObject], str]
+    content: ArrowObject, columns: list[str], dialect: Dialect, refuse: Callable[[ArrowObject], str]
 ) -> ArrowObject:
     # One thread: it is no slower for text, and knows the number of a record at fault.
     return pyarrow.csv.open_csv(
-        pa.PythonFile(stream, mode="r"),
+        content,
         pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False, column_names=dialect.names),
-        pyarrow.csv.ParseOptions(
-            delimiter=dialect.delimiter,
-            quote_char='"' if dialect.quoted else False,
-            newlines_in_values=dialect.quoted,
-            invalid_row_handler=refuse,
-        ),
+        pyarrow.csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True, invalid_row_handler=refuse),
         pyarrow.csv.ConvertOptions(
             include_columns=columns, column_types=dict.fromkeys(columns, pa.string()), null_values=[]
         ),

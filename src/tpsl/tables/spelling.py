@@ -9,7 +9,6 @@ nothing else, because an exported half comes with a copy of it.
 | category | text; integers; 1.0 is `1`; True, TRUE and a Boolean are `true` | None, NaN, "", the texts in `missing` |
 | number | floats, integers, Booleans (1 and 0) and texts of them, within float32 | the same, and the text `nan` |
 | date | dates, timestamps, ISO 8601 texts; also 31.12.2025 or 12/31/2025 where the kind says the order | the same |
-| count | whole numbers of up to 64 bits | the same |
 
 What depends on the *column* is its `Spelling`: it is fixed for all rows, saved with the encoder, and a row that is
 written otherwise is an error, in whatever file or block it stands.
@@ -160,38 +159,6 @@ def _see(style: str, text: str, spelling: Spelling) -> None:
         raise ValueError(f"{shown(text)} is written differently: {error}") from None
 
 
-def whole_number(value: object, spelling: Spelling) -> int | None:
-    """Return a whole number of up to 64 bits, None if it is missing."""
-    value = _known(value, spelling)
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return _integer_in(value, 64, f"{shown(value)} is not a whole number of up to 64 bits ({_ADVICE})")
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{shown(value)} is of type {type(value).__name__}, which is not a type of whole numbers")
-    if not -(2**63) <= value < 2**63:
-        raise ValueError(f"{value} is not a whole number of up to 64 bits")
-    return value
-
-
-def hexadecimal(value: object, spelling: Spelling) -> str | None:
-    """Return a category of eight hexadecimal digits in lower case, None if it is missing."""
-    text = category(value, spelling)
-    if text is None:
-        return None
-    if not re.fullmatch("[0-9a-fA-F]{8}", text.strip(WHITE_SPACE)):
-        raise ValueError(f"{shown(text)} is not a category of eight hexadecimal digits")
-    return text.strip(WHITE_SPACE).lower()
-
-
-def integer(value: object, spelling: Spelling) -> str | None:
-    """Return a category that is a whole number of up to 32 bits as text, None if it is missing."""
-    text = category(value, spelling)
-    if text is None:
-        return None
-    return str(_integer_in(text.strip(WHITE_SPACE), 32, f"{shown(text)} is not a whole number of up to 32 bits"))
-
-
 def moment(value: object, spelling: Spelling, order: DateOrder = ()) -> datetime | None:
     """Return a date or timestamp in UTC, None if it is missing; a time without a zone is taken as it stands."""
     value = _known(value, spelling)
@@ -271,20 +238,6 @@ def _python(value: object) -> object:
     if isinstance(value, float) and value != value:
         return None
     return None if type(value).__name__ in ("NAType", "NaTType") else value
-
-
-def _integer_in(text: str, bits: int, fault: str) -> int:
-    """Return the whole number that a text is, decimal or hexadecimal; hexadecimal digits are those of its bits."""
-    if re.fullmatch(r"-?0*[0-9]{1,19}", text):
-        found = int(text)
-    elif re.fullmatch(r"0[xX][0-9a-fA-F]+", text) and len(text) <= 2 + bits // 4:
-        found = int(text, 16)
-        found -= 2**bits if found >= 2 ** (bits - 1) else 0
-    else:
-        raise ValueError(fault)
-    if not -(2 ** (bits - 1)) <= found < 2 ** (bits - 1):
-        raise ValueError(fault)
-    return found
 
 
 def _in_utc(found: datetime) -> datetime:

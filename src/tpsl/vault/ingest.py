@@ -87,7 +87,7 @@ class LabelTable:
             dialect = dialect_of(self.path)
             for block in read_blocks(self.path, columns, dialect, progress=self.progress):
                 ids, labels, units = (
-                    (None, None) if name is None else (block.columns[name], Place.of(block, name, dialect))
+                    (None, None) if name is None else (block.columns[name], Place.of(block, name))
                     for name in (self.id, self.label, self.unit)
                 )
                 rows = RowRange(block.file, block.first - block.before, block.rows)

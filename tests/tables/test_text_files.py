@@ -5,20 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpsl.tables import DataError, reading
-from tpsl.tables import lines as lines_module
-from tpsl.tables.lines import LineStream
-from tpsl.tables.locations import StoredFile, files_of
-
-
-def stored(path: Path) -> StoredFile:
-    (file,) = files_of(path)
-    return file
+from tpsl.tables import reading
 
 
 def test_progress_counts_the_bytes_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "BLOCK_BYTES", 2000)
-    monkeypatch.setattr(lines_module, "PIECE_BYTES", 1000)
     path = tmp_path / "text.csv"
     path.write_bytes(b"abcdefgh\n" * 1000)
     told: list[tuple[str, int, int]] = []
@@ -30,35 +21,6 @@ def test_progress_counts_the_bytes_of_the_file(tmp_path: Path, monkeypatch: pyte
     assert told[-1][1:] == (9000, 9000)
     assert len(blocks) > 3
     assert [block.first for block in blocks] == list(np.cumsum([1, *(block.rows for block in blocks[:-1])]))
-
-
-def test_a_stream_gives_whole_lines_and_knows_their_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines_module, "PIECE_BYTES", 3)
-    (tmp_path / "text").write_bytes(b"ab\ncd\nefgh\nij")
-    with LineStream(stored(tmp_path / "text")) as stream:
-        assert stream.read(7) == b"ab\ncd\n"
-        assert (stream.lines, stream.unfinished_line) == (2, None)
-        assert stream.read(7) == b"efgh\n"
-        assert stream.read(7) == b"ij"
-        assert (stream.lines, stream.unfinished_line) == (3, 4)
-        assert stream.read(7) == b""
-        stream.finish()
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        (b"a\nb\n\nc\n", "line 3: the line is empty"),
-        (b"\r\na\n", "line 1: the line is empty"),
-        (b"a\r\nb\rc\n", "line 2: a carriage return stands inside the line"),
-    ],
-)
-def test_lines_that_are_no_records_are_named_where_every_line_is_one(tmp_path: Path, text: bytes, fault: str) -> None:
-    (tmp_path / "text").write_bytes(text)
-    with LineStream(stored(tmp_path / "text")) as stream:
-        assert stream.read(100) == text
-    with LineStream(stored(tmp_path / "text"), strict_lines=True) as stream, pytest.raises(DataError, match=fault):
-        stream.read(100)
 
 
 GIVEN_UP = """
