@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +17,29 @@ from tpsl.data.order import Rows
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.files import for_json, write_atomically
-from tpsl.handover.learner import LearnerRecords
-from tpsl.handover.learners import ENSEMBLE, fit
 from tpsl.handover.objective import NoisyTargets
+from tpsl.handover.trees import LearnerRecords
 from tpsl.mechanisms import build_mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
-from tpsl.model.predictors import Probabilities
+from tpsl.model.predictors import Probabilities, mixture
 from tpsl.model.trained import TrainedModel
 from tpsl.net.failures import BadMessage
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import no_notice
 from tpsl.run.evaluation import TEST_METRICS, evaluate, record_log_likelihoods
-from tpsl.run.job import Job, make_job
-from tpsl.run.one_process import train
+from tpsl.run.job import Job, SearchStep, make_job
+from tpsl.run.one_process import train, train_together
 from tpsl.run.releases import noisy_labels_for
 from tpsl.run.result import TrainResult
 from tpsl.run.run_folder import RunFolder
 from tpsl.run.schedule import held_out
 from tpsl.run.setup import RunSetup
 from tpsl.run.stages.prepare import PRETRAINED
-from tpsl.select.candidates import TuneResult, pretraining_key
+from tpsl.run.vaults import ReleasedLabels
+from tpsl.select.candidates import TuneResult, pretraining_key, trials_of
 from tpsl.select.parallel import load_once
-from tpsl.select.search import train_with_hold_out, tune
+from tpsl.select.search import tune
+from tpsl.select.space import changed, jobs_of
 from tpsl.vault import NO_LIMITS, NoisyLabels
 from tpsl_research.frontier_cells import (
     CEILING,
@@ -49,8 +52,13 @@ from tpsl_research.frontier_cells import (
     batch_size_for,
 )
 from tpsl_research.frontier_committee import Scores, write_scores
+from tpsl_research.learners import Learned, boosted_trees, ensemble, logistic
 
-_LEARNERS = {TREES: ENSEMBLE, JOINED_LOGISTIC: "logistic", JOINED_TREES: "plain_lightgbm"}
+_LEARNERS: dict[str, Callable[[LearnerRecords], Learned]] = {
+    TREES: ensemble,
+    JOINED_LOGISTIC: logistic,
+    JOINED_TREES: partial(boosted_trees, plain=True),
+}
 _VAULT = "vault"
 _FEWEST_LABELS = 100
 _STEPS, _MOST_EPOCHS = 300, 10
@@ -120,16 +128,31 @@ def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) 
 
 def tested_with_judges(cell: Cell, base: Job, row: Row, place: Workplace) -> Probabilities:
     """Return what a tuned cell's committee says of the test records once it is trained with its judges, too."""
-    job = cell.job(base)
-    data, vault = load_once(job), place.work / _VAULT
-    _noisy(job, place)
-    setup = RunSetup(job, RunFolder(place.work), device=place.device)
-    return train_with_hold_out(setup, cell.space(job.classes), row["candidates"], data, vault).kept_predictions("test")
+    job, every = cell.job(base), {"training": {"validation": 0.0}}
+    data, released = load_once(job), _released(job, place)
+    jobs = [changed(one, every, "a job without a hold-out") for one in jobs_of(job, cell.space(job.classes))]
+    trials = trials_of(jobs, place.work / "with-judges")
+    left = set[int]()
+    for number, (trial, step) in enumerate(zip(trials, SearchStep.all(jobs), strict=True)):
+        trial.copy_shared(trials, [*data.feature_parties, LABEL_PARTY])
+        try:
+            train_together(RunSetup(trial.job, trial.run, device=place.device, search=step), released, data)
+            left.add(number)
+        except BadMessage:  # it has diverged
+            continue
+    kept = [one for one in row["candidates"] if one["number"] in left]
+    total = sum(one["weight"] for one in kept)
+    return mixture((one["weight"] / total, trials[one["number"]].run.predictions(one["epoch"])["test"]) for one in kept)
 
 
 def _noisy(job: Job, place: Workplace) -> NoisyLabels:
+    return _released(job, place).labels
+
+
+def _released(job: Job, place: Workplace) -> ReleasedLabels:
     """Return the noisy labels of a cell's experiment, whose vault is among its runs."""
-    return noisy_labels_for(job, load_once(job).label_side, place.work / _VAULT, no_notice, NO_LIMITS)[0]
+    vault = place.work / _VAULT
+    return ReleasedLabels(*noisy_labels_for(job, load_once(job).label_side, vault, no_notice, NO_LIMITS), vault)
 
 
 def _trained(job: Job, place: Workplace) -> Row:
@@ -196,10 +219,10 @@ def _learned(cell: Cell, job: Job, place: Workplace) -> Row:
     noisy = _noisy(job, place)
     features, targets = all_features(data), NoisyTargets(noisy.mechanism, noisy.draws)
     judges = held_out(len(data.train), training.validation, training.seed)
-    fitted = fit(_LEARNERS[cell.algorithm], LearnerRecords(features, data.train, targets, judges, cell.seed))
-    tested = fitted.model.probabilities(features.take(data.test))
+    fitted = _LEARNERS[cell.algorithm](LearnerRecords(features, data.train, targets, judges, cell.seed))
+    tested = fitted.probabilities(features.take(data.test))
+    said = record_log_likelihoods(noisy.mechanism, targets.take(judges).draws, fitted.predicted)
     if cell.algorithm == TREES:
-        said = record_log_likelihoods(noisy.mechanism, targets.take(judges).draws, fitted.predicted)
         write_scores(place.scores, Scores(said, tested))
     found = evaluate(tested, reveal(data.labels)[data.test])
     return {
@@ -210,7 +233,7 @@ def _learned(cell: Cell, job: Job, place: Workplace) -> Row:
         "results": {
             "run": {
                 "configuration": fitted.setting,
-                "validation_log_likelihood": fitted.log_likelihood,
+                "validation_log_likelihood": float(said.sum()),
                 **asdict(found),
             }
         },

@@ -177,7 +177,8 @@ def test_help_does_not_wait_for_torch() -> None:
         (("research", "data", "synthetic", "--rows", "few"), "--rows"),
         (("research", "paper", "--preset", "odd"), "'odd' is not one of 'paper', 'small', 'adam'"),
         (("research", "data", "weather"), "the data sets are flights, synthetic, criteo, avazu"),
-        (("train", "--learner", "logistic"), "--learner is for --labels"),
+        (("train", "--learner", "lightgbm"), "--learner is for --labels"),
+        (("train", "job.yaml", "--labels", "given", "--learner", "magic"), "'magic' is not one of 'network'"),
         (("help", "weather"), "'weather'"),
     ],
 )
@@ -275,7 +276,6 @@ FAILURES = {
     "train --set privacy.estimator=odd": "job",
     "train --set local.wait=-1": "local",
     "train --set data.source=synthetic --set privacy.epsilon=15": "vault",
-    "train job.yaml --labels given --learner magic": "job",
     "label serve job.yaml": "job",
     "label evaluate run": "run",
     "feature join job.yaml --local local.yaml": "job",

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from tpsl.data.features import Features
-from tpsl.handover.learner import LearnerRecords
 from tpsl.handover.objective import NoisyTargets
+from tpsl.handover.trees import LearnerRecords
 from tpsl.mechanisms import Mechanism
 from tpsl.net.certificates import create_authority, issue
 from tpsl.run.schedule import held_out

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -21,7 +21,6 @@ from tpsl.cli.run_result import show_learned, show_result, show_tuned
 from tpsl.data.config import FlightsData
 from tpsl.data.dataset import load, taken_on_trust
 from tpsl.net.certificates import AUTHORITY_FILE
-from tpsl.registry import UnknownName
 from tpsl.report.findings import keep_finding
 from tpsl.report.page import write_page
 from tpsl.report.run_table import summary, summary_table
@@ -31,7 +30,7 @@ from tpsl.run.run_folder import RunFolder
 
 OPTIONS_ALONE = {"method": "auto"}
 """The job that options change where there is no job file: a file says itself what crosses, and this one is ours."""
-NETWORK, TUNED = "network", "tuned"
+Learner = Literal["network", "tuned", "lightgbm"]
 
 
 def train(
@@ -46,14 +45,8 @@ def train(
     scratch: Annotated[bool, flag("--scratch", "Try things as the owner of both tables, in a vault apart.")] = False,
     labels: Annotated[Path | None, option("FILE", "Train on these noisy labels, as a feature party alone.")] = None,
     learner: Annotated[
-        str,
-        option(
-            "NAME",
-            "With --labels, what learns: 'network' (the job's), 'tuned' (several networks and their ensemble), "
-            "'lightgbm', 'plain_lightgbm', 'logistic', 'ensemble' (trees and logistic regression), or 'auto' (the "
-            "ensemble of all).",
-        ),
-    ] = NETWORK,
+        Learner, option("NAME", "With --labels, what learns: the job's network, several networks (tuned), or trees.")
+    ] = "network",
     certs: flags.CertsOption = None,
     ray: flags.RayOption = None,
     json: flags.JsonFlag = False,
@@ -85,7 +78,7 @@ def train(
             raise typer.BadParameter("--labels needs the job file that the label party has too")
         _train_on_labels(Side.of(settings, job, the_only(local)), labels, learner, ray, json)
         return
-    if learner != NETWORK:
+    if learner != "network":
         raise typer.BadParameter("--learner is for --labels")
     if job is None and Path("job.yaml").exists():
         notice("no job file was named, so job.yaml in this folder is not used")
@@ -114,39 +107,35 @@ def train(
         show_result(run, result, json)
 
 
-def _train_on_labels(side: Side, labels: Path, learner: str, ray: int | None, json: bool) -> None:
+def _train_on_labels(side: Side, labels: Path, learner: Learner, ray: int | None, json: bool) -> None:
     """Train at the feature party alone, on noisy labels that were handed over."""
-    from tpsl.handover.learners import LEARNERS
-    from tpsl.handover.learning import AUTO, learn_with, require_no_learner, tune_alone
     from tpsl.handover.learning import learn as learn_network
+    from tpsl.handover.learning import learn_trees, require_no_learner, tune_alone
     from tpsl.run.alone import parts_of_both
     from tpsl.run.setup import RunSetup
 
-    known = (*LEARNERS, NETWORK, TUNED, AUTO)
-    if learner not in known:
-        raise UnknownName(f"unknown learner {learner!r}; known are {', '.join(known)}")
     workers, local, run = side.workers, side.local, RunFolder(side.out)
     if trains_on_ray(ray, side.out, local.device):
         return
-    if workers.are_several and learner != NETWORK:
+    if workers.are_several and learner != "network":
         raise ValueError(f"several workers train the network together; {learner} is for one")
     if local.certificates is None:
         warn("who has made these labels is not checked: name your certificate folder with --certs")
     ca = None if local.certificates is None else local.certificates / AUTHORITY_FILE
     shown = bar_and_loggers("training", side.job, side.out, local, shown=workers.is_first)
     with stoppable(GOES_ON), shown as watching:
-        if learner in (NETWORK, TUNED):
+        if learner != "lightgbm":
             require_no_learner(run, "choose another --out")
         parts, start, device = parts_of_both(side.party, local.own_parts()), local.starting_point(), workers.device
         setup = RunSetup(side.job, run, parts, device(local.device), watching=watching, start=start, workers=workers)
         given = setup, side.party, local, labels, ca
         show: Callable[[bool], None]
-        if learner == NETWORK:
+        if learner == "network":
             show = partial(show_result, side.out, learn_network(*given))
-        elif learner == TUNED:
+        elif learner == "tuned":
             show = partial(show_tuned, tune_alone(*given), side.out)
         else:
-            show = partial(show_learned, learn_with(learner, *given), side.party)
+            show = partial(show_learned, learn_trees(*given), side.party)
     if workers.is_first:
         show(json)
 

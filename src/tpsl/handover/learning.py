@@ -1,12 +1,11 @@
 """The feature party's side of a hand-over: what it learns alone from handed-over labels, and scores new records with.
 
-A learner besides the network leaves in the folder of its run:
+Trees leave in the folder of their run:
 
-RUN/PARTY/learner.safetensors   the model (`tpsl.handover.learners.load`)
-RUN/PARTY/networks/             a search for networks that are in one ensemble with the learner, if there was one
-RUN/PARTY/learned.json          what it is, and what noisy labels of the hold-out say of it; written at last
-RUN/PARTY/encoder/              how the party's table was encoded
-RUN/test_scores.parquet         scores of the test records, for the label party to evaluate
+RUN/PARTY/trees.safetensors   the model (`tpsl.handover.trees.TreeModel`)
+RUN/PARTY/learned.json        what noisy labels of the hold-out say of it; written at last
+RUN/PARTY/encoder/            how the party's table was encoded
+RUN/test_scores.parquet       scores of the test records, for the label party to evaluate
 """
 
 from __future__ import annotations
@@ -27,12 +26,11 @@ from tpsl.data.sides import FeatureSide
 from tpsl.files import for_json
 from tpsl.handover.card import CardError
 from tpsl.handover.labels_file import read_handed_over
-from tpsl.handover.learner import Fitted, LearnedModel, LearnerError, LearnerRecords
-from tpsl.handover.learners import ENSEMBLE, LEARNERS, fit, load, mixed, save, weights_by_hold_out
 from tpsl.handover.objective import NoisyTargets
-from tpsl.model.predictors import Probabilities, TrainedHalves, mixture
+from tpsl.handover.trees import LearnerError, LearnerRecords, TreeModel, fit
+from tpsl.model.predictors import Probabilities
 from tpsl.model.records import Network, NewRecords, Scores, place_of_scores, predict_records, read_records
-from tpsl.model.trained import WITH_JUDGES, TrainedModel
+from tpsl.model.trained import TrainedModel
 from tpsl.progress import Progress, no_progress
 from tpsl.run.alone import require_alone, train_alone
 from tpsl.run.evaluation import Validation, noisy_validation
@@ -46,26 +44,23 @@ from tpsl.run.schedule import held_out, in_parts
 from tpsl.run.setup import RunSetup
 from tpsl.run.vaults import ReleasedLabels
 from tpsl.select.candidates import TuneResult
-from tpsl.select.search import space_for, train_with_hold_out, tune
+from tpsl.select.search import tune
 from tpsl.vault import NoisyLabels
 
 TEST_SCORES = "test_scores.parquet"
-AUTO = "auto"
-"""What the ensemble of networks and a learner is called."""
-_MODEL, _NETWORKS, _RESULT = "learner.safetensors", "networks", "learned.json"
+_MODEL, _RESULT = "trees.safetensors", "learned.json"
 _CLEAR = 3.0
 """Nats: labels that are e^3 times as likely."""
-_TABLES_ONLY = "a learner other than the network reads tables, and the job's data are the party's own"
+_TABLES_ONLY = "trees read tables, and the job's data are the party's own"
 
 
 @dataclass(frozen=True)
 class LearnResult:
-    """What came of a learner; no true label has a part in any number."""
+    """What came of trees; no true label has a part in any number."""
 
     out: str
-    learner: str
-    setting: str
-    """What the hold-out chose, in words."""
+    rounds: int
+    """Of boosting, as the hold-out chose."""
     mechanism: str
     epsilon: Epsilon
     """The ε of the noisy labels; whatever is fitted on them, it stays the same."""
@@ -81,9 +76,7 @@ class LearnResult:
     evidence: float
     """How much more likely their noisy labels are than under the shares of the classes alone, in nats."""
     validation: Validation
-    """What their noisy labels say of the same learner and setting, fitted without them."""
-    networks: float = 0.0
-    """The weight of networks in their ensemble with the learner."""
+    """What their noisy labels say of as many rounds, fitted without them."""
 
     @property
     def reliable(self) -> bool:
@@ -132,33 +125,24 @@ def tune_alone(setup: RunSetup, party: str, local: Local, labels: Path, authorit
     return tune(setup, vault=labels_for(setup, side, labels, authority), data=data)
 
 
-def learn_with(
-    learner: str, setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None
-) -> LearnResult:
-    """Fit a learner at a job's only feature party on handed-over `labels`, a file or its folder.
+def learn_trees(setup: RunSetup, party: str, local: Local, labels: Path, authority: Path | None = None) -> LearnResult:
+    """Grow trees at a job's only feature party on handed-over `labels`, a file or its folder.
 
     Guarantee: features and model stay here, and the model is post-processing of the labels. Of the job count its data,
-    its privacy, `training.seed` and `training.validation`. A finished run is only read. `AUTO` makes one ensemble of
-    the networks of our space, for which all of the job counts, boosted trees and logistic regression; noisy labels
-    weigh them, and all are trained once more with the hold-out.
+    its privacy, `training.seed` and `training.validation`. A finished run is only read.
     """
-    if learner != AUTO:
-        LEARNERS.get(learner)
     require_alone(setup.job, setup.start)
-    for_networks, setup = setup, replace(setup, job=setup.job.with_labels_handed_over())
+    setup = replace(setup, job=setup.job.with_labels_handed_over())
     with setup.run.started(setup.job, [party], moved=True):
-        finished = _finished(setup.run, party, learner)
+        if setup.run.label.exists():
+            raise LearnerError(f"{setup.run.path}: holds a run that trains a network; choose another --out")
+        finished = learned_result(setup.run, party)
         if finished is not None:
             setup.say_finished()
             return finished
         side = setup.load_features(party, local)
         handed = labels_for(setup, side, labels, authority)
-        records = records_of(setup.job, side, handed.labels, local.threads or 1)
-        if learner != AUTO:
-            return _kept(setup, side, records, handed, replace(fit(learner, records), name=learner))
-        folder = RunFolder(setup.run.party(party) / _NETWORKS)
-        networks = _searched(replace(for_networks, run=folder), side, handed)
-        return _kept(setup, side, records, handed, *_with_networks(records, fit(ENSEMBLE, records), networks))
+        return _kept(setup, side, records_of(setup.job, side, handed.labels, local.threads or 1), handed)
 
 
 def labels_for(setup: RunSetup, side: FeatureSide, labels: Path, authority: Path | None = None) -> ReleasedLabels:
@@ -197,47 +181,14 @@ def records_of(job: Job, side: FeatureSide, noisy: NoisyLabels, threads: int = 1
     return LearnerRecords(side.features, side.train, targets, hold_out, training.seed, threads)
 
 
-def _searched(setup: RunSetup, side: FeatureSide, handed: ReleasedLabels) -> TrainedModel:
-    """Search for networks in the set-up's folder, and train them with the hold-out, too; return those of the search."""
-    data = Dataset.of_one(side, class_names(setup.job.data))
-    space = space_for(setup, data)
-    found = tune(setup, space, vault=handed, data=data)
-    train_with_hold_out(setup, space, [candidate.as_dict() for candidate in found.candidates], data, handed)
-    return TrainedModel.open(setup.run.path)
-
-
-def _with_networks(records: LearnerRecords, fitted: Fitted, networks: TrainedModel) -> tuple[Fitted, float]:
-    """Return what noisy labels say of the ensemble of networks and a learner, and the weight of the networks in it."""
-    predicted = [networks.kept_predictions("validation"), fitted.predicted]
-    weight, rest = weights_by_hold_out(records, predicted)
-    setting = f"{weight:.2f} networks, {rest:.2f} {fitted.name} ({fitted.setting})"
-    together = mixed([(weight, predicted[0]), (rest, predicted[1])])
-    return Fitted.of(records, AUTO, setting, fitted.model, together), weight
-
-
 @dataclass(frozen=True)
-class LearnedNetwork:
-    """The model of a run, as what predicts new records: a learner's, or its mixture with networks."""
+class GrownTrees:
+    """The trees of a run, as what predicts new records."""
 
     parties: tuple[str, ...]
     """The one party whose records are needed."""
-    model: LearnedModel
-    weight: float = 0.0
-    """That of the networks; the rest is the model's."""
-    halves: TrainedHalves | None = None
-    """The networks, if they have a weight."""
-
-    @classmethod
-    def load(cls, run: RunFolder, party: str, weight: float) -> LearnedNetwork:
-        """Return what is kept in a run's folder of a party."""
-        folder = run.party(party)
-        halves = TrainedModel.open(folder / _NETWORKS / WITH_JUDGES).halves() if weight else None
-        return cls((party,), load(folder / _MODEL), weight, halves)
-
-    @property
-    def networks(self) -> int:
-        """How many networks predict together."""
-        return 1 if self.halves is None else self.halves.networks
+    model: TreeModel
+    networks: int = 1
 
     def part(self, inputs: Mapping[str, Features | Inputs], rows: Mapping[str, Rows]) -> Probabilities:
         """Return the probabilities of some records; `rows` are theirs in the party's inputs."""
@@ -245,10 +196,7 @@ class LearnedNetwork:
         held = inputs[party]
         if not isinstance(held, Features):
             raise LearnerError(_TABLES_ONLY)
-        learned = self.model.probabilities(held.take(rows[party]))
-        if self.halves is None:
-            return learned
-        return mixture([(self.weight, self.halves.part(inputs, rows)), (1 - self.weight, learned)])
+        return self.model.probabilities(held.take(rows[party]))
 
 
 def score_records(
@@ -266,7 +214,7 @@ def score_records(
     whole or absent; its name says so if they are NOT PRIVATE.
     """
     model = TrainedModel.open(folder)
-    network: Network = _learned_network(model.run) or model.halves(local_head=local_head)
+    network: Network = _trees(model.run) or model.halves(local_head=local_head)
     place = place_of_scores(out, local_head=local_head)
     found = {
         party: read_records(model.run, party, file, (aligned or {}).get(party), progress)
@@ -277,12 +225,11 @@ def score_records(
     return place, first
 
 
-def _learned_network(run: RunFolder) -> LearnedNetwork | None:
-    """Return what a learner has made of a run; None where the run trained a network."""
+def _trees(run: RunFolder) -> GrownTrees | None:
+    """Return what trees have learned; None where the run trained a network."""
     for party in feature_party_names(run.job().data):
-        found = learned_result(run, party)
-        if found is not None:
-            return LearnedNetwork.load(run, party, found.networks)
+        if learned_result(run, party) is not None:
+            return GrownTrees((party,), TreeModel.load(run.party(party) / _MODEL))
     return None
 
 
@@ -292,43 +239,25 @@ def require_no_learner(run: RunFolder, therefore: str) -> None:
         raise LearnerError(f"{run.path}: holds the model of a learner, not a network; {therefore}")
 
 
-def _finished(run: RunFolder, party: str, learner: str) -> LearnResult | None:
-    if run.label.exists():
-        raise LearnerError(f"{run.path}: holds a run that trains a network; choose another --out")
-    found = learned_result(run, party)
-    if found is not None and found.learner != learner:
-        raise LearnerError(f"{run.path}: holds a model of {found.learner}, not of {learner}; choose another --out")
-    return found
-
-
 def learned_result(run: RunFolder, party: str) -> LearnResult | None:
     """Return what a learner has made of a run at this party; None where none has, or is not done yet."""
     return read_note(run.party(party) / _RESULT, LearnResult)
 
 
-def _kept(
-    setup: RunSetup,
-    side: FeatureSide,
-    records: LearnerRecords,
-    handed: ReleasedLabels,
-    fitted: Fitted,
-    weight: float = 0.0,
-) -> LearnResult:
-    """Write everything that the run keeps, the result at last."""
-    run, hold_out = setup.run, records.targets.take(records.held_out)
-    save(fitted.model, run.party(side.party) / _MODEL)
+def _kept(setup: RunSetup, side: FeatureSide, records: LearnerRecords, handed: ReleasedLabels) -> LearnResult:
+    """Fit the records and write everything that the run keeps, the result at last."""
+    fitted, run, hold_out = fit(records), setup.run, records.targets.take(records.held_out)
+    fitted.model.save(run.party(side.party) / _MODEL)
     if side.encoder is not None:
         run.save_encoder(side.party, side.encoder)
     tested, order = side.ids.take(pa.array(side.test)), np.arange(len(side.test), dtype=np.int64)
     scores = Scores(class_names(setup.job.data))
-    network = LearnedNetwork.load(run, side.party, weight)
-    for rows in in_parts(side.test, network.networks):
-        scores.add(network.part({side.party: records.features}, {side.party: rows}))
+    for rows in in_parts(side.test, 1):
+        scores.add(fitted.model.probabilities(records.features.take(rows)))
     scores.write(run.path / TEST_SCORES, NewRecords(TEST_SCORES, tested, None, order, tested))
     result = LearnResult(
         out=str(run.path),
-        learner=fitted.name,
-        setting=fitted.setting,
+        rounds=fitted.rounds,
         mechanism=hold_out.mechanism.name,
         epsilon=handed.labels.epsilon,
         delta=handed.labels.delta,
@@ -339,7 +268,6 @@ def _kept(
         held_out=len(hold_out),
         evidence=fitted.evidence,
         validation=noisy_validation(hold_out.mechanism, hold_out.draws, fitted.predicted),
-        networks=weight,
     )
     write_note(run.party(side.party) / _RESULT, result)
     return result

@@ -1,5 +1,8 @@
 """Boosted trees on noisy labels, by LightGBM.
 
+    fitted = fit(LearnerRecords(features, rows, targets, held_out))
+    fitted.model.probabilities(features)
+
 For two classes an additive model of the fields comes first (`tpsl.heads.wide_part`), and trees learn what it
 leaves over, from the numbers and from its score. Categories are its business: trees that group the categories of a
 field by their noisy labels find mostly noise. As in the wide part of a network, a record that is fitted is scored by
@@ -14,16 +17,18 @@ number of trees, none included. Then everything is fitted once more with its rec
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors.torch import load_file, save
 
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
-from tpsl.handover.learner import Fitted, LearnedModel, LearnerError, LearnerRecords, Tensors
-from tpsl.handover.objective import Floats, NoisyLabelObjective
+from tpsl.files import make_private_folder, write_atomically
+from tpsl.handover.objective import Floats, NoisyLabelObjective, NoisyTargets, as_probabilities, mixture_log_likelihoods
 from tpsl.heads.wide_part import AdditiveModel, cross_fit
 
 _ROUNDS, _PATIENCE = 500, 30
@@ -51,6 +56,36 @@ _SLOPE_VARIANCE = 0.1
 """Of the prior of the slope that straightens scores of the additive model; its mean is 1."""
 
 
+class LearnerError(ValueError):
+    """Records that trees cannot learn from, or a model that cannot be read; the sentence says which and why."""
+
+
+@dataclass(frozen=True)
+class LearnerRecords:
+    """Features, and noisy labels of some of their rows."""
+
+    features: Features
+    rows: Rows
+    """The rows with noisy labels."""
+    targets: NoisyTargets
+    """Their noisy labels, in the same order."""
+    held_out: Rows
+    """Positions among `rows` of the hold-out, ascending; what is chosen is chosen by its noisy labels."""
+    seed: int = 0
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.rows) != len(self.targets):
+            raise ValueError(f"{len(self.rows)} rows with the noisy labels of {len(self.targets)}")
+        if not 0 < len(self.held_out) < len(self.rows):
+            raise ValueError(f"of {len(self.rows)} records, {len(self.held_out)} are held out: both parts need one")
+
+    @property
+    def trained(self) -> Rows:
+        """Positions among `rows` of the records that are not held out."""
+        return np.delete(np.arange(len(self.rows), dtype=np.int64), self.held_out)
+
+
 @dataclass(frozen=True)
 class _Inputs:
     """Records as boosting sees them."""
@@ -74,7 +109,7 @@ class _Inputs:
 
 
 @dataclass(frozen=True)
-class TreeModel(LearnedModel):
+class TreeModel:
     """An additive model, straightened, or the shares of the classes, and the trees that correct it."""
 
     constants: Floats
@@ -86,8 +121,6 @@ class TreeModel(LearnedModel):
     additive: AdditiveModel | None
     booster: Any = None
     """The `lightgbm.Booster`; None where the hold-out liked no tree."""
-
-    kind = "trees"
 
     def inputs(self, features: Features, rows: Rows, scores: npt.NDArray[np.float32] | None = None) -> _Inputs:
         """Return these rows as boosting sees them; `scores` are theirs by the additive model where they are known."""
@@ -111,43 +144,71 @@ class TreeModel(LearnedModel):
         inputs = self.inputs(features, np.arange(len(features), dtype=np.int64))
         return inputs.start if self.booster is None else inputs.start + _raised(self.booster, inputs)
 
-    def tensors(self) -> dict[str, npt.NDArray[Any]]:
-        """Return what trees start from, and LightGBM's text of the trees."""
+    def probabilities(self, features: Features) -> npt.NDArray[np.float32]:
+        """Return the probability of class 1 (`[n]`), or of each class (`[n, k]`)."""
+        return as_probabilities(self.log_odds(features))
+
+    def save(self, path: Path) -> None:
+        """Write what trees start from, and LightGBM's text of the trees, as a file of tensors."""
         additive = {} if self.additive is None else self.additive.tensors()
-        grown = "" if self.booster is None else self.booster.model_to_string()
-        return {
-            "constants": self.constants,
-            "lows": self.lows,
-            "numbers": np.array([self.numbers]),
-            "trees": np.frombuffer(grown.encode(), np.uint8),
-            **{f"{_ADDITIVE}{name}": tensor.numpy() for name, tensor in additive.items()},
+        grown = b"" if self.booster is None else self.booster.model_to_string().encode()
+        make_private_folder(path.parent)
+        tensors = {
+            "constants": torch.from_numpy(self.constants),
+            "lows": torch.from_numpy(self.lows),
+            "numbers": torch.tensor([self.numbers]),
+            "trees": torch.from_numpy(np.frombuffer(bytearray(grown), np.uint8)),
+            **{f"{_ADDITIVE}{name}": tensor for name, tensor in additive.items()},
         }
+        write_atomically(path, save(tensors))
 
     @classmethod
-    def from_tensors(cls, tensors: Tensors) -> TreeModel:
-        """Return the model of these tensors."""
-        own = {name: torch.from_numpy(tensor) for name, tensor in tensors.items() if name.startswith(_ADDITIVE)}
-        unnamed = {name.removeprefix(_ADDITIVE): tensor for name, tensor in own.items()}
-        additive, grown = AdditiveModel.from_tensors(unnamed) if own else None, tensors["trees"].tobytes().decode()
-        start = cls(tensors["constants"], tensors["lows"], int(tensors["numbers"][0]), additive)
-        library = _lightgbm()
+    def load(cls, path: Path) -> TreeModel:
+        """Return the model that `save` has written; a file that holds none is an error in one sentence."""
         try:
-            return replace(start, booster=library.Booster(model_str=grown)) if grown else start
-        except library.basic.LightGBMError as error:
-            raise LearnerError(f"LightGBM cannot read its trees ({error})") from error
+            tensors = load_file(path)
+            own = {name.removeprefix(_ADDITIVE): t for name, t in tensors.items() if name.startswith(_ADDITIVE)}
+            additive, grown = AdditiveModel.from_tensors(own) if own else None, tensors["trees"].numpy().tobytes()
+            booster = _lightgbm().Booster(model_str=grown.decode()) if grown else None
+            constants, lows = tensors["constants"].numpy(), tensors["lows"].numpy()
+            return cls(constants, lows, int(tensors["numbers"]), additive, booster)
+        except LearnerError:
+            raise
+        except Exception as error:  # of LightGBM, whatever its text of trees may be
+            raise LearnerError(f"{path}: its model cannot be read ({error})") from error
 
 
-def lightgbm(records: LearnerRecords, *, plain: bool = False) -> Fitted:
-    """Grow trees, as many as the hold-out likes, and grow them again with its records."""
+@dataclass(frozen=True)
+class Fitted:
+    """Trees that have learned from the records."""
+
+    rounds: int
+    """Of boosting, as the hold-out chose; none where trees only add noise."""
+    model: TreeModel
+    """Fitted on all records, those of the hold-out included."""
+    predicted: npt.NDArray[np.float32]
+    """Probabilities of the hold-out, by as many rounds without it."""
+    evidence: float
+    """How much more likely the hold-out's noisy labels are than under the shares of the classes alone, in nats."""
+
+
+def fit(records: LearnerRecords, *, plain: bool = False) -> Fitted:
+    """Grow trees, as many as the hold-out likes, and grow them again with its records.
+
+    Guarantee: a function of features and noisy labels, so post-processing of them. `plain` is without the additive
+    model: what one would do first.
+    """
     additive = not plain and records.targets.classes == 2
     hold_out = NoisyLabelObjective(records.targets.take(records.held_out))
     fitting = _Fitting(records, records.trained, additive)
     held = fitting.inputs(records.rows[records.held_out])
-    rounds, predicted = fitting.chosen(held, hold_out)
+    rounds, log_odds = fitting.chosen(held, hold_out)
     whole = _Fitting(records, np.arange(len(records.rows), dtype=np.int64), additive)
     model = replace(whole.start, booster=whole.grown(rounds)) if rounds else whole.start
-    name = "plain_lightgbm" if plain else "lightgbm"
-    return Fitted.of(records, name, f"{rounds} rounds of trees", model, predicted)
+    shares = np.log(records.targets.take(records.trained).class_shares())
+    alone = mixture_log_likelihoods(hold_out.targets.log_likelihood(), shares[None, :])
+    evidence = float((hold_out.log_likelihoods(log_odds) - alone).sum())
+    return Fitted(rounds, model, as_probabilities(log_odds), evidence)
 
 
 class _Fitting:

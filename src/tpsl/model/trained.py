@@ -53,14 +53,12 @@ from tpsl.run.stages.collect import CODE_COLUMNS, CODES, STATISTIC_HEAD
 from tpsl.run.stages.prepare import PRETRAINED, load_wide
 
 TUNE = "tune.json"
-WITH_JUDGES = "with-judges"
-"""The folder in a search's own of its ensemble as it was trained once more (`tpsl.tuning.with_judges`), if it was."""
 _BOTTOM, _TOP, _LOCAL_HEAD = "bottom.safetensors", "top.safetensors", "local_head.safetensors"
 
 
 @dataclass(frozen=True)
 class Member:
-    """One network of a model, or whatever else one run has learned."""
+    """One network of a model."""
 
     run: RunFolder
     epoch: int | None = None

@@ -146,7 +146,7 @@ def learned_texts(result: LearnResult) -> dict[str, str]:
     if math.isfinite(judged.validation_auc):
         area = measured_text(judged.validation_auc, judged.validation_auc_low, judged.validation_auc_high)
     return {
-        "learner": f"{result.learner}: {result.setting}",
+        "learner": f"LightGBM: {result.rounds} rounds of trees",
         "noisy hold-out": f"log loss {judged.validation_loss:.4f} ± {judged.validation_loss_se:.4f}, AUC {area}",
         "records": f"{result.records:,}, of which {result.held_out:,} were held out before they were fitted",
         "worth": f"about {result.effective_labels:,.0f} clean labels{'' if result.reliable else _UNRELIABLE}",

@@ -7,18 +7,15 @@ cross the border. There are two answers: the `best` candidate, and the `ensemble
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from tpsl.data.dataset import Dataset
-from tpsl.files import make_private_folder, write_atomically
-from tpsl.model.trained import TUNE, WITH_JUDGES, TrainedModel
+from tpsl.files import make_private_folder
 from tpsl.net.failures import BadMessage
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Notice, Progress, no_notice, said_once
@@ -33,8 +30,7 @@ from tpsl.run.vaults import ReleasedLabels, VaultChoice, choose_vault
 from tpsl.select.after_search import with_test_metrics
 from tpsl.select.candidates import Trial, TuneResult, check_release, compare, trials_of, write_result
 from tpsl.select.parallel import SharedRecords, Task, load_once, run_tasks
-from tpsl.select.space import changed, default_space, jobs_of
-from tpsl.vault import NO_LIMITS
+from tpsl.select.space import default_space, jobs_of
 
 
 def tune(
@@ -59,7 +55,7 @@ def tune(
     base, out, watching = setup.job, setup.run.path, setup.watching
     jobs = None if space is None else jobs_of(base, space)  # a fault in the space is found before data are loaded
     data = load_once(base, setup.own) if data is None else data
-    jobs = jobs or jobs_of(base, space_for(setup, data))
+    jobs = jobs or jobs_of(base, default_space(data.classes, any(own.bottom is not None for own in setup.own.values())))
     make_private_folder(out)
     choice = vault or VaultChoice(scratch=True)
     handed = isinstance(choice, ReleasedLabels)
@@ -71,46 +67,6 @@ def tune(
     result = with_test_metrics(compare(base, trials, data.label_side.records, released, out), out, data.label_side)
     write_result(out, result)
     return result
-
-
-def space_for(setup: RunSetup, data: Dataset) -> tuple[dict[str, Any], ...]:
-    """Return what to try if nothing is said of it."""
-    return default_space(data.classes, any(parts.bottom is not None for parts in setup.own.values()))
-
-
-def train_with_hold_out(
-    setup: RunSetup,
-    space: Sequence[Mapping[str, Any]],
-    candidates: Sequence[Mapping[str, Any]],
-    data: Dataset,
-    vault: Path | ReleasedLabels,
-) -> TrainedModel:
-    """Train a space again with all records, those of the hold-out included; return the ensemble of its epochs.
-
-    Once the noisy labels of the hold-out have weighted the candidates, they can be learned from like all others: it is
-    the same release. `candidates` are those of the search of this space in the set-up's folder, with their number,
-    epoch and weight; no metric is left for the result. Guarantee: post-processing of the release in `vault`. Runs that
-    are done are not repeated; one that diverges has no weight. The runs and the members are in a folder of the search's
-    own folder, which is a model as that one is.
-    """
-    out, all_train = setup.run.path / WITH_JUDGES, {"training": {"validation": 0.0}}
-    make_private_folder(out)
-    jobs = [changed(job, all_train, "a job without a hold-out") for job in jobs_of(setup.job, space)]
-    trials, records, alone = tuple(trials_of(jobs, out)), SharedRecords(setup.job, setup.own, data), True
-    if not isinstance(vault, ReleasedLabels):
-        noisy, spent = noisy_labels_for(setup.job, data.label_side, vault, no_notice, NO_LIMITS)
-        vault, alone = ReleasedLabels(noisy, spent, vault), False
-    _Runs(trials, records, vault, setup.own, setup.device, alone, no_notice).train_all(1, setup.watching.progress)
-    kept = [one for one in candidates if not trials[one["number"]].has_diverged]
-    total = sum(one["weight"] for one in kept)
-    if not total:
-        raise ValueError("with the hold-out, every configuration of the space diverged")
-    members = [
-        {"run": trials[one["number"]].run.path.name, "epoch": one["epoch"], "weight": one["weight"] / total}
-        for one in kept
-    ]
-    write_atomically(out / TUNE, json.dumps({"candidates": members}, indent=1).encode())
-    return TrainedModel.open(out)
 
 
 def _released(setup: RunSetup, data: Dataset, choice: VaultChoice) -> ReleasedLabels:
