@@ -15,6 +15,7 @@ import importlib.util
 import math
 import os
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -194,7 +195,7 @@ class Mlflow(Curves):
             self._experiment = found.experiment_id if found else self._client.create_experiment("tpsl")
         except Exception as error:
             reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
-            raise LoggerError(f"MLflow cannot be used at {_without_password(uri)} ({reason})") from error
+            raise LoggerError(_without_passwords(f"MLflow cannot be used at {uri} ({reason})")) from error
         super().__init__(run)
 
     def begin(self, step: int) -> None:
@@ -236,9 +237,9 @@ def _make_store(uri: str) -> None:
             write_durably(file, b"")  # an empty file is an empty database
 
 
-def _without_password(uri: str) -> str:
-    scheme, separator, rest = uri.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else uri
+def _without_passwords(text: str) -> str:
+    """Return a text whose addresses name no user: https://me:secret@server is https://server."""
+    return re.sub(r"://[^/\s]*@", "://", text)
 
 
 LOGGERS: Registry[Callable[[LoggedRun, str], Observer]] = Registry("logger")
