@@ -11,7 +11,6 @@ from tpsl.audit import AuditError, audit
 from tpsl.audit.canaries import plant_canaries
 from tpsl.audit.canary_bound import Claim, guess_coins
 from tpsl.data.dataset import load
-from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response, seeded_words
 from tpsl.run.job import Job
@@ -43,14 +42,6 @@ def test_coins_of_many_classes_fall_between_all_pairs_of_classes(job: Callable[.
     # The coin says nothing about which class is on which side: within 4.9 standard deviations.
     assert abs(planted.coins.mean() - 0.5) < 4.9 * 0.5 / np.sqrt(2000)
     assert abs(np.corrcoef(planted.coins, planted.sides[:, 0])[0, 1]) < 4.9 / np.sqrt(2000)
-
-
-def test_labels_that_are_not_known_yet_are_made_up_for_training_alone(job: Callable[..., Job]) -> None:
-    data = load(job({"mechanism": "discrete", "epsilon": 1.0}).data)
-    data = data.with_labels(np.full(len(data), NO_LABEL))
-    planted = plant_canaries(data, 100, seeded_words(3))
-    assert set(np.unique(reveal(planted.data.labels)[data.train])) == {0, 1}
-    assert (reveal(planted.data.labels)[data.test] == NO_LABEL).all()
 
 
 def test_a_bound_above_the_claim_is_no_accusation_yet(job: Callable[..., Job], tmp_path: Path) -> None:

@@ -3,11 +3,8 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pacsv
 import pytest
 from scipy.stats import binom
 
@@ -83,32 +80,6 @@ def test_the_job_is_replayed_as_it_will_run(tmp_path: Path) -> None:
     kinds = {line.split("\t")[2] for line in (tmp_path / "replay" / "after-frames.tsv").read_text().splitlines()}
     assert kinds == {"handshake", "Agree", "Estimates", "Step", "Evaluate", "Head", "Finish"}
     assert found.frames == len((tmp_path / "replay" / "before-frames.tsv").read_text().splitlines())
-
-
-def late_job(folder: Path) -> Job:
-    rng, rows = np.random.default_rng(0), 600
-    ids, x = [f"{i:04d}" for i in range(rows)], rng.normal(size=rows)
-    pacsv.write_csv(pa.table({"id": ids, "x": x}), folder / "feature.csv")
-    labels = [str(int(value > 0)) if number % 3 else "" for number, value in enumerate(x)]
-    pacsv.write_csv(pa.table({"id": ids, "label": labels}), folder / "label.csv")
-    content: dict[str, Any] = {
-        "data": {
-            "source": "table",
-            "features": [{"path": str(folder / "feature.csv"), "numeric": ["x"]}],
-            "label": {"path": str(folder / "label.csv")},
-        },
-        "privacy": {"mechanism": "discrete", "epsilon": 1.0},
-        "model": {"embedding_dim": 4, "bottom": [8], "top": [8]},
-        "training": {"batch_size": 100, "epochs": 1, "order": "arrival", "labels": "arriving"},
-    }
-    return make_job(content, {}, "test")
-
-
-def test_a_job_whose_labels_arrive_late_is_audited_before_they_do(tmp_path: Path) -> None:
-    found = examine(late_job(tmp_path), tmp_path / "audit")
-    assert list(found.parts) == ["canaries", "releases", "replay"]
-    assert found.passed, found.accusations
-    assert found.replay is not None and found.replay.flipped > 100
 
 
 def test_what_a_job_has_nothing_for_is_left_out_and_told(job: Callable[..., Job], tmp_path: Path) -> None:

@@ -91,5 +91,3 @@ def test_a_job_is_predicted_from_an_earlier_run(tpsl: Any, small_job: Path, tmp_
 
 def test_it_says_what_it_cannot_plan(tpsl: Any, small_job: Path) -> None:
     assert "'fast' is not a bandwidth" in tpsl("plan", small_job, "--bandwidth", "fast").error()
-    late = ("--set=training.labels=arriving", "--set=training.order=arrival")
-    assert "takes as long as they do" in tpsl("plan", small_job, *late).error()

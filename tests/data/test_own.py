@@ -120,14 +120,14 @@ def test_a_chronological_split_goes_by_times() -> None:
         load_feature_party(config, "left", source=Images)
 
 
-def test_labels_by_name_late_labels_and_labels_that_are_none() -> None:
+def test_labels_by_name_and_labels_that_are_none() -> None:
     answers = Answers()
     answers.labels = ["cat", "dog", None, "cat"] * 10
     config = OwnData(parties=("left",), class_values=("cat", "dog"))
-    late = load_label_party(config, source=answers, late_labels=True)
-    assert np.bincount(reveal(late.labels) + 1).tolist() == [10, 20, 10]
     with pytest.raises(DataError, match=r"the inputs of 'label': column 'labels', row 3: the label is missing"):
         load_label_party(config, source=answers)
+    answers.labels = ["cat", "dog"] * 20
+    assert np.bincount(reveal(load_label_party(config, source=answers).labels)).tolist() == [20, 20]
     answers.labels = [7] * RECORDS
     with pytest.raises(DataError, match=r"row 1: 7 is not a label; labels are 0, 1, 2"):
         load_label_party(CONFIG, source=answers)

@@ -21,7 +21,6 @@ from tpsl.data.config import (
     TableFile,
 )
 from tpsl.data.dataset import Dataset, load
-from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import Relabelling
 from tpsl.data.synthetic import Chunk
 from tpsl.data.true_labels import reveal
@@ -90,11 +89,6 @@ def test_pieces_make_the_same_whole() -> None:
     moves = np.bincount((whole - labels) % 4, minlength=4)
     assert abs(moves[0] - 75_000) < 4.9 * np.sqrt(150_000) / 2
     assert (abs(moves[1:] - 25_000) < 4.9 * np.sqrt(150_000 * 5 / 36)).all()
-
-
-def test_a_label_that_is_not_known_yet_stays_unknown() -> None:
-    labels = np.array([NO_LABEL, 0, 1, NO_LABEL] * 50)
-    assert ((Relabelling(1)(labels, 2) == NO_LABEL) == (labels == NO_LABEL)).all()
 
 
 def test_a_feature_derived_from_the_label_while_loading_changes(

@@ -394,19 +394,10 @@ def test_a_decimal_comma_between_quotes_is_refused_with_what_to_do(tmp_path: Pat
 
 @pytest.mark.parametrize("values", [["1", "", "0"], [1, None, 0], [None] * 3], ids=["text", "numbers", "none at all"])
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_labels_may_be_missing_only_where_they_come_late(tmp_path: Path, values: list[Any], suffix: str) -> None:
+def test_no_label_may_be_missing(tmp_path: Path, values: list[Any], suffix: str) -> None:
     write(tmp_path / "feature.parquet", {"id": ["a", "b", "c"], "colour": ["x"] * 3, "size": [1, 2, 3]})
     write(tmp_path / f"label.{suffix}", {"id": ["a", "b", "c"], "label": values})
     tables = config(tmp_path, label=f"label.{suffix}", test_fraction=0.34)
-    known = [-1 if value in ("", None) else int(value) for value in values]
-    assert reveal(load_label_party(tables, late_labels=True).labels).tolist() == known
-    assert reveal(load(tables, late_labels=True).labels).tolist() == known
     for loading in (load, load_label_party):
         with pytest.raises(DataError, match=r"row [12]: the label is missing"):
             loading(tables)
-
-
-def test_a_wrong_label_is_named_also_where_labels_come_late(tmp_path: Path) -> None:
-    write(tmp_path / "label.csv", {"id": ["a", "b", "c"], "label": ["", "1", "yes"]})
-    with pytest.raises(DataError, match="row 3: 'yes' is not a label"):
-        load_label_party(config(tmp_path, label="label.csv", test_fraction=0.34), late_labels=True)

@@ -202,12 +202,6 @@ def test_records_in_both_keep_their_noise_when_they_are_aligned_again(tables: Pa
     assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
-def test_labels_that_come_late_need_records_that_are_known_by_id(tables: Path) -> None:
-    with pytest.raises(ValueError, match="makes new ones: take mode both"):
-        content = job(tables, "label-only").model_dump(mode="json")
-        make_job(content, {"training": {"labels": "arriving", "order": "arrival", "epochs": 1}}, "test")
-
-
 def test_a_job_file_knows_where_its_alignments_are(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tables)
     content = job(tables, "both").model_dump(mode="json")

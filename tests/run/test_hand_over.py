@@ -255,7 +255,6 @@ def test_what_was_received_is_checked_when_it_is_read(tmp_path: Path) -> None:
     ("changes", "reason"),
     [
         ({"head": "local"}, "the local head is trained on true labels"),
-        ({"labels": "arriving", "order": "arrival", "epochs": 1}, "labels that arrive late"),
         ({"data": {"source": "flights", "layout": "natural"}}, "the label party has features of its own"),
         ({"method": "auto", "statistic": {}}, "method 'auto' may choose a sum over embeddings"),
         ({"method": "statistic"}, "method 'statistic' sums embeddings at the label party"),

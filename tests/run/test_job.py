@@ -304,10 +304,6 @@ def test_what_the_statistic_is_counts_in_the_digest() -> None:
         ({"method": "statistic", "privacy": {"mechanism": "none"}}, "statistic-of-one-epsilon"),
         ({"method": "statistic", "privacy": {"epsilon": 1, "draws": 2}}, "statistic-of-one-epsilon"),
         ({"method": "statistic", "model": {"wide": True}}, "wide-without-labels"),
-        (
-            {"method": "statistic", "training": {"labels": "arriving", "order": "arrival", "epochs": 1}},
-            "statistic-of-late-labels",
-        ),
         ({"statistic": {"share_codes": True}, "training": {"wire": "bfloat16"}}, "codes-are-whole-numbers"),
     ],
 )
@@ -350,7 +346,6 @@ def stopping(job: Job) -> tuple[float, int, int]:
         ({"training": {"patience": 0, "validation": 0.2, "epochs": 7}}, (0.2, 0, 7)),
         ({"training": {"epochs": 1}}, (0.0, 0, 1)),
         ({"training": {"epochs": 1, "validation": 0.2}}, (0.2, 0, 1)),
-        ({"training": {"labels": "arriving", "order": "arrival"}}, (0.0, 0, 1)),
         ({"method": "statistic"}, PLAIN),
         ({"method": "statistic", "training": {"validation": 0.05}}, (0.05, 0, 2)),
         ({"privacy": {"gradients": "none"}, "training": {"head": "local"}}, PLAIN),

@@ -78,7 +78,7 @@ def train_watched(job: Job, path: Path, at_label: Observer, at_feature: Observer
         feature = FeatureRole(setup.watched_by(at_feature), data.feature_sides["feature"])
         with all_parties(label, [feature]) as parties:
             attend_as_features(parties)
-        AfterTraining(setup, side, vault.path).complete()
+        AfterTraining(setup, side).complete()
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,6 @@ def test_a_statistic_without_codes_is_for_the_smallest_epsilon() -> None:
         ({"privacy": {"mechanism": "gaussian", "sigma": 1.0, "delta": 1e-6}}, True),
         ({"privacy": {"gradients": "none"}, "training": {"head": "local"}}, False),
         ({"privacy": {"draws": 2}}, True),
-        ({"training": {"labels": "arriving", "order": "arrival"}}, False),
         ({"training": {"exchange": "labels"}}, True),
         ({"data": {"source": "own", "parties": ["shop"]}}, False),
         ({"data": {"task": "delay5"}}, False),

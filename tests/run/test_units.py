@@ -69,20 +69,6 @@ def test_a_vault_that_does_not_know_the_units_of_the_job_is_refused(tmp_path: Pa
         assert vault.ledger().released_records == 0
 
 
-def test_labels_that_arrive_must_come_with_the_units_of_the_job(tmp_path: Path) -> None:
-    late = {"labels": "arriving", "order": "arrival", "epochs": 1, "batch_size": 18}
-    job = make_job(tables(tmp_path, unit="customer").model_dump(mode="json"), {"training": late}, "test")
-    ids, labels = [f"r{row}" for row in range(RECORDS)], [row % 3 for row in range(RECORDS)]
-    Vault.create(tmp_path / "bare", classes=3, batches=[(ids, labels, None)]).close()
-    with pytest.raises(VaultError, match="is in the vault without a unit"):
-        train(job, tmp_path / "run", vault=tmp_path / "bare")
-    units = [f"customer {row // EACH}" for row in range(RECORDS)]
-    Vault.create(tmp_path / "vault", classes=3, batches=[(ids, labels, units)], apart="others").close()
-    train(job, tmp_path / "again", vault=tmp_path / "vault")
-    with Vault.open(tmp_path / "vault") as vault:
-        assert vault.ledger().largest_unit.records == EACH
-
-
 def test_units_are_no_part_of_the_agreement(tmp_path: Path) -> None:
     with_units, without = tables(tmp_path, unit="customer"), tables(tmp_path)
     assert with_units.digest() == without.digest()

@@ -96,7 +96,6 @@ def test_two_workers_compute_what_one_does(in_one_and_in_two: Path, kind: str) -
     [
         ({"record_steps": 1}, "a transcript is recorded"),
         ({"search": SearchStep(1, ())}, "it is one of a search"),
-        ({"training": {"epochs": 1, "order": "arrival", "labels": "arriving"}}, "labels arrive while it trains"),
     ],
 )
 def test_what_several_workers_cannot_do_is_refused(tmp_path: Path, change: dict[str, Any], reason: str) -> None:

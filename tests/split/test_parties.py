@@ -208,33 +208,6 @@ def test_the_label_party_takes_nothing_but_noisy_labels() -> None:
         LabelParty(half, HalfOptimizer(half, SGD), LogitGradient(identity(), "linear"), labels())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("draws", [1, 2])
-def test_noisy_labels_may_come_in_portions(tmp_path: Path, draws: int) -> None:
-    """To the last bit; those of other records are not there any more, or not yet, and a step on them is an error."""
-    released = noisy(tmp_path / "v", randomized_response(1.0), draws)
-    whole, portions = ((feature_party(1), label_party(held)) for held in (released, released.take(slice(0, 0))))
-    expected = one_epoch([whole[0]], whole[1])
-    sent = []
-    for start, stop in ((0, 32), (32, 96)):
-        portions[1].admit(released.take(slice(start, stop)), start)
-        for first in range(start, stop, 32):
-            rows = np.arange(first, first + 32)
-            for outside in (rows + 64, rows - 1 if first == start else rows + stop - first - 1):
-                assert not portions[1].holds(outside)
-                with pytest.raises(RuntimeError, match="noisy labels were not admitted"):
-                    portions[1].backward(outside, rows, [torch.zeros(32, 8)], 32)
-            (gradient,) = portions[1].backward(rows, rows, [portions[0].forward(rows)], 32)
-            portions[1].update()
-            portions[0].backward(gradient, 32)
-            portions[0].update()
-            sent.append(gradient)
-    assert all(torch.equal(a, b) for a, b in zip(sent, expected, strict=True))
-    for one, other in zip((whole[0].bottom, whole[1].top), (portions[0].bottom, portions[1].top), strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
-    with pytest.raises(TypeError, match="trains on NoisyLabels from a vault, not on ndarray"):
-        portions[1].admit(labels(), 0)  # type: ignore[arg-type]
-
-
 def test_backward_needs_a_forward() -> None:
     with pytest.raises(RuntimeError, match="backward without a forward"):
         feature_party(1).backward(torch.zeros(3, 8), 3)

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.dataset import Dataset
-from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.data.true_labels import TrueLabels, reveal
 from tpsl.files import make_private_folder
@@ -69,9 +68,7 @@ def plant_canaries(data: Dataset, canaries: int, words: RandomWords) -> Planted:
     if k > 2:
         first = np.argsort(words.words(len(chosen))) % k
         sides = np.stack([first, (first + 1 + _below(words, len(chosen), k - 1)) % k], axis=1)
-    true = reveal(data.labels)
-    labels = np.where(true == NO_LABEL, _below(words, len(data), k), true)
-    labels[data.test] = true[data.test]
+    labels = reveal(data.labels).copy()
     labels[chosen] = sides[np.arange(len(chosen)), coins]
     parties, records = dict(data.feature_sides), data.label_side.records
     if records.features is not None:

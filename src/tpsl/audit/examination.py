@@ -135,7 +135,7 @@ def _classes(job: Job, data: Dataset | None, own: Mapping[str, OwnParts]) -> int
     if data is not None:
         return data.classes
     source = own.get(LABEL_PARTY, OwnParts()).source(LABEL_PARTY)
-    return load_label_party(job.data, late_labels=job.has_late_labels, source=source).records.classes
+    return load_label_party(job.data, source=source).records.classes
 
 
 def _verified(path: Path, handed: Path | None) -> VaultResult:

@@ -22,7 +22,6 @@ import numpy as np
 from tpsl.audit.canaries import new_folder
 from tpsl.data.dataset import Dataset
 from tpsl.data.encoder import EncoderState
-from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import Relabelling
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import RandomWords, secure_words, seeded_words
@@ -168,10 +167,10 @@ def replay_run(
     folder, watching = setup.run.path.parent, setup.watching
     new_folder(folder)
     vault = folder / "vault"
-    _store(vault, data, words)
+    _store(vault, data)
     for half, (run, labelled) in enumerate((("before", data), ("after", changed))):
         if run == "after":
-            _store(vault, changed, words)
+            _store(vault, changed)
             watching.notice("training again with half of the true labels flipped")
 
         def both(done: int, total: int, note: str, half: int = half) -> None:
@@ -197,11 +196,10 @@ def flipped_at_the_source(
     return load_records(job, own, relabelling=relabelling, encoders=encoders)
 
 
-def _store(vault: Path, data: Dataset, words: RandomWords) -> None:
-    """Have the training labels in the vault, before any of them is asked for; those not known yet are made up."""
-    records, labels = data.label_side.records, reveal(data.labels)[data.train]
-    made_up = (words.words(len(labels)) % np.uint64(data.classes)).astype(np.int64)
-    batch = (records.training_ids, np.where(labels == NO_LABEL, made_up, labels), records.training_units)
+def _store(vault: Path, data: Dataset) -> None:
+    """Have the training labels in the vault, before any of them is asked for."""
+    records = data.label_side.records
+    batch = (records.training_ids, reveal(data.labels)[data.train], records.training_units)
     if not Vault.exists(vault):
         Vault.create(
             vault, classes=data.classes, batches=[batch], counts_people=records.ids_are_new, scratch=True

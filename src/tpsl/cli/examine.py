@@ -269,7 +269,7 @@ def check(
     agreed, own = parties.job, parties.own.items()
     sources = {party: source for party, parts in own if (source := parts.source(party)) is not None}
     with progress_bar("reading") as progress:
-        found = check_data(agreed.data, late_labels=agreed.has_late_labels, sources=sources, progress=progress)
+        found = check_data(agreed.data, sources=sources, progress=progress)
     worth = None
     if found.passed and found.classes and agreed.trains:
         mechanism, counts = agreed.privacy.build(agreed.classes), list(_training_classes(agreed, found).values())

@@ -130,7 +130,6 @@ class DataReport:
 def check_data(
     config: DataConfig,
     *,
-    late_labels: bool = False,
     sources: Mapping[str, Source] = MappingProxyType({}),
     progress: Progress = no_progress,
 ) -> DataReport:
@@ -143,11 +142,11 @@ def check_data(
     if isinstance(config, OwnData):
         for party in (LABEL, *config.parties):
             if party in sources:
-                found |= _own_records(config, party, sources[party], late_labels, report)
+                found |= _own_records(config, party, sources[party], report)
             else:
                 report.not_here.append(party)
     else:
-        for party, file in _files(config, late_labels).items():
+        for party, file in _files(config).items():
             if is_there(file.path):
                 label = found.get(LABEL)
                 known = None if label is None else label.sample
@@ -201,13 +200,13 @@ def _labels_by_row(
     return sample
 
 
-def _files(config: DataConfig, late_labels: bool) -> dict[str, PartyFile]:
+def _files(config: DataConfig) -> dict[str, PartyFile]:
     """Return the files of a job, the label party's first."""
     if isinstance(config, PackageData):
         return config.files()
     if not isinstance(config, TableData):
         return {}
-    labels = preparation.label_column(config, late_labels)
+    labels = preparation.label_column(config)
     files = {LABEL: preparation.party_file(config.label, config, labels)}
     for file in config.features:
         files[file.party] = replace(preparation.party_file(file, config, labels), labels=None)
@@ -473,13 +472,11 @@ class _FileCheck:
                 self._report.warn(self._party, f"{self._file.path}: column {column.name!r} {text}")
 
 
-def _own_records(
-    config: OwnData, party: str, source: Source, late_labels: bool, report: DataReport
-) -> dict[str, _Records]:
+def _own_records(config: OwnData, party: str, source: Source, report: DataReport) -> dict[str, _Records]:
     """Check a source that a party brings itself: every batch of it is asked for once."""
     try:
         if party == LABEL:
-            side = load_label_party(config, late_labels=late_labels, source=source)
+            side = load_label_party(config, source=source)
             ids, inputs = side.records.ids, side.records.features
             _count_classes(reveal(side.labels), side.records.class_names, report)
         else:
@@ -504,19 +501,14 @@ def _check_inputs(party: str, inputs: Inputs, report: DataReport) -> None:
 
 
 def _count_classes(labels: npt.NDArray[np.int64], names: tuple[str, ...], report: DataReport) -> None:
-    known = labels[labels != NO_LABEL]
-    counts = np.bincount(known, minlength=len(names)).tolist()
+    counts = np.bincount(labels, minlength=len(names)).tolist()
     report.classes = dict(zip(names, counts, strict=True))
-    if len(known) < len(labels):
-        report.warn(LABEL, f"{len(labels) - len(known):,} of {len(labels):,} labels are not known yet")
-    if not len(known):
-        return
-    if max(counts) == len(known):
+    if max(counts) == len(labels):
         report.error(LABEL, f"every record has the label {names[int(np.argmax(counts))]!r}: there is nothing to learn")
         return
     for name, count in report.classes.items():
-        if count < max(_FEWEST, _RARE * len(known)):
-            report.warn(LABEL, f"the label {name!r} is rare: {count:,} of {len(known):,} records have it")
+        if count < max(_FEWEST, _RARE * len(labels)):
+            report.warn(LABEL, f"the label {name!r} is rare: {count:,} of {len(labels):,} records have it")
 
 
 def _compare_ids(party: str, ids: ArrowArray, of_label: ArrowArray, report: DataReport) -> None:

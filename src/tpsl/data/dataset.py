@@ -156,17 +156,16 @@ def load_label_party(
     config: DataConfig,
     progress: Progress = no_progress,
     *,
-    late_labels: bool = False,
     source: own.Source = None,
     relabelling: Relabelling | None = None,
     encoder: EncoderState | None = None,
 ) -> LabelSide:
     """Load the label party's side from its own table; no other party's file is opened.
 
-    With `late_labels` a table may have empty labels: `NO_LABEL`. `encoder` is that of an earlier run.
+    `encoder` is that of an earlier run.
     """
     if isinstance(config, OwnData):
-        return own.label_side(config, source, late_labels=late_labels, relabelling=relabelling)
+        return own.label_side(config, source, relabelling=relabelling)
     _no_source(config, "label", source)
     if isinstance(config, FlightsData):
         return flights.label_side(config, relabelling, encoder)
@@ -174,29 +173,28 @@ def load_label_party(
         return synthetic.label_side(config, progress, relabelling)
     if isinstance(config, PackageData):
         return config.load_label_side(progress, relabelling)
-    return preparation.label_side(config, progress, late_labels=late_labels, relabelling=relabelling, encoder=encoder)
+    return preparation.label_side(config, progress, relabelling=relabelling, encoder=encoder)
 
 
 def load(
     config: DataConfig,
     progress: Progress = no_progress,
     *,
-    late_labels: bool = False,
     sources: Mapping[str, own.Source] = MappingProxyType({}),
     relabelling: Relabelling | None = None,
     encoders: Mapping[str, EncoderState] = MappingProxyType({}),
 ) -> Dataset:
     """Load every side and join them; parties that do not have the same records are an error.
 
-    With `late_labels` a label party's table may have empty labels: `NO_LABEL`. `sources` are the parties' own, by their
-    names, the label party's as `label`; `encoders` are those of an earlier run, by the same names. With a `relabelling`
-    the source has other labels from the beginning, before anything is derived from them.
+    `sources` are the parties' own, by their names, the label party's as `label`; `encoders` are those of an earlier
+    run, by the same names. With a `relabelling` the source has other labels from the beginning, before anything is
+    derived from them.
     """
 
     def given(party: str) -> dict[str, Any]:
         return {"source": sources.get(party), "encoder": encoders.get(party), "relabelling": relabelling}
 
-    label = load_label_party(config, progress, late_labels=late_labels, **given("label"))
+    label = load_label_party(config, progress, **given("label"))
     sides = [load_feature_party(config, party, progress, **given(party)) for party in feature_party_names(config)]
     ids = label.records.ids
     for side in sides:

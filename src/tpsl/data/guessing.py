@@ -454,8 +454,7 @@ def _labels(sample: Sample, guesses: dict[str, ColumnGuess], id_column: str, lab
     if unlabelled:
         raise DataError(
             f"{sample.path}: {unlabelled:,} of {sample.rows:,} records have no label in column {label.column!r}, and "
-            "training needs one: remove these rows, and the job will train on the records that both tables have; or, "
-            "if the labels are to come while it trains, write a job with `labels: arriving`"
+            "training needs one: remove these rows, and the job will train on the records that both tables have"
         )
     unit = guess_unit(sample, id_column, label.column)
     unused = [replace(guess, kind=None, reason="not used") for guess in guesses.values()]

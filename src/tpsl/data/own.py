@@ -102,13 +102,11 @@ def feature_side(config: OwnData, party: str, given: Source) -> FeatureSide:
     return FeatureSide(party, ids, SourceInputs(name, source, order), train, test)
 
 
-def label_side(
-    config: OwnData, given: Source, *, late_labels: bool = False, relabelling: Relabelling | None = None
-) -> LabelSide:
-    """Return the label party's side; a label that is None comes late."""
+def label_side(config: OwnData, given: Source, *, relabelling: Relabelling | None = None) -> LabelSide:
+    """Return the label party's side."""
     name, source = _made("label", given)
     names = config.class_names
-    labels = class_numbers(_column(name, source, "labels"), Place(name, "labels"), names, late=late_labels)
+    labels = class_numbers(_column(name, source, "labels"), Place(name, "labels"), names)
     if relabelling is not None:
         labels = relabelling(labels, config.classes)
         source = _with_other_labels(source, labels, config.class_values)

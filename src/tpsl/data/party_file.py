@@ -51,11 +51,10 @@ _NUMBERED_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True)
 class Labels:
-    """Which column has the labels, and the classes in the words of the file; `late` ones may be missing."""
+    """Which column has the labels, and the classes in the words of the file."""
 
     column: str
     classes: tuple[str, ...]
-    late: bool = False
     relabelling: Relabelling | None = None
     """Other labels from the beginning, whatever is read from the column."""
 
@@ -175,7 +174,7 @@ class PartyFile:
             raise ValueError(f"{self.path}: there is no label column")
         column = self.labels.column
         place = self.place(block, column)
-        return class_numbers(block.columns[column], place, self.labels.classes, late=self.labels.late)
+        return class_numbers(block.columns[column], place, self.labels.classes)
 
     def place(self, block: Block, name: str) -> Place:
         """Return where the values of a column stand."""

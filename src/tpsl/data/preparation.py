@@ -166,7 +166,7 @@ def feature_side(
     """Load a feature party's side from its file; an `encoder` of an earlier run encodes it, if there is one."""
     file = next(file for file in config.features if file.party == party)
     preparation = Preparation.of(config, alignment=alignment_of(config, file, progress), encoder=encoder)
-    labels = label_column(config, relabelling=relabelling)
+    labels = label_column(config, relabelling)
     return preparation.feature_side(party, party_file(file, config, labels), progress)
 
 
@@ -174,15 +174,14 @@ def label_side(
     config: TableData,
     progress: Progress = no_progress,
     *,
-    late_labels: bool = False,
     relabelling: Relabelling | None = None,
     encoder: EncoderState | None = None,
 ) -> LabelSide:
-    """Load the label party's side from its file; `late_labels` may be missing, `encoder` is that of an earlier run."""
+    """Load the label party's side from its file; `encoder` is that of an earlier run."""
     preparation = Preparation.of(config, alignment=alignment_of(config, config.label, progress), encoder=encoder)
     # Records that are not in the label party's file have a label too: there not all of them could be changed.
     in_file, afterwards = (None, relabelling) if config.makes_new_records else (relabelling, None)
-    file = party_file(config.label, config, label_column(config, late_labels, in_file))
+    file = party_file(config.label, config, label_column(config, in_file))
     file = replace(file, id=id_column(config, config.label, file.path))
     side = preparation.label_side(file, config.class_names, progress)
     if afterwards is None:
@@ -217,7 +216,7 @@ def id_column(config: TableData, file: TableFile, path: Location) -> str | None:
     return file.id if is_needed else None
 
 
-def label_column(config: TableData, late: bool = False, relabelling: Relabelling | None = None) -> Labels | None:
+def label_column(config: TableData, relabelling: Relabelling | None = None) -> Labels | None:
     """Return the label column; None where membership is the label."""
     column = config.label.label
-    return None if column is None else Labels(column, config.class_names, late, relabelling)
+    return None if column is None else Labels(column, config.class_names, relabelling)

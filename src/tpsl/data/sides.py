@@ -13,7 +13,6 @@ from tpsl.data.order import Rows
 from tpsl.data.out_of_core import taken_texts
 from tpsl.data.true_labels import TrueLabels
 from tpsl.spill import Array, ArrowArray
-from tpsl.tables.columns import NO_LABEL
 
 _AT_ONCE = 1 << 16
 
@@ -32,20 +31,20 @@ class Relabelling:
     def __call__(self, labels: Array, classes: int, first: int = 0) -> npt.NDArray[np.int64]:
         """Return the new labels of consecutive records, the first of which is number `first` of the source.
 
-        A label that is not known yet stays unknown. Asking again, in other pieces, gives the same labels.
+        Asking again, in other pieces, gives the same labels.
         """
         stop = first + len(labels)
         blocks = range(first // _AT_ONCE, -(-stop // _AT_ONCE))
         drawn = [np.random.default_rng([self.seed, block]).integers(0, 2 * (classes - 1), _AT_ONCE) for block in blocks]
         moves = np.concatenate([*drawn, np.empty(0, np.int64)])[first - blocks.start * _AT_ONCE :][: len(labels)] + 1
         moves[moves >= classes] = 0
-        return np.where(labels == NO_LABEL, NO_LABEL, (labels.astype(np.int64) + moves) % classes)
+        changed: npt.NDArray[np.int64] = (labels.astype(np.int64) + moves) % classes
+        return changed
 
 
 def as_text(labels: npt.NDArray[np.int64], class_values: tuple[str, ...]) -> ArrowArray:
-    """Return labels as a column of a party's table, in the words of the table; one that is not known yet is null."""
-    known = pa.array(labels, pa.int64(), mask=labels == NO_LABEL)
-    return pa.array(class_values, pa.string()).take(known)
+    """Return labels as a column of a party's table, in the words of the table."""
+    return pa.array(class_values, pa.string()).take(pa.array(labels, pa.int64()))
 
 
 @dataclass(frozen=True)

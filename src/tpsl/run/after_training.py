@@ -10,18 +10,14 @@ epoch is evaluated when it ends. Both give the same numbers.
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 import torch
 from safetensors.torch import save
 
 from tpsl.data.dataset import feature_party_names
 from tpsl.data.out_of_core import taken
-from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.heads.local_training import Columns, HoldOut, train_local_head
@@ -36,7 +32,6 @@ from tpsl.run.run_folder import NOT_PRIVATE, RunFolder
 from tpsl.run.schedule import Schedule
 from tpsl.run.setup import RunSetup
 from tpsl.run.warm_start import StartingPoint
-from tpsl.vault import Vault
 
 Entry = dict[str, Any]
 
@@ -63,7 +58,7 @@ def evaluate_run(
     side = load_true_labels(run, local, watching.progress) if side is None else side
     with run.started(job, [LABEL_PARTY], moved=True, own=own):
         setup = RunSetup(job, run, own, torch.device(local.device), watching=watching)
-        return AfterTraining(setup, side, local.vault or run.vault()).complete()
+        return AfterTraining(setup, side).complete()
 
 
 def load_true_labels(run: RunFolder, local: Local, progress: Progress) -> LabelSide:
@@ -78,12 +73,12 @@ class AfterTraining:
     """Evaluates a run and trains its local head.
 
     Besides `tpsl.run.releases` only this part of `tpsl.run` reads true labels. All of it can be done again
-    after a crash, and none of it is sent. Labels of test records that came late are in the `vault`.
+    after a crash, and none of it is sent.
     """
 
-    def __init__(self, setup: RunSetup, side: LabelSide, vault: Path) -> None:
+    def __init__(self, setup: RunSetup, side: LabelSide) -> None:
         self._job, self._run, self._device, self._watching = setup.job, setup.run, setup.device, setup.watching
-        self._records, self._labels, self._vault = side.records, side.labels, vault
+        self._records, self._labels = side.records, side.labels
 
     def complete(self) -> TrainResult:
         """Evaluate a finished run, train its local head, if the job has one, and return the whole result."""
@@ -102,7 +97,7 @@ class AfterTraining:
         due = [entry for entry in entries if not _is_evaluated(entry)]
         if not due:
             return
-        labels = self._test_labels()
+        labels = taken(reveal(self._labels), self._records.test)
         for entry in due:
             entry |= asdict(evaluate(self._run.predictions(entry["epoch"])["test"], labels))
         self._run.write_metrics(entries)
@@ -110,27 +105,6 @@ class AfterTraining:
             self._watching.observer.event(
                 "evaluated", **{name: entry[name] for name in ("epoch", "step", *TEST_METRICS)}
             )
-
-    def _test_labels(self) -> npt.NDArray[np.int64]:
-        """Return the labels of the test records; of those that come late, all that have arrived.
-
-        Nobody waits for those that have not, and none is released.
-        """
-        labels = taken(reveal(self._labels), self._records.test)
-        if not self._job.has_late_labels:
-            return labels
-        labels = labels.copy()
-        unknown = np.flatnonzero(labels == NO_LABEL)
-        ids = self._records.test_ids.take(pa.array(unknown))
-        with Vault.open(self._vault) as vault:
-            known = vault.knows(ids)
-            labels[unknown[known]] = vault.true_labels_for_evaluation(ids.filter(pa.array(known)))
-        if not known.all():
-            self._watching.notice(
-                f"{int((~known).sum()):,} of the {len(labels):,} test records have no label yet: "
-                "the test metrics are those of the others"
-            )
-        return labels
 
     def _train_local_head(self) -> None:
         """Train the head on true labels, if the job has one and it is not there yet. It never leaves this party."""

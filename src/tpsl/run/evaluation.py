@@ -59,13 +59,9 @@ TEST_METRICS = tuple(field.name for field in fields(TestMetrics))
 
 
 def evaluate(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> TestMetrics:
-    """Return the metrics of the records whose label is known; what does not exist (one class only) is NaN."""
-    unknown = sum(int(np.count_nonzero(labels[block] == NO_LABEL)) for block in metrics.blocks(len(labels)))
-    if unknown == len(labels):
+    """Return the metrics; what does not exist (one class only, or a feature party alone knows no label) is NaN."""
+    if not len(labels) or labels[0] == NO_LABEL:
         return TestMetrics(**dict.fromkeys(TEST_METRICS, math.nan))
-    if unknown:
-        known = labels != NO_LABEL
-        probabilities, labels = probabilities[known], labels[known]
     area = metrics.AUC(math.nan, math.nan, math.nan)
     if labels.min() < labels.max():
         area = (metrics.auc if probabilities.ndim == 1 else metrics.macro_auc)(probabilities, labels)

@@ -89,11 +89,6 @@ class Job(Section):
         return self
 
     @property
-    def has_late_labels(self) -> bool:
-        """Whether labels arrive in the vault while the job runs."""
-        return self.training.labels == "arriving"
-
-    @property
     def hands_over(self) -> bool:
         """Whether the noisy labels themselves cross, once, instead of gradients in every step."""
         return self.training.exchange == "labels"
@@ -105,7 +100,6 @@ class Job(Section):
             f"the features are at {len(parties)} parties": len(parties) > 1,
             "the label party has features of its own": label_party_has_features(self.data),
             "the local head is trained on true labels": self.training.head == "local",
-            "labels that arrive late are released step by step": self.has_late_labels,
             "with privacy.gradients 'none' nothing is released": not self.releases,
             "method 'auto' may choose a sum over embeddings": self.method == "auto" and self.statistic is not None,
             "method 'statistic' sums embeddings at the label party": self.method == "statistic",
@@ -234,18 +228,14 @@ def _conflict(job: Job) -> Conflict | None:
     if training.patience and not training.validation:
         remedy = "set training.validation, as 0.1, or training.patience to 0"
         return "patience-without-hold-out", f"patience needs a noisy hold-out to judge by: {remedy}"
-    order = (training.order, training.epochs, training.head, training.validation)
-    if job.has_late_labels and order != ("arrival", 1, "private", 0):
-        needed = "order: arrival, epochs: 1, head: private and validation: 0"
-        return "arriving-labels-are-used-once", f"training.labels 'arriving' needs {needed}"
     if not job.releases:
         nothing = "privacy.gradients 'none' releases nothing"
         if privacy.mechanism != AUTO or {privacy.noise_seed, *privacy.parameters.values()} != {None}:
             return "nothing-is-released", f"{nothing}: it takes no mechanism, epsilon, sigma, delta or noise_seed"
         if training.head != "local":
             return "nobody-learns", f"{nothing}, so only a local head learns: set training.head to 'local'"
-    if job.model.wide and (not job.trains or job.has_late_labels):
-        without = "with privacy.gradients 'none', method 'statistic' and training.labels 'arriving' there are none"
+    if job.model.wide and not job.trains:
+        without = "with privacy.gradients 'none' and method 'statistic' there are none"
         return "wide-without-labels", f"model.wide is fitted on noisy labels before the first step: {without}"
     if job.hands_over and (reason := job.needs_split_training()):
         return "needs-split-training", f"training.exchange 'labels' is not possible: {reason}"
@@ -262,9 +252,6 @@ def _conflict_of_parties(job: Job) -> Conflict | None:
     for party in job.model.cut if isinstance(job.model.cut, dict) else ():
         if party not in known:
             return "cut-of-no-party", f"model.cut names {party!r}; the parties are {', '.join(known)}"
-    if _makes_new_records(job) and job.has_late_labels:
-        new = "an alignment of mode label-only makes new ones: take mode both"
-        return "new-records-arrive-late", f"training.labels 'arriving' needs records that are known by id, and {new}"
     return None
 
 
@@ -276,17 +263,11 @@ def _conflict_of_statistic(job: Job) -> Conflict | None:
         return "network-without-statistic", f"{method} has no statistic: leave the section out, or take 'statistic'"
     if job.privacy.epsilon is None or job.privacy.draws != 1:
         return "statistic-of-one-epsilon", f"{method} needs privacy.epsilon and one draw: each record spends ε once"
-    if job.has_late_labels:
-        return "statistic-of-late-labels", f"{method} needs all labels at once: training.labels must be 'stored'"
-    if _makes_new_records(job):
+    if isinstance(job.data, TableData) and job.data.makes_new_records:
         return "statistic-of-people", f"{method} cannot count people: an alignment must be of mode both"
     if section.share_codes and job.training.wire != "float32":
         return "codes-are-whole-numbers", "statistic.share_codes sends whole numbers, which need training.wire: float32"
     return None
-
-
-def _makes_new_records(job: Job) -> bool:
-    return isinstance(job.data, TableData) and job.data.makes_new_records
 
 
 def _with_hold_out(content: dict[str, Any]) -> dict[str, Any]:
@@ -299,14 +280,12 @@ def _with_hold_out(content: dict[str, Any]) -> dict[str, Any]:
     is_off = isinstance(training, dict) and (
         content.get("method") == "statistic"
         or (isinstance(privacy, dict) and privacy.get("gradients") == "none")
-        or training.get("labels") == "arriving"
         or training.get("epochs") == 1
         or 0 in (training.get("validation"), training.get("patience"))
     )
     if not is_off:
         return content
-    epochs = 1 if training.get("labels") == "arriving" else _EPOCHS
-    return {**content, "training": {"validation": 0.0, "patience": 0, "epochs": epochs, **training}}
+    return {**content, "training": {"validation": 0.0, "patience": 0, "epochs": _EPOCHS, **training}}
 
 
 def _named(section: Any) -> Any:

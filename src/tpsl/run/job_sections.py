@@ -133,10 +133,6 @@ class TrainingConfig(Section):
         description="Order of an epoch's records: 'shuffled'; 'blockwise': shuffled within windows of blocks, for data "
         "on disk that do not fit into memory; 'arrival': their own order, as in online training.",
     )
-    labels: Literal["stored", "arriving"] = Field(
-        "stored",
-        description="'arriving': the vault is filled while training goes on; a step waits for its records' labels.",
-    )
     exchange: Literal["gradients", "labels"] = Field(
         "gradients",
         description="'labels': the noisy labels cross once, and the feature party trains both halves by itself.",

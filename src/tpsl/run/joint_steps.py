@@ -39,8 +39,6 @@ _TOP_BIT = -(1 << 63)
 def obstacle(label: LabelRole, features: Sequence[FeatureRole]) -> str | None:
     """Return why the steps of these roles, whose parties are built, cannot be taken at once; None if they can."""
     training, own = label.job.training, label.party.own
-    if label.job.has_late_labels:
-        return "labels arrive while training goes on"
     if training.staleness:
         return "with training.staleness a feature party runs ahead"
     if training.wire == "float16":

@@ -164,9 +164,7 @@ class Local(BaseModel):
         description="Matrix products: 'bf16' rounds their factors to 8 significant bits, 'tf32', on a GPU, to 11. Both "
         "are about twice as fast as 'float32'.",
     )
-    wait: Seconds = Field(
-        3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back, or for a late label."
-    )
+    wait: Seconds = Field(3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back.")
     silence: Seconds = Field(15.0, gt=0, description="A peer that was silent for n seconds is gone.")
     metrics: MetricsAddress | None = Field(
         None,
@@ -225,8 +223,8 @@ class Local(BaseModel):
 
         policy = self.release_policy()
         if not scratch:
-            return VaultChoice(self.vault, policy, self.wait)
-        return VaultChoice(None, replace(policy, max_epsilon=math.inf, not_private=True), self.wait, scratch=True)
+            return VaultChoice(self.vault, policy)
+        return VaultChoice(None, replace(policy, max_epsilon=math.inf, not_private=True), scratch=True)
 
 
 def load_local(path: Path) -> Local:

@@ -85,7 +85,7 @@ def _network(job: Job, content: dict[str, Any]) -> Job:
     """Return a job of a network with what noise asks for, as far as the job can have it and does not name it itself."""
     model, training = dict(content["model"]), dict(content["training"])
     if "wide" not in job.model.model_fields_set:
-        has_labels = job.classes == 2 and job.releases and not job.has_late_labels
+        has_labels = job.classes == 2 and job.releases
         model["wide"] = has_labels and not isinstance(job.data, OwnData) and not isinstance(job.model.cut, dict)
     training.setdefault("averaging", _AVERAGING)
     changes = {"method": "network", "statistic": None, "model": model, "training": training}
@@ -93,12 +93,8 @@ def _network(job: Job, content: dict[str, Any]) -> Job:
 
 
 def rare_label_warning_of(job: Job, classes: Mapping[str, int]) -> str | None:
-    """Return the warning for a job, with its training records of each class; None if no noisy labels of them train it.
-
-    Labels that arrive while it runs are not counted.
-    """
-    is_told = job.trains and not job.has_late_labels
-    return rare_label_warning(job.privacy, classes, split=not job.hands_over) if is_told else None
+    """Return the warning for a job, with its training records of each class; None if no noisy labels train it."""
+    return rare_label_warning(job.privacy, classes, split=not job.hands_over) if job.trains else None
 
 
 def rare_label_warning(privacy: PrivacyConfig, classes: Mapping[str, int], *, split: bool) -> str | None:

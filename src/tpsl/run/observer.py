@@ -139,22 +139,11 @@ class ProgressBar(Observer):
 
     def __init__(self, watching: Watching, epochs: int) -> None:
         self._watching, self._epochs = watching, epochs
-        self._done, self._has_waited = (0, 0), False
 
     def at_step(self, done: int, total: int, records: int) -> None:
         """Show how many steps are done."""
-        self._done = (done, total)
         self._watching.observer.at_step(done, total, records)
         self._watching.progress(done, total, f"epoch {-(-done * self._epochs // total)}")
-
-    def waiting_for(self, peer: str | None) -> None:
-        """Say that labels or the vault are waited for."""
-        if peer is None:
-            return
-        self._watching.progress(*self._done, f"waiting for {peer}")
-        if not self._has_waited:  # where there is no progress bar
-            self._watching.notice(f"waiting for {peer}")
-            self._has_waited = True
 
     def event(self, name: str, **facts: Fact) -> None:
         """Say where a run goes on, and where it stops early."""

@@ -92,24 +92,23 @@ def train_together(
                     f"the records of {party!r} are encoded otherwise than in the run that training starts from"
                 )
         at_label, side = setup.watched_by(ProgressBar(setup.watching, setup.job.training.epochs)), data.label_side
-        is_first, vault, place = setup.workers.is_first, LabelSource(), run.vault()
+        is_first, vault = setup.workers.is_first, LabelSource()
         if run.common_result(names) is None:
             if is_first:  # it has the vault and the true labels
                 choice = for_public_labels(setup, choice) if isinstance(choice, VaultChoice) else choice
-                vault = found = vault_for(at_label, side, choice)
-                place = found.path
+                vault = vault_for(at_label, side, choice)
             if setup.job.hands_over:
                 vault, ask_label = _handed_over(setup, data, vault, ask_label), AtHome
                 setup, at_label = (replace(each, job=setup.job.with_gradients()) for each in (setup, at_label))
             # Nobody can measure how long the evaluation of an epoch takes.
-            evaluate = AfterTraining(at_label, side, place).evaluate if is_first else lambda: None
+            evaluate = AfterTraining(at_label, side).evaluate if is_first else lambda: None
             role = LabelRole(at_label, side.records, vault, make_label_party, after_epoch=evaluate)
             at_features = setup.watched_by(Observer())
             features = [FeatureRole(at_features, side) for side in data.feature_sides.values()]
             with all_parties(role, features, ask_label) as parties:
                 attend_as_features(parties)
         if is_first:
-            AfterTraining(at_label, side, place).complete()
+            AfterTraining(at_label, side).complete()
         setup.workers.barrier()
         return run.finished_result()
 
@@ -153,5 +152,4 @@ def load_records(
 
     `encoders` are those of the run that training starts from, by party.
     """
-    late, sources = job.has_late_labels, sources_of(own)
-    return load(job.data, progress, late_labels=late, sources=sources, relabelling=relabelling, encoders=encoders)
+    return load(job.data, progress, sources=sources_of(own), relabelling=relabelling, encoders=encoders)

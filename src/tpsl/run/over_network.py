@@ -33,7 +33,7 @@ from tpsl.run.role import FeatureRole, FeatureRun, LabelRole, Role
 from tpsl.run.run_folder import RunFolder
 from tpsl.run.setup import RunSetup
 from tpsl.run.stages import METHODS, attend_as_features, attend_as_label
-from tpsl.run.vaults import LabelsMissing, LabelSource, vault_for
+from tpsl.run.vaults import LabelSource, vault_for
 from tpsl.workers import ALONE, WorkerLost, Workers
 
 
@@ -183,9 +183,6 @@ def _open_desk(role: LabelRole, local: Local, certificates: Certificates | None)
         watching.observer.event("listening", address=f"{address.rpartition(':')[0]}:{server.port}")
         try:
             yield SharedDesk(workers, desk) if workers.are_several else desk
-        except LabelsMissing:
-            server.stop(JobStopped("labels did not arrive in time"))
-            raise
         except (PeerMissing, BadMessage, JobStopped) as error:
             if role.run.result() is None:
                 server.stop(error)

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tpsl.data.out_of_core import empty, parts, taken, taken_texts
-from tpsl.data.rawtable import NO_LABEL
 from tpsl.data.sides import LabelRecords, LabelSide
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import DEFAULT_BOUND, fit_noise
@@ -157,7 +156,7 @@ def tell_of_rare_labels(job: Job, side: LabelSide, notice: Notice) -> None:
     labels, names = _training_labels(side), side.records.class_names
     counts = np.zeros(len(names), np.int64)
     for part in parts(len(labels)):
-        counts += np.bincount(labels[part][labels[part] != NO_LABEL], minlength=len(names))
+        counts += np.bincount(labels[part], minlength=len(names))
     if warning := rare_label_warning_of(job, dict(zip(names, counts.tolist(), strict=True))):
         notice(warning)
 
@@ -211,7 +210,7 @@ def _training_labels(side: LabelSide) -> npt.NDArray[np.int64]:
 def _tell_of_odd_labels(side: LabelSide, labels: npt.NDArray[np.int64], notice: Notice) -> None:
     """Say it if there is nothing to learn, or if units make labels unknown; a refusal would tell others of labels."""
     records = side.records
-    if len(labels) and labels[0] != NO_LABEL and all((labels[part] == labels[0]).all() for part in parts(len(labels))):
+    if len(labels) and all((labels[part] == labels[0]).all() for part in parts(len(labels))):
         value = records.class_names[labels[0]]
         notice(f"all {len(labels):,} training labels are {value!r}: nothing can be learned; is it the right column?")
     if records.further_records:

@@ -76,7 +76,6 @@ class RunSetup:
         reasons = {
             "a transcript is recorded": self.record_steps > 0,
             "it is one of a search": self.search is not None,
-            "labels arrive while it trains": self.job.has_late_labels,
         }
         for reason, applies in reasons.items():
             if applies and self.workers.are_several:
@@ -111,9 +110,9 @@ class RunSetup:
 
     def load_labels(self, local: Local) -> LabelSide:
         """Return the records of the label party, with their true labels."""
-        data, late = own_data(self.job, LABEL_PARTY, local.data, local.alignment).data, self.job.has_late_labels
+        data = own_data(self.job, LABEL_PARTY, local.data, local.alignment).data
         source, encoder = self.own_parts(LABEL_PARTY).source(LABEL_PARTY), self.encoders().get(LABEL_PARTY)
-        side = load_label_party(data, self.watching.progress, late_labels=late, source=source, encoder=encoder)
+        side = load_label_party(data, self.watching.progress, source=source, encoder=encoder)
         self.say_what_is_loaded(data, side)
         return side
 

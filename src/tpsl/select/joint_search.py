@@ -123,9 +123,9 @@ def tune_as_feature(search: JointSearch, watched: Watched) -> list[dict[str, Any
 
 def _records(search: JointSearch) -> LabelRecords:
     """Return the label party's records, without features: only their ids are needed."""
-    local, late = search.local, search.base.has_late_labels
+    local = search.local
     data = own_data(search.base, LABEL_PARTY, local.data, local.alignment).data
-    side = load_label_party(data, late_labels=late, source=local.own_parts().source(LABEL_PARTY))
+    side = load_label_party(data, source=local.own_parts().source(LABEL_PARTY))
     return replace(side.records, features=None)
 
 

@@ -106,7 +106,7 @@ def load_once(
 
     `sides` are those of the feature parties, where they are loaded already.
     """
-    wanted = (job.data, job.has_late_labels, dict(own))
+    wanted = (job.data, dict(own))
     kept = _loaded[:]  # another thread may load something else meanwhile
     if not kept or kept[0][0] != wanted:
         kept = [(wanted, load_records(job, own) if sides is None else Dataset(sides, _label_side(job, own)))]
@@ -116,7 +116,7 @@ def load_once(
 
 def _label_side(job: Job, own: Mapping[str, OwnParts]) -> LabelSide:
     source = own.get(LABEL_PARTY, OwnParts()).source(LABEL_PARTY)
-    return load_label_party(job.data, late_labels=job.has_late_labels, source=source)
+    return load_label_party(job.data, source=source)
 
 
 def _is_in_memory(side: FeatureSide) -> bool:

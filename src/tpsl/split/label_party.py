@@ -40,9 +40,9 @@ class LabelParty:
         self.logit_gradient = logit_gradient
         self.own = own
         self.device = next(top.parameters()).device
-        self._evidence: list[Tensor] = []
-        self._held = range(0)
-        self.admit(noisy)
+        if not isinstance(noisy, NoisyLabels):
+            raise TypeError(f"the label party trains on NoisyLabels from a vault, not on {type(noisy).__name__}")
+        self._evidence = [self._evidence_of(outcomes).to(self.device) for outcomes in noisy.draws]
         self._records = 1
         self._optimizers = [half_optimizer for _, half_optimizer in self.halves.values()]
         self._parameters = [p for half_optimizer in self._optimizers for p in half_optimizer.parameters]
@@ -55,13 +55,6 @@ class LabelParty:
             halves["bottom"] = (self.own.bottom, self.own.optimizer)
         return halves
 
-    def admit(self, noisy: NoisyLabels, first: int = 0) -> None:
-        """Hold the noisy labels of the training records from position `first` on, and no others any more."""
-        if not isinstance(noisy, NoisyLabels):
-            raise TypeError(f"the label party trains on NoisyLabels from a vault, not on {type(noisy).__name__}")
-        self._evidence = [self._evidence_of(outcomes).to(self.device) for outcomes in noisy.draws]
-        self._held = range(first, first + len(noisy))
-
     def _evidence_of(self, outcomes: npt.NDArray[np.unsignedinteger]) -> Tensor:
         """Return the evidence of all outcomes of a draw, which may lie on disk."""
         shape = self.logit_gradient.evidence(outcomes[:1]).shape[1:]
@@ -70,20 +63,13 @@ class LabelParty:
             found[part] = self.logit_gradient.evidence(outcomes[part]).numpy()
         return torch.from_numpy(found)
 
-    def holds(self, batch: Rows) -> bool:
-        """Return whether the noisy labels of all these training records are here."""
-        return len(batch) == 0 or (int(batch.min()) in self._held and int(batch.max()) in self._held)
-
     def backward(self, batch: Rows, rows: Rows, received: Sequence[Tensor], records: int) -> list[Tensor]:
         """Take the embeddings of every feature party for a batch, or a part of one; return the gradients for each.
 
         `batch` are positions among the records with noisy labels, `rows` the same records in the
         tables, `records` the size n of the whole batch. What `update` needs adds up over the parts.
         """
-        places = batch - self._held.start
-        if len(places) and (places.min() < 0 or places.max() >= len(self._held)):
-            raise RuntimeError(f"a step on records whose noisy labels were not admitted: {self._held} are here")
-        evidence = self.evidence(torch.from_numpy(places).to(self.device))
+        evidence = self.evidence(torch.tensor(batch, device=self.device))
         return self.backward_from(evidence, rows, received, records)
 
     def evidence(self, places: Tensor) -> tuple[Tensor, ...]:

@@ -156,12 +156,9 @@ def with_points(numbers: ArrowArray, decimal: str) -> tuple[ArrowArray, str]:
     return pc.replace_substring(numbers, ",", ".") if decimal == "," else numbers, style
 
 
-def class_numbers(
-    column: ArrowArray, place: Place, class_values: tuple[str, ...], *, late: bool = False
-) -> npt.NDArray[np.int64]:
+def class_numbers(column: ArrowArray, place: Place, class_values: tuple[str, ...]) -> npt.NDArray[np.int64]:
     """Return each label's class, its position in `class_values`; any other value is an error.
 
-    Where labels may come `late`, an empty field is a label that is not known yet: `NO_LABEL`.
     Whole numbers are compared as integers, everything else as text, in which capitals count only where they tell
     classes apart. Where 0 and 1 are classes, true and false stand for them: 1, 1.0, +1, `"1"`, `"true"` and true are
     the same label.
@@ -174,8 +171,8 @@ def class_numbers(
 
     def read(value: object) -> int:
         text = value if isinstance(value, str) and value in exact else spell.label_text(value)
-        found = NO_LABEL if text is None else exact.get(text, lower.get(text.lower()))
-        if found is None or (found == NO_LABEL and not late):
+        found = None if text is None else exact.get(text, lower.get(text.lower()))
+        if found is None:
             raise ValueError(_label_complaint(value, column.unique().to_pylist(), class_values))
         return found
 

@@ -33,14 +33,13 @@ def label(role: LabelRole) -> Script:
     if role.result is not None:
         return
     evaluate.apply_verdict(role)
-    schedule, widths, is_late = role.schedule, role.widths(role.job.model.cut_width), role.job.has_late_labels
-    is_quick = not is_late and (role.setup.device or CPU).type == "cpu"
+    schedule, widths = role.schedule, role.widths(role.job.model.cut_width)
+    is_quick = (role.setup.device or CPU).type == "cpu"
     for stretch in schedule.stretches(role.done):
         if role.verdict is not None and role.verdict[1]:
             break
         begun, step = 0.0, stretch.start  # the time begins with the first question
         while step < stretch.stop:
-            begun += _admit(role, step) if is_late else 0.0
             if role.recorder and role.is_recorded(step):
                 role.recorder.record()
             records = len(schedule.batch(step))
@@ -68,13 +67,6 @@ def label(role: LabelRole) -> Script:
         else:
             role.checkpoint()
     evaluate.restore_best(role)
-
-
-def _admit(role: LabelRole, step: int) -> float:
-    """Wait for the labels of a step; return how many seconds."""
-    begun = time.perf_counter()
-    role.vault.admit(role.party, role.schedule.batch(step), step)
-    return time.perf_counter() - begun
 
 
 def feature(run: FeatureRun) -> None:
