@@ -36,7 +36,7 @@ from tpsl.tables.columns import first_true, parsed_or_null
 from tpsl.tables.reading import PLAIN, Block, Dialect, new_parquet
 from tpsl.tables.spelling import shown
 
-FEATURE_PARTY, LABEL_PARTY = "feature", "label"
+FEATURE_PARTY = "feature"
 CLASS_NAMES = ("0", "1")
 _ID = "id"
 _FEATURE_FILE, _LABEL_FILE = "feature.parquet", "label.parquet"
@@ -129,10 +129,6 @@ class ClickData(PackageData):
     def load_label_side(self, progress: Progress = no_progress, relabelling: Relabelling | None = None) -> LabelSide:
         """Load the label party's side; in a converted folder, from its own file alone."""
         return self._preparation().label_side(self.label_file(relabelling), CLASS_NAMES, progress)
-
-    def files(self) -> dict[str, PartyFile]:
-        """Return the file of each party."""
-        return {LABEL_PARTY: self.label_file(), FEATURE_PARTY: self.feature_file()}
 
     def feature_file(self, relabelling: Relabelling | None = None) -> PartyFile:
         """Return what the feature party's file holds."""

@@ -305,11 +305,8 @@ def _for_people(found: DataReport, job: Job, worth: int | None) -> Iterator[str 
         ]
         if rows:
             yield slim_table(("column", "kind", *numbers), rows, numbers=numbers)
-    for name in found.not_here:
-        reason = f" ({found.looked_for[name]})" if name in found.looked_for else ""
-        yield f"{name}: its data is not here, and was not checked{reason}"
-    if not (found.parties or found.not_here):
-        yield "the data of this job come with tpsl: there is nothing to check"
+    for name, reason in found.not_here.items():
+        yield f"{name}: its data is not here, and was not checked ({reason})"
     if found.classes:
         yield "labels: " + ", ".join(f"{name}: {count:,}" for name, count in found.classes.items())
     if worth is not None:

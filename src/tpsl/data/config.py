@@ -31,7 +31,6 @@ from tpsl.tables.locations import Location, Url, location_of
 
 if TYPE_CHECKING:
     from tpsl.data.encoder import EncoderState
-    from tpsl.data.party_file import PartyFile
     from tpsl.data.sides import FeatureSide, LabelSide, Relabelling
 
 TestFraction = Annotated[float, Field(gt=0, lt=1, description="Share of the records kept apart for testing.")]
@@ -451,10 +450,6 @@ class PackageData(_Model, ABC):
     @abstractmethod
     def load_label_side(self, progress: Progress, relabelling: Relabelling | None) -> LabelSide:
         """Load the label party's side."""
-
-    @abstractmethod
-    def files(self) -> dict[str, PartyFile]:
-        """Return the file of each party for `tpsl check`, the label party's first, as `label`."""
 
 
 AnyData = FlightsData | SyntheticData | TableData | OwnData | PackageData

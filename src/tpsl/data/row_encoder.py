@@ -62,9 +62,14 @@ class Standard:
         return (name, f"{name} missing") if self.indicated else (name,)
 
     @property
+    def is_constant(self) -> bool:
+        """Whether the number was the same in all of training, up to rounding."""
+        return self.deviation <= 1e-12 * abs(self.mean)
+
+    @property
     def scale(self) -> float:
-        """What values are divided by; 1 for a column that is constant up to rounding."""
-        return self.deviation if self.deviation > 1e-12 * abs(self.mean) else 1.0
+        """What values are divided by."""
+        return 1.0 if self.is_constant else self.deviation
 
     def columns(self, values: Numbers) -> list[npt.NDArray[np.float32]]:
         """Return the standardised values, and the indicator if there is one."""
