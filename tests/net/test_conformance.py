@@ -14,7 +14,7 @@ from tests.net.scene import AGREED
 from torch import Tensor
 
 from tpsl.audit.replay import FrameLog, SentFrame
-from tpsl.net.asking import AtHome, Due, Label, Question, Script
+from tpsl.net.asking import AtHome, Due, Label, Question, Script, answer_all
 from tpsl.net.certificates import Certificates
 from tpsl.net.client import LabelClient
 from tpsl.net.codec import encode
@@ -68,7 +68,7 @@ class Meeting:
             desk.gather()
             (peer,) = desk.start(start).values()
             self.traffic.append(peer.traffic)
-            desk.answer_all(script())
+            answer_all(script(), desk.take)
 
         with (
             LabelServer("127.0.0.1:0", desk, ("Step",), certificates=own) as server,

@@ -29,7 +29,8 @@ def said(message: Message, dtype: Any = "float32") -> bytes:
 
 
 def header(**fields: Any) -> bytes:
-    return wire_pb2.Frame(header=wire_pb2.Header(**fields)).SerializeToString()
+    content = wire_pb2.Header(**fields).SerializeToString()
+    return len(content).to_bytes(4, "little") + content
 
 
 BAD, REFUSED, ANEW = "INVALID_ARGUMENT bad-message", "PERMISSION_DENIED refused", "ABORTED restarted"

@@ -32,8 +32,6 @@ class Due:
     """How many rows the tensor in the question has; None: there is none."""
     widths: Mapping[str, int | range] = field(default_factory=dict)
     """How many numbers each row has, by party."""
-    is_quick: bool = False
-    """Whether the answer may be computed in a thread of the network: it takes a moment and waits for nothing."""
 
     def require(self, message: Message, sender: str) -> None:
         """Raise BadMessage unless the tensor in a question has the shape that is due, or is missing where none is."""
@@ -81,8 +79,8 @@ class Question:
         self.answer(dict.fromkeys(self.asked, answer))
 
 
-Script = Generator[Due | None, Question, None]
-"""The label party's side of a job. It yields None where what it has answered may leave before it goes on."""
+Script = Generator[Due, Question, None]
+"""The label party's side of a job."""
 
 
 def in_turn(scripts: Iterable[Script]) -> Script:
@@ -94,12 +92,16 @@ def in_turn(scripts: Iterable[Script]) -> Script:
 def next_due(script: Script, question: Question | None = None) -> Due | None:
     """Have a script go on; return what is due next, or None at its end."""
     try:
-        due = script.send(question)  # type: ignore[arg-type]  # None starts a generator
-        while due is None:
-            due = next(script)
+        return script.send(question)  # type: ignore[arg-type]  # None starts a generator
     except StopIteration:
         return None
-    return due
+
+
+def answer_all(script: Script, take: Callable[[Due], Question]) -> None:
+    """Answer what is due, question after question, until the script ends; `take` waits for a question."""
+    due = next_due(script)
+    while due is not None:
+        due = next_due(script, take(due))
 
 
 class Label(Protocol):
@@ -140,12 +142,7 @@ class AtHome:
             raise RuntimeError(f"{method} of step {step}, part {part} was asked, and due is {due}")
         said = {name: replace(message, step=step, part=part) for name, message in said.items()}
         question = Question(due, self._crossed(method, said, to_label=True), self._give)
-        try:  # as `next_due` does, in one call less of each step
-            self._due = script.send(question)
-            while self._due is None:
-                self._due = next(script)
-        except StopIteration:
-            self._due = None
+        self._due = next_due(script, question)
         return self._crossed(method, self._given, to_label=False)
 
     def ask_ahead(self, method: str, step: int, part: int, said: Answers) -> Callable[[], Answers]:

@@ -45,13 +45,24 @@ class LabelClient:
     """A feature party's way to the label party. Use it as a context manager."""
 
     def __init__(
-        self, address: str, party: str, agreement: Agreement, terms: Terms, *, certificates: Certificates | None
+        self,
+        address: str,
+        party: str,
+        agreement: Agreement,
+        terms: Terms,
+        *,
+        certificates: Certificates | None,
+        is_finished: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Prepare to connect. Without certificates only a loopback address is accepted."""
+        """Prepare to connect. Without certificates only a loopback address is accepted.
+
+        A party that is finished asks only so that the label party need not wait for it: it waits for a label party that
+        is gone no longer than `silence`.
+        """
         if certificates is None:
             require_loopback(address)
         self._address, self.party, self._agreement, self.terms = address, party, agreement, terms
-        self._certificates = certificates
+        self._certificates, self._is_finished = certificates, is_finished
         self._options: Options = [
             *frame_options(terms),
             ("grpc.use_local_subchannel_pool", 1),
@@ -190,7 +201,8 @@ class LabelClient:
 
     def _lost(self, why: str, since: float) -> None:
         """Note why there is no answer; raise if that has lasted too long."""
-        wait = self.terms.patience.wait
+        patience = self.terms.patience
+        wait = min(patience.wait, patience.silence) if self._is_finished() else patience.wait
         if time.monotonic() - max(self.heard_at, since) >= wait:
             if not self.was_here:
                 raise PeerMissing(f"the label party at {self._address} could not be reached within {wait:g} s: {why}")

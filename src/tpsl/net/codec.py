@@ -1,10 +1,12 @@
-"""Messages as bytes: `Frame` of `wire.proto`, written in the one way protobuf itself writes it.
+"""Messages as bytes: the size of a header in four bytes, the header in the one way protobuf writes it, the numbers.
 
 `decode` believes nothing: whatever the bytes, it returns what an honest peer could have encoded or raises BadMessage,
 and the memory it takes is bounded by the frame and the limits.
 """
 
 from __future__ import annotations
+
+import struct
 
 import numpy as np
 import torch
@@ -36,7 +38,7 @@ _DTYPES: dict[WireType, wire_pb2.Dtype] = {
     "uint8": wire_pb2.UINT8,
     "int8": wire_pb2.INT8,
 }
-_HEADER_TAG, _PAYLOAD_TAG = b"\x0a", b"\x12"  # fields 1 and 2, each with a length
+_SIZE = struct.Struct("<I")
 CPU = torch.device("cpu")
 
 
@@ -48,7 +50,7 @@ def as_sentence(text: str) -> str:
 def largest_frame(limits: Limits, dtype: WireType) -> int:
     """Return the size in bytes that no frame within the limits exceeds."""
     tensor = wire_bytes((limits.rows, limits.width), dtype)
-    size = tensor + HEADER_BYTES + 16  # tags and lengths
+    size = _SIZE.size + HEADER_BYTES + tensor
     if size > FRAME_BYTES:
         raise ValueError(
             f"{limits.rows} rows of {limits.width} numbers make a message of {tensor} bytes, "
@@ -76,18 +78,18 @@ def encode(message: Message, dtype: WireType) -> bytes:
         text=as_sentence(message.text) if message.text else "",
     )
     if message.tensor is None:
-        return _beginning(header, None)
+        return _beginning(header)
     sent = as_sent(message.tensor, dtype)
     rows, width = message.tensor.shape
     header.tensor.CopyFrom(wire_pb2.Tensor(rows=rows, width=width, dtype=_DTYPES[dtype]))
     # NumPy has no bfloat16, so these numbers pass as plain bytes.
     numbers = sent.cpu().view(torch.uint8) if dtype == "bfloat16" else sent.cpu()
-    return b"".join((_beginning(header, sent.nbytes), numbers.numpy().data))
+    return b"".join((_beginning(header), numbers.numpy().data))
 
 
 def decode(data: bytes, limits: Limits, dtype: WireType, *, sender: str, device: torch.device = CPU) -> Message:
     """Return what a frame says, its tensor on the device; or raise BadMessage in a sentence that names the sender."""
-    header, tensor, payload = _parsed_header(data, sender), None, None
+    header, tensor, payload = _parsed_header(data, sender), None, 0
     shape = header.tensor.rows, header.tensor.width
     if header.HasField("tensor"):
         if header.tensor.dtype != _DTYPES[dtype]:
@@ -96,11 +98,11 @@ def decode(data: bytes, limits: Limits, dtype: WireType, *, sender: str, device:
             sent, most = (f"{rows} rows of {width}" for rows, width in (shape, (limits.rows, limits.width)))
             raise BadMessage(f"{sender} sent {sent} numbers, more than {most}")
         payload = wire_bytes(shape, dtype)
-    beginning = _beginning(header, payload)
+    beginning = _beginning(header)
     # What was understood, encoded again, must give the same bytes: no unknown field, no second way to write it.
-    if len(data) != len(beginning) + (payload or 0) or not data.startswith(beginning):
+    if len(data) != len(beginning) + payload or not data.startswith(beginning):
         raise BadMessage(f"{sender} sent a message that is not in canonical form")
-    if payload is not None:
+    if header.HasField("tensor"):
         tensor = _tensor(data, len(beginning), shape, dtype, sender)
         tensor = tensor if device == CPU else tensor.to(device)
     return Message(
@@ -146,19 +148,12 @@ def _parsed_header(data: bytes, sender: str) -> wire_pb2.Header:
 
     Its texts are printable; texts, secrets and lists are as short as honest ones are.
     """
-    begin, size = 1, 0
-    # Three bytes hold any length up to the limit; a longer one is cut here and found not to be canonical.
-    for shift in (0, 7, 14):
-        byte = data[begin] if begin < len(data) else 0
-        size |= (byte & 0x7F) << shift
-        begin += 1
-        if byte < 0x80:
-            break
-    if not data.startswith(_HEADER_TAG) or size > HEADER_BYTES:
+    size = _SIZE.unpack_from(data)[0] if len(data) >= _SIZE.size else HEADER_BYTES + 1
+    if size > HEADER_BYTES:
         raise BadMessage(f"{sender} sent {len(data)} bytes that do not begin with a header")
     header = wire_pb2.Header()
     try:
-        header.ParseFromString(data[begin : begin + size])
+        header.ParseFromString(data[_SIZE.size : _SIZE.size + size])
     except Exception as error:  # protobuf's implementations differ in what they raise
         raise BadMessage(f"{sender} sent a message whose header cannot be read") from error
     header.DiscardUnknownFields()
@@ -172,16 +167,7 @@ def _parsed_header(data: bytes, sender: str) -> wire_pb2.Header:
     return header
 
 
-def _beginning(header: wire_pb2.Header, payload_bytes: int | None) -> bytes:
-    """Return all of a frame but the payload."""
-    head, found = header.SerializeToString(deterministic=True), bytearray()
-    for tag, content, length in ((_HEADER_TAG, head, len(head)), (_PAYLOAD_TAG, b"", payload_bytes)):
-        if length is None:
-            break
-        found += tag
-        while length > 0x7F:  # a varint: seven bits a byte, the lowest first; all but the last byte have the eighth bit
-            found.append(length & 0x7F | 0x80)
-            length >>= 7
-        found.append(length)
-        found += content
-    return bytes(found)
+def _beginning(header: wire_pb2.Header) -> bytes:
+    """Return all of a frame but the numbers."""
+    content = header.SerializeToString(deterministic=True)
+    return _SIZE.pack(len(content)) + content

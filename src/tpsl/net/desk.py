@@ -10,8 +10,8 @@ The rules of the protocol, without a socket (`docs/state-machines.md` draws them
   the last few answers are kept. The same question again gets the same bytes; another question under a number that was
   used, or a question that is not due, is a BadMessage and ends the job.
 
-Threads of the network call `hello`, `agree`, `ask`, `left`, `delivered` and `stopped_by`; the thread that trains calls
-the rest. The thread that brings the last share of a quick question answers it, so nothing is handed over.
+The thread of the network calls `hello`, `agree`, `ask`, `left`, `delivered` and `stopped_by`; the thread that trains
+calls the rest.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from tpsl.net.agreement import Agreement, Introduction
-from tpsl.net.asking import Due, Question, Script
+from tpsl.net.asking import Due, Question
 from tpsl.net.codec import decode, encode, session_of, tensor_bytes
 from tpsl.net.connection import Terms
 from tpsl.net.failures import BadMessage, JobStopped, NetError, NotYet, PeerMissing, PeerRestarted, Refused
@@ -41,14 +40,8 @@ _REMEMBERED = 64
 """Of what parties leave behind, such as sessions that have ended: the newest are told apart from what never was."""
 _INTRODUCTIONS = 4
 """Handshakes of a party that are under way at once: a call that was late in the network does not undo the next one."""
-_QUICK = 0.25
-"""Seconds for which a thread of the network may compute an answer; it brings nothing else meanwhile."""
 _ENDING = "the label party is ending the job"
 _CODE = re.compile(r"[a-z-]{1,32}")
-
-T = TypeVar("T")
-Later = Callable[[Callable[[], None]], object]
-"""Runs something when what was answered has left."""
 
 
 @dataclass
@@ -119,25 +112,6 @@ class _Caller:
         return [ticket for ticket in asked if not ticket.answer.done()]
 
 
-@dataclass
-class _Going:
-    """A script, and where it stands. One thread at a time, the one that made it busy, has it go on."""
-
-    script: Script
-    due: Due | None = None
-    """What is due next; None at the end."""
-    error: BaseException | None = None
-    is_busy: bool = True
-    was_quick: dict[str, bool] = field(default_factory=dict)
-    """Of each method: whether the last answer was. Nobody knows how long a first one takes."""
-
-    @property
-    def is_for_network(self) -> bool:
-        """Whether a thread of the network may answer what is due."""
-        due = self.due
-        return not self.is_busy and due is not None and due.is_quick and self.was_quick.get(due.method, False)
-
-
 class Desk:
     """Where the feature parties of a job ask, and the label party finds what is due."""
 
@@ -154,43 +128,36 @@ class Desk:
         self._strangers: set[str] = set()
         self._told: set[str] = set()
         """Parties that know why the job has ended."""
-        self._going: _Going | None = None
         self.is_ending = False
         self.waiting_for: Callable[[str | None], None] = lambda party: None
         """Told whose question is awaited; None: that of nobody."""
         self._changed = threading.Condition()
 
-    # Threads of the network.
+    # The thread of the network.
 
     def hello(self, certified: str | None, data: bytes) -> bytes:
         """Compare what a feature party holds with the agreement; return the label party's fields and nonce."""
-
-        def compared(caller: _Caller, message: Message) -> bytes:
+        with self._met(certified, data) as (caller, message):
             introduction = Introduction(LABEL_PARTY, caller.name, self._agreement.with_party(caller.name))
             introduction.compare(message)  # first: a party of the next job does not hear why this one has ended
             self._require_open(caller)
             caller.introductions.append(introduction)
             return encode(introduction.fields(), "float32")
 
-        return self._met(certified, data, compared)
-
     def agree(self, certified: str | None, data: bytes) -> Ticket:
         """Note that a feature party is ready to begin anew; the answer comes when all are."""
-
-        def agreed(caller: _Caller, message: Message) -> Ticket:
+        with self._met(certified, data) as (caller, message):
             self._require_open(caller, message.session)
-            is_last = message.session == caller.process and message.number == caller.attempt
-            if is_last and caller.agreed is not None:
+            is_same_process = message.session == caller.process
+            if is_same_process and message.number == caller.attempt and caller.agreed is not None:
                 return caller.agreed
-            is_late = message.session == caller.process and message.number <= caller.attempt
+            is_late = is_same_process and message.number <= caller.attempt
             if not caller.introductions or is_late or message.pending or not message.session:
                 raise PeerRestarted(LABEL_PARTY)
             return self._arrived(caller, message)
 
-        return self._met(certified, data, agreed)
-
-    def ask(self, certified: str | None, method: str, data: bytes, later: Later = lambda act: act()) -> Ticket:
-        """Take a question of a session. The same one again gets the same answer, which may be there on return."""
+    def ask(self, certified: str | None, method: str, data: bytes) -> Ticket:
+        """Take a question of a session. The same one again gets the same answer."""
         terms, known = self.terms, self._callers.get(certified or "")
         try:
             sender = known.described if known is not None else "a feature party"
@@ -210,9 +177,7 @@ class Desk:
             self._require_going_on(caller, process)
             if message.session not in self._current:
                 raise PeerRestarted(LABEL_PARTY)
-            ticket = self._ticket(caller, method, message, data)
-        self._answer_here(later)
-        return ticket
+            return self._ticket(caller, method, message, data)
 
     def stopped_by(self, certified: str | None, data: bytes) -> None:
         """End the job because a feature party says so."""
@@ -307,27 +272,6 @@ class Desk:
                 self._wait_for(due)
             return question
 
-    def answer_all(self, script: Script) -> None:
-        """Answer what is due, question after question, until the script ends."""
-        going = self._going = _Going(script)
-        self._go_on(going, None)
-        try:
-            while True:
-                with self._changed:
-                    while going.is_busy:  # not notified where a thread of the network goes on with what is due next
-                        self._changed.wait(self._look_every)
-                    if going.error is not None:
-                        raise going.error
-                    if going.due is None:
-                        return
-                    if (question := self._asked(going.due)) is None:
-                        self._wait_for(going.due)
-                        continue
-                    going.is_busy = True
-                self._go_on(going, question)
-        finally:
-            self._going = None
-
     def close(self, error: NetError | None = None, grace: float = 0.0) -> None:
         """End the job: wait up to `grace` seconds until all that was answered is delivered.
 
@@ -346,58 +290,19 @@ class Desk:
             self._changed.notify_all()
             self._give_up(self._failure)
 
-    # Either thread.
-
-    def _answer_here(self, later: Later) -> None:
-        """Answer what is due in this thread, if it is quick and asked."""
-        with self._changed:
-            going = self._going
-            if going is None or not going.is_for_network or going.due is None:
-                return
-            try:
-                if (question := self._asked(going.due)) is None:
-                    return
-                going.is_busy = True
-            except (NetError, PeerRestarted):  # the thread that trains finds it, too
-                self._changed.notify_all()
-                return
-        self._go_on(going, question, later)
-
-    def _go_on(self, going: _Going, question: Question | None, later: Later | None = None) -> None:
-        """Have the script answer, and note what is due next; `later` is given in threads of the network."""
-        begun, method = time.monotonic(), going.due.method if going.due is not None else ""
-        due: Due | None = None
-        try:
-            due = going.script.send(question)  # type: ignore[arg-type]  # None has it go on
-            if due is None and later is not None:
-                later(partial(self._go_on, going, None, later))
-                return
-            while due is None:
-                due = next(going.script)
-        except StopIteration:
-            pass
-        except BaseException as error:
-            going.error = error
-        with self._changed:
-            going.was_quick[method] = time.monotonic() - begun < _QUICK
-            going.due, going.is_busy = due, False
-            if later is None or not going.is_for_network:
-                self._changed.notify_all()
-        if later is not None:
-            self._answer_here(later)
-
-    # With the lock held.
-
-    def _met(self, certified: str | None, data: bytes, act: Callable[[_Caller, Message], T]) -> T:
-        """Return what comes of a message before there is a session; it takes the lock itself."""
+    @contextmanager
+    def _met(self, certified: str | None, data: bytes) -> Iterator[tuple[_Caller, Message]]:
+        """Give what comes before there is a session, and from whom, with the lock held; note why it is refused."""
         who = certified or "a client"
         try:
             message = decode(data, Limits(), "float32", sender=described(who) if certified else who)
             who = certified or message.text
             with self._changed:
-                return act(self._caller(certified, message.text), message)
+                yield self._caller(certified, message.text), message
         except NetError as error:
             raise self.refusal(who, error) from None
+
+    # With the lock held.
 
     def _caller(self, certified: str | None, said: str) -> _Caller:
         if certified is not None and said != certified:
@@ -461,8 +366,7 @@ class Desk:
             found = caller.tickets[number] = Ticket(caller.name, method, message, hash(data))
             caller.peer.traffic.messages_received += 1
             caller.peer.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
-            if self._going is None or not self._going.is_for_network:
-                self._changed.notify_all()
+            self._changed.notify_all()
         elif found.method != method or (found.content != hash(data) and not message.pending):
             what = f"{described(caller.name)} asked another question under the number {number}"
             self._blame(caller, BadMessage(what))

@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 
 
 DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x13tpsl/net/wire.proto\x12\x08tpsl.net"K\n\x05\x46rame\x12 \n\x06header\x18\x01 \x01(\x0b\x32\x10.tpsl.net.Header\x12\x14\n\x07payload\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\n\n\x08_payload"\xc8\x01\n\x06Header\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x0c\n\x04part\x18\x04 \x01(\r\x12\x0f\n\x07pending\x18\x05 \x01(\x08\x12\x0f\n\x07numbers\x18\x06 \x03(\x04\x12\x0e\n\x06secret\x18\x07 \x01(\x0c\x12\x1f\n\x06\x66ields\x18\x08 \x03(\x0b\x32\x0f.tpsl.net.Field\x12\x0c\n\x04text\x18\t \x01(\t\x12 \n\x06tensor\x18\n \x01(\x0b\x32\x10.tpsl.net.Tensor"$\n\x05\x46ield\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t"E\n\x06Tensor\x12\x0c\n\x04rows\x18\x01 \x01(\r\x12\r\n\x05width\x18\x02 \x01(\r\x12\x1e\n\x05\x64type\x18\x03 \x01(\x0e\x32\x0f.tpsl.net.Dtype*[\n\x05\x44type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x0b\n\x07\x46LOAT32\x10\x01\x12\x0c\n\x08\x42\x46LOAT16\x10\x02\x12\x0b\n\x07\x46LOAT16\x10\x03\x12\t\n\x05UINT8\x10\x04\x12\x08\n\x04INT8\x10\x05\x62\x06proto3'
+    b'\n\x13tpsl/net/wire.proto\x12\x08tpsl.net"\xc8\x01\n\x06Header\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x0c\n\x04part\x18\x04 \x01(\r\x12\x0f\n\x07pending\x18\x05 \x01(\x08\x12\x0f\n\x07numbers\x18\x06 \x03(\x04\x12\x0e\n\x06secret\x18\x07 \x01(\x0c\x12\x1f\n\x06\x66ields\x18\x08 \x03(\x0b\x32\x0f.tpsl.net.Field\x12\x0c\n\x04text\x18\t \x01(\t\x12 \n\x06tensor\x18\n \x01(\x0b\x32\x10.tpsl.net.Tensor"$\n\x05\x46ield\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t"E\n\x06Tensor\x12\x0c\n\x04rows\x18\x01 \x01(\r\x12\r\n\x05width\x18\x02 \x01(\r\x12\x1e\n\x05\x64type\x18\x03 \x01(\x0e\x32\x0f.tpsl.net.Dtype*[\n\x05\x44type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x0b\n\x07\x46LOAT32\x10\x01\x12\x0c\n\x08\x42\x46LOAT16\x10\x02\x12\x0b\n\x07\x46LOAT16\x10\x03\x12\t\n\x05UINT8\x10\x04\x12\x08\n\x04INT8\x10\x05\x62\x06proto3'
 )
 
 _globals = globals()
@@ -23,14 +23,12 @@ _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "tpsl.net.wire_pb2", _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
     DESCRIPTOR._loaded_options = None
-    _globals["_DTYPE"]._serialized_start = 422
-    _globals["_DTYPE"]._serialized_end = 513
-    _globals["_FRAME"]._serialized_start = 33
-    _globals["_FRAME"]._serialized_end = 108
-    _globals["_HEADER"]._serialized_start = 111
-    _globals["_HEADER"]._serialized_end = 311
-    _globals["_FIELD"]._serialized_start = 313
-    _globals["_FIELD"]._serialized_end = 349
-    _globals["_TENSOR"]._serialized_start = 351
-    _globals["_TENSOR"]._serialized_end = 420
+    _globals["_DTYPE"]._serialized_start = 345
+    _globals["_DTYPE"]._serialized_end = 436
+    _globals["_HEADER"]._serialized_start = 34
+    _globals["_HEADER"]._serialized_end = 234
+    _globals["_FIELD"]._serialized_start = 236
+    _globals["_FIELD"]._serialized_end = 272
+    _globals["_TENSOR"]._serialized_start = 274
+    _globals["_TENSOR"]._serialized_end = 343
 # @@protoc_insertion_point(module_scope)

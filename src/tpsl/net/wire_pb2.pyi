@@ -23,14 +23,6 @@ FLOAT16: Dtype
 UINT8: Dtype
 INT8: Dtype
 
-class Frame(_message.Message):
-    __slots__ = ("header", "payload")
-    HEADER_FIELD_NUMBER: _ClassVar[int]
-    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
-    header: Header
-    payload: bytes
-    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
-
 class Header(_message.Message):
     __slots__ = ("session", "number", "step", "part", "pending", "numbers", "secret", "fields", "text", "tensor")
     SESSION_FIELD_NUMBER: _ClassVar[int]

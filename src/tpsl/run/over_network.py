@@ -148,10 +148,10 @@ def _release_and_train(setup: RunSetup, local: Local, certificates: Certificates
         setup.watching.observer.event("finished")
 
 
-def _terms(role: Role, local: Local, wait: float) -> Terms:
+def _terms(role: Role, local: Local) -> Terms:
     """Return what connections of a party accept, and for how long it bears with the others."""
     device, watching = role.setup.device or torch.device("cpu"), role.setup.watching
-    patience = Patience(local.silence, wait)
+    patience = Patience(local.silence, local.wait)
     return Terms(limits(role.job, role.schedule), role.job.wire_type, patience, watching.connections, device)
 
 
@@ -176,7 +176,7 @@ def _open_desk(role: LabelRole, local: Local, certificates: Certificates | None)
                 raise
         return
     agreed = agreement(job, role.records.ids, role.schedule, role.run.origin(LABEL_PARTY), role.setup.search)
-    desk = Desk(feature_party_names(job.data), agreed, _terms(role, local, local.wait))
+    desk = Desk(feature_party_names(job.data), agreed, _terms(role, local))
     desk.waiting_for = role.observer.waiting_for
     address = listen_address(local)
     with LabelServer(address, desk, METHODS, certificates=certificates) as server:
@@ -206,12 +206,16 @@ def _connected(role: FeatureRole, local: Local, certificates: Certificates | Non
             if role.run.party_result(name) is None:
                 raise
         return
-    # A finished party is here only so that nobody waits for it: if nobody is there, nobody does.
-    has_finished = role.run.party_result(name) is not None
-    terms = _terms(role, local, min(local.wait, local.silence) if has_finished else local.wait)
     agreed = agreement(role.job, role.side.ids, role.schedule, role.run.origin(name), role.setup.search)
     address = connect_address(local)
-    with LabelClient(address, name, agreed.with_party(name), terms, certificates=certificates) as client:
+    with LabelClient(
+        address,
+        name,
+        agreed.with_party(name),
+        _terms(role, local),
+        certificates=certificates,
+        is_finished=lambda: role.run.party_result(name) is not None,
+    ) as client:
         role.observer.gathered({LABEL_PARTY: client.label})
         try:
             yield SharedLabel(workers, client) if workers.are_several else client
