@@ -94,7 +94,6 @@ NOT_ALONE = {
     "privacy.delta",
     "privacy.gradients",
     "training.patience",
-    "training.labels",
     "training.loss.arguments",
     "statistic",
 }

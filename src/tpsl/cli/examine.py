@@ -39,7 +39,7 @@ from tpsl.run.run_folder import RunFolder
 if TYPE_CHECKING:
     from tpsl import audit as audits
     from tpsl.attacks import AttackReport
-    from tpsl.planning import Prediction
+    from tpsl.run.planning import Prediction
 
 
 def report(
@@ -321,62 +321,42 @@ def plan(
     changes: flags.SetOption = None,
     local: flags.LocalsOption = None,
     rows: Annotated[int | None, option("NUMBER", "Records. Default: those of the job's files here.", min=10)] = None,
-    bandwidth: Annotated[
-        str | None, option("SPEED", "Between the parties, each way: 1Gb/s. Default: no limit.")
-    ] = None,
-    latency: Annotated[str | None, option("TIME", "Round trip between the parties, as ping says it: 20ms.")] = None,
-    run: Annotated[Path, option("FOLDER", "The run whose speed is assumed, or its folder: the last.")] = Path("runs"),
     json: flags.JsonFlag = False,
 ) -> None:
-    """Predict the time and the traffic of a job, split and with its noisy labels handed over.
+    """Predict the traffic of a job, split and with its noisy labels handed over.
 
-    Traffic follows from the job, time from the speed of an earlier run. Nothing is trained, and no label of a table is
-    read. Example: tpsl plan job.yaml --rows 100000000 --bandwidth 1Gb/s --latency 20ms
+    Nothing is trained, and no label of a table is read. Example: tpsl plan job.yaml --rows 100000000
     """
-    from tpsl.planning import Counts, Network, bandwidth_of, last_run, plan, planned_job, records_of, seconds_of
+    from tpsl.run.planning import Counts, plan, planned_job, records_of
 
     settings = Settings.of(changes, parts=[part for part in ALL_PARTS if part != LOCAL])
     asked = settings.load_job(job)
     parties = locals_by_party(asked, local)
-    asked, last = planned_job(asked, parties), last_run(run)
-    network = Network(bandwidth_of(bandwidth) if bandwidth else math.inf, seconds_of(latency) if latency else 0.0)
+    asked = planned_job(asked, parties)
     with progress_bar("planning") as progress:
         records = rows or records_of(asked, parties, progress)
     asked = resolve_method(asked, lambda: Counts.of(asked, records).train, notice)
-    found = plan(asked, records, last[1] if last else None, network)
-    speed = None if last is None else {"run": str(last[0]), "samples_per_second": last[1]}
-    content = {"speed": speed, "predictions": [prediction.as_dict() for prediction in found]}
-    answer(json, content, _planned(job, run, found, last))
+    found = plan(asked, records)
+    content = {"predictions": [prediction.as_dict() for prediction in found]}
+    answer(json, content, _planned(job, found))
 
 
 _NAMES = {"gradients": "split", "labels": "handed over"}
 """How a job's noisy labels, or what follows from them, get to the feature parties."""
 
 
-def _planned(job: Path, folder: Path, found: Sequence[Prediction], last: tuple[Path, float] | None) -> Report:
+def _planned(job: Path, found: Sequence[Prediction]) -> Report:
     names = [_NAMES[prediction.job.training.exchange] for prediction in found]
     table = slim_table(("", *names, "because"), _plan_rows(found), numbers=names)
-    if last is None:
-        title, speed = "What will cross is known, the time is not", f"unknown: no finished run in {folder}"
-    else:
-        at_most = "at most " if found[0].job.training.patience else ""
-        times = ", ".join(f"{name} {at_most}{_time(each.seconds)}" for name, each in zip(names, found, strict=True))
-        title, speed = f"The job will take: {times}", f"{last[1]:,.0f} samples/s, as {last[0]} had"
-    facts = {
-        "speed": speed,
-        "assumed": "both parties' machines as in that run; evaluations as fast as training; all epochs are trained",
-        "not counted": "reading, the release, a wide part, checkpoints",
-    }
-    return Report(title, facts, {"train, in one process": f"tpsl train {job}"}, [table])
+    facts = {"assumed": "all epochs are trained"} if found[0].job.training.patience else {}
+    return Report("What will cross", facts, {"train, in one process": f"tpsl train {job}"}, [table])
 
 
 def _plan_rows(found: Sequence[Prediction]) -> Iterator[list[str]]:
     """Yield the rows of the table: what, its value for each prediction, and where it comes from."""
     counts = found[0].counts
     yield ["records", *(f"{each.counts.rows:,}" for each in found), f"{counts.train:,} to train on"]
-    yield ["time", *(_time(each.seconds) for each in found), f"{counts.steps:,} steps"]
-    steps = [MISSING if each.step is None else f"{1000 * each.step:,.1f} ms" for each in found]
-    yield ["  a step", *steps, "computing and the line"]
+    yield ["steps", *(f"{each.counts.steps:,}" for each in found), f"of {found[0].job.training.batch_size:,} records"]
     for to_label in (True, False):
         sizes = [filesize.decimal(round(each.to_label if to_label else each.from_label)) for each in found]
         yield ["to label party" if to_label else "from label party", *sizes, "with TLS"]
@@ -386,12 +366,3 @@ def _plan_rows(found: Sequence[Prediction]) -> Iterator[list[str]]:
             totals = [sum(each.bytes(to_label=to_label) for each in own) for own in alike]
             calls = counted(max(sum(each.calls for each in own) for own in alike), "message")
             yield [f"  {method}", *(filesize.decimal(size) if size else MISSING for size in totals), calls]
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return MISSING
-    for limit, unit, length in ((120, "s", 1), (7200, "min", 60), (48 * 3600, "h", 3600)):
-        if seconds < limit:
-            return f"{seconds / length:,.1f} {unit}"
-    return f"{seconds / 86_400:,.1f} d"

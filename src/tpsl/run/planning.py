@@ -1,4 +1,4 @@
-"""What a job will take: bytes by arithmetic from the job, time from the speed of an earlier run and the line.
+"""What crosses in a job, by arithmetic.
 
 Counted are questions and answers as they cross (`tpsl.net.codec`), tensors in the type of `training.wire`, and what
 gRPC, HTTP/2 and TLS add. What depends on time is left out: a question that is asked again because there is no answer
@@ -7,13 +7,10 @@ yet, and gRPC's pings, together at most 100 bytes a second.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from tpsl.data.config import OwnData, SyntheticData, TableData
@@ -22,7 +19,6 @@ from tpsl.net.codec import encode
 from tpsl.net.messages import LABEL_PARTY, Message, WireType
 from tpsl.net.rounding import wire_bytes
 from tpsl.progress import Progress, no_progress
-from tpsl.report.known_vaults import runs_in
 from tpsl.run.job import Job
 from tpsl.run.local import Local, own_data
 from tpsl.run.schedule import TEST_ROWS_AT_ONCE
@@ -44,9 +40,6 @@ _TLS_RECORD, _TLS_OVERHEAD = 1 << 14, 22
 """The most that a record of TLS 1.3 holds, and its header, content type and tag."""
 _CONNECTING_TO_LABEL, _CONNECTING_FROM_LABEL = 5_050, 5_950
 """What a connection takes in each direction before the first question: TLS, certificates, `Hello` and `Agree`."""
-_ROUND_TRIPS_OF_A_RUN = 10
-"""Of TLS, the handshake, the agreement on a step and the farewell."""
-_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 @dataclass(frozen=True)
@@ -164,49 +157,8 @@ def _parts(records: int) -> int:
 
 
 @dataclass(frozen=True)
-class Network:
-    """What a connection to the label party carries, all feature parties together."""
-
-    bandwidth: float = math.inf
-    """Bytes in a second, in each direction."""
-    round_trip: float = 0.0
-    """Seconds."""
-
-    def step_seconds(self, computing: float, up: float, down: float, staleness: int, parts: int) -> float:
-        """Return the seconds of a step that sends `up` bytes and then receives `down` bytes, in this many parts.
-
-        Without staleness a step waits for its round trip. Parts of a batch overlap: while one is on its way back, the
-        next one is on its way there. With staleness s, s + 1 steps are under way at the same time, until either the
-        processors or one direction of the line have no pause left.
-        """
-        longer, shorter = max(up, down) / self.bandwidth, min(up, down) / self.bandwidth
-        alone = computing + self.round_trip + longer + shorter / parts
-        return max(alone / (staleness + 1), computing, longer)
-
-
-def bandwidth_of(text: str) -> float:
-    """Return bytes a second of a text as 1Gb/s (bits) or 125MB/s (bytes)."""
-    number, prefix, unit = _quantity(text, r"([kMGT]?)(b|bit|B)/s", "a bandwidth, as 1Gb/s or 125MB/s")
-    return number * _UNITS[prefix] / (1 if unit == "B" else 8)
-
-
-def seconds_of(text: str) -> float:
-    """Return the seconds of a text as 20ms or 0.02s."""
-    number, unit, _ = _quantity(text, r"(us|µs|ms|s)()", "a time, as 20ms or 0.02s")
-    return number * _UNITS[unit]
-
-
-def _quantity(text: str, unit: str, wanted: str) -> tuple[float, str, str]:
-    """Return the positive number that a text begins with, and the two parts of the unit behind it."""
-    found = re.fullmatch(rf"\s*(\d+\.?\d*|\.\d+)\s*{unit}\s*", text)
-    if found is None or not float(found[1]) > 0:
-        raise ValueError(f"{text!r} is not {wanted}")
-    return float(found[1]), found[2], found[3]
-
-
-@dataclass(frozen=True)
 class Prediction:
-    """What a job takes. Seconds, and what is computed from them, are None if no speed is known."""
+    """What crosses in a job."""
 
     job: Job
     counts: Counts
@@ -214,10 +166,6 @@ class Prediction:
     to_label: int
     """Bytes on the connections to the label party."""
     from_label: int
-    step: float | None
-    """Seconds of a step."""
-    seconds: float | None
-    """Of steps, evaluations and what crosses; not of reading, the release, a wide part and checkpoints."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data."""
@@ -226,8 +174,6 @@ class Prediction:
             "exchange": self.job.training.exchange,
             **asdict(self.counts),
             "steps": self.counts.steps,
-            "seconds": self.seconds,
-            "step_seconds": self.step,
             "bytes_to_label": self.to_label,
             "bytes_from_label": self.from_label,
             "crossing": [
@@ -238,46 +184,20 @@ class Prediction:
         }
 
 
-def plan(job: Job, rows: int, speed: float | None = None, network: Network | None = None) -> list[Prediction]:
-    """Predict a job, and the same job with the other exchange where that is possible; the job's own comes first.
-
-    `speed` is training records in a second where the line between the parties is no limit.
-    """
+def plan(job: Job, rows: int) -> list[Prediction]:
+    """Predict a job, and the same job with the other exchange where that is possible; the job's own comes first."""
     ways = [job]
     if job.hands_over:
         ways.append(job.with_gradients())
     elif job.needs_split_training() is None:
         ways.append(job.with_labels_handed_over())
-    return [_predicted(way, Counts.of(way, rows), speed, network or Network()) for way in ways]
+    return [_predicted(way, Counts.of(way, rows)) for way in ways]
 
 
-def _predicted(job: Job, counts: Counts, speed: float | None, network: Network) -> Prediction:
+def _predicted(job: Job, counts: Counts) -> Prediction:
     crossing, parties = exchanges(job, counts), len(feature_party_names(job.data))
     to_label, from_label = (total(crossing, to_label=up, connections=parties) for up in (True, False))
-    step = seconds = None
-    if speed is not None:
-        step = 0.0 if not counts.batches else counts.trained / counts.batches / speed
-        up, down = (sum(each.bytes(to_label=way) for each in crossing if each.method == STEP) for way in (True, False))
-        others = sum(each.bytes(to_label=way) for each in crossing if each.method != STEP for way in (True, False))
-        if counts.steps and not job.hands_over:
-            settings = job.training
-            sent = up / counts.steps, down / counts.steps
-            step = network.step_seconds(step, *sent, settings.staleness, settings.micro_batches)
-        waiting = others / network.bandwidth + _ROUND_TRIPS_OF_A_RUN * network.round_trip
-        seconds = counts.steps * step + counts.epochs * counts.evaluated / speed + waiting
-    return Prediction(job, counts, crossing, to_label, from_label, step, seconds)
-
-
-def last_run(folder: Path) -> tuple[Path, float] | None:
-    """Return the run in a folder that took steps and ended last, and its training records in a second."""
-    found: list[tuple[float, Path, float]] = []
-    for path in runs_in(folder):
-        with suppress(ValueError, OSError):  # a run that cannot be read says no speed
-            for file in (*path.glob("result.json"), *path.glob("*/result.json")):  # over a network a party's alone
-                result = json.loads(file.read_bytes())
-                if result.get("steps") and result.get("samples_per_second"):
-                    found.append((file.stat().st_mtime, path, float(result["samples_per_second"])))
-    return max(found)[1:] if found else None
+    return Prediction(job, counts, crossing, to_label, from_label)
 
 
 def planned_job(job: Job, local: Mapping[str, Local]) -> Job:

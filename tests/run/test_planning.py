@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,24 +15,18 @@ from tests.ports import free_port
 
 from tpsl.data.order import split_rows
 from tpsl.net.certificates import create_authority, issue
-from tpsl.planning import (
-    Counts,
-    Exchange,
-    Network,
-    bandwidth_of,
-    exchanges,
-    last_run,
-    plan,
-    planned_job,
-    records_of,
-    seconds_of,
-    total,
-)
 from tpsl.run.job import Job, make_job
 from tpsl.run.local import Local
 from tpsl.run.observer import UNWATCHED, Fact, Observer, Watching
-from tpsl.run.one_process import train
 from tpsl.run.over_network import join, serve
+from tpsl.run.planning import (
+    Counts,
+    Exchange,
+    exchanges,
+    planned_job,
+    records_of,
+    total,
+)
 from tpsl.run.schedule import Schedule
 from tpsl.run.stages import METHODS
 
@@ -84,50 +75,6 @@ def test_no_number_of_records_is_too_large() -> None:
         Counts.of(job(), 2)
 
 
-def test_a_step_waits_for_the_line() -> None:
-    line = Network(bandwidth=1e6, round_trip=0.1)
-    assert line.step_seconds(0.05, 2e5, 1e5, staleness=0, parts=1) == pytest.approx(0.05 + 0.1 + 0.2 + 0.1)
-    # Parts overlap: while gradients of one come back, embeddings of the next go out.
-    assert line.step_seconds(0.05, 2e5, 1e5, staleness=0, parts=4) == pytest.approx(0.05 + 0.1 + 0.2 + 0.025)
-
-
-def test_staleness_hides_the_round_trip_until_something_is_busy_all_the_time() -> None:
-    line = Network(bandwidth=1e6, round_trip=0.1)
-    assert line.step_seconds(0.05, 2e4, 2e4, staleness=1, parts=1) == pytest.approx(0.19 / 2)
-    assert line.step_seconds(0.05, 2e4, 2e4, staleness=9, parts=1) == pytest.approx(0.05)
-    assert line.step_seconds(0.05, 2e5, 2e4, staleness=9, parts=1) == pytest.approx(0.2)
-
-
-def test_without_a_network_a_step_is_as_on_this_machine() -> None:
-    assert Network().step_seconds(0.05, 1e9, 1e9, staleness=0, parts=1) == 0.05
-    assert Network().bandwidth == math.inf
-
-
-@pytest.mark.parametrize(
-    ("text", "bytes_a_second"),
-    [("1Gb/s", 125e6), ("100 Mb/s", 12.5e6), ("1.5Gbit/s", 187.5e6), ("20MB/s", 20e6), ("8b/s", 1.0)],
-)
-def test_bandwidths(text: str, bytes_a_second: float) -> None:
-    assert bandwidth_of(text) == pytest.approx(bytes_a_second)
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("20ms", 0.02), ("0.5 s", 0.5), ("150us", 150e-6)])
-def test_times(text: str, seconds: float) -> None:
-    assert seconds_of(text) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize("text", ["", "1", "1Gb", "0Gb/s", "-1Gb/s", "1..2Gb/s", "fast", "20ms"])
-def test_what_is_no_bandwidth_is_said(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a bandwidth, as 1Gb/s"):
-        bandwidth_of(text)
-
-
-@pytest.mark.parametrize("text", ["", "20", "0ms", "1Gb/s", "2 minutes"])
-def test_what_is_no_time_is_said(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a time, as 20ms"):
-        seconds_of(text)
-
-
 ROWS = 50
 
 
@@ -149,47 +96,6 @@ def test_records_are_counted_in_a_file_that_is_within_reach(tmp_path: Path) -> N
     write_airport(tmp_path / "elsewhere")
     local = {"airport": Local(data=tmp_path / "elsewhere" / "airport.csv")}
     assert records_of(planned_job(table_job(tmp_path), local), local) == ROWS
-
-
-def test_the_speed_is_that_of_the_run_that_ended_last(tmp_path: Path) -> None:
-    assert last_run(tmp_path) is None
-    content: dict[str, Any] = {
-        "data": {"source": "synthetic", "rows": 200, "numeric_fields": 2, "categorical_fields": 1},
-        "model": {"embedding_dim": 2, "bottom": [4], "top": [4]},
-        "training": {"epochs": 1, "batch_size": 50, "patience": 0},
-    }
-    speeds = {name: train(make_job(content, {}, "a test"), tmp_path / name).samples_per_second for name in "ab"}
-    for run, ended in (("a", 2e9), ("b", 1.9e9)):
-        os.utime(tmp_path / run / "result.json", (ended, ended))
-    assert last_run(tmp_path) == (tmp_path / "a", speeds["a"])
-    assert last_run(tmp_path / "b") == (tmp_path / "b", speeds["b"])
-    (tmp_path / "a" / "result.json").write_text("damaged")
-    assert last_run(tmp_path) == (tmp_path / "b", speeds["b"])
-    (tmp_path / "b" / "result.json").unlink()
-    of_feature_party = json.loads((tmp_path / "b" / "feature" / "result.json").read_bytes())["samples_per_second"]
-    assert last_run(tmp_path) == (tmp_path / "b", of_feature_party), "over a network it has no other"
-
-
-def test_time_follows_from_the_speed_and_the_line() -> None:
-    job = make_job(
-        {
-            "data": {"source": "synthetic", "rows": 10_000, "test_fraction": 0.2},
-            "training": {"epochs": 2, "batch_size": 100, "validation": 0, "patience": 0},
-        },
-        {},
-        "a test",
-    )
-    split, handed_over = plan(job, 10_000, speed=1000.0)
-    for each in (split, handed_over):
-        assert each.step == pytest.approx(0.1)
-        assert each.seconds == pytest.approx(160 * 0.1 + 2 * 2000 / 1000)
-    slow = plan(job, 10_000, 1000.0, Network(1e6, 1.0))
-    (steps,) = [each for each in slow[0].crossing if each.method == "Step"]
-    crossing = (steps.bytes(to_label=True) + steps.bytes(to_label=False)) / 160
-    assert slow[0].step == pytest.approx(0.1 + 1.0 + crossing / 1e6)
-    assert slow[1].step == pytest.approx(0.1)
-    unknown = plan(job, 10_000)[0]
-    assert unknown.seconds is None and unknown.to_label == split.to_label
 
 
 def crossing(planned: Job, rows: int) -> dict[str, Exchange]:
