@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import pytest
 
-from tpsl.net.scoring_pb2 import Outcome, ScoreAnswer, ScoreRequest
+from tpsl.net.scoring_pb2 import ScoreAnswer, ScoreRequest
 from tpsl.serving.label_client import LabelClient
 from tpsl.serving.refusals import Reason, Refusal
 
@@ -19,8 +19,8 @@ SHARE = np.ones((3, 2), np.float32)
 Answering = Callable[[ScoreRequest], Awaitable[bytes]]
 
 
-def scores(*values: float) -> Outcome:
-    return Outcome(scores=np.asarray(values, "<f4").tobytes())
+def scores(*values: float) -> bytes:
+    return ScoreAnswer(scores=np.asarray(values, "<f4").tobytes()).SerializeToString()
 
 
 class Abort(Exception):
@@ -35,7 +35,7 @@ async def label_party(answer: Answering, deadline: float = 60.0) -> AsyncIterato
         try:
             return await answer(ScoreRequest.FromString(data))
         except Abort as abort:
-            await context.abort(abort.args[0])
+            await context.abort(*abort.args)
 
     server = grpc.aio.server()
     method = {"Score": grpc.unary_unary_rpc_method_handler(handle)}
@@ -49,75 +49,60 @@ async def label_party(answer: Answering, deadline: float = 60.0) -> AsyncIterato
     await server.stop(None)
 
 
-LIES: list[tuple[bytes, Reason, str]] = [
-    (b"\xff\xff", Reason.BAD_PEER, "an answer to something else"),
-    (b"", Reason.BAD_PEER, "an answer to something else"),
-    (ScoreAnswer(outcomes=[Outcome()] * 2).SerializeToString(), Reason.BAD_PEER, "an answer to something else"),
-    (ScoreAnswer(outcomes=[scores(0.1, 0.2)]).SerializeToString(), Reason.BAD_PEER, "no scores of 3 records"),
-    (ScoreAnswer(outcomes=[Outcome(scores=b"abc")]).SerializeToString(), Reason.BAD_PEER, "no scores of 3 records"),
-    (ScoreAnswer(outcomes=[scores(0.1, 0.2, 1.5)]).SerializeToString(), Reason.BAD_PEER, "no scores of 3 records"),
-    (ScoreAnswer(outcomes=[scores(0.1, np.nan, 0)]).SerializeToString(), Reason.BAD_PEER, "no scores of 3 records"),
-    (ScoreAnswer(outcomes=[Outcome(code=77)]).SerializeToString(), Reason.BAD_PEER, "the label party says: unknown"),
-    (
-        ScoreAnswer(outcomes=[Outcome(code=8, sentence="bu\x1b[2Jsy\n")]).SerializeToString(),
-        Reason.BUSY,
-        "the label party says: bu [2Jsy ",
-    ),
-]
+LIES: dict[bytes, str] = {
+    b"\xff\xff": "no answer to a request for scores",
+    scores(0.1, 0.2): "no scores of 3 records",
+    ScoreAnswer(scores=b"abc").SerializeToString(): "no scores of 3 records",
+    scores(0.1, 0.2, 1.5): "no scores of 3 records",
+    scores(0.1, np.nan, 0): "no scores of 3 records",
+}
 
 
-@pytest.mark.parametrize(("content", "reason", "sentence"), LIES)
-def test_what_is_no_answer_is_refused(content: bytes, reason: Reason, sentence: str) -> None:
+@pytest.mark.parametrize("content", LIES)
+def test_what_is_no_answer_is_refused(content: bytes) -> None:
     async def lie(request: ScoreRequest) -> bytes:
         return content
 
     async def main() -> None:
         async with label_party(lie) as client:
+            with pytest.raises(Refusal, match=LIES[content]) as refused:
+                await client.score("v", "k", SHARE)
+            assert refused.value.reason == Reason.BAD_PEER
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence", "reason", "said"),
+    [
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "bu\x1b[2Jsy\n", Reason.BUSY, "the label party says: bu [2Jsy "),
+        (grpc.StatusCode.DATA_LOSS, "", Reason.BAD_PEER, "the label party says: data_loss"),
+    ],
+)
+def test_a_refusal_is_passed_on_as_a_sentence(code: grpc.StatusCode, sentence: str, reason: Reason, said: str) -> None:
+    async def refuse(request: ScoreRequest) -> bytes:
+        raise Abort(code, sentence)
+
+    async def main() -> None:
+        async with label_party(refuse) as client:
             with pytest.raises(Refusal) as refused:
                 await client.score("v", "k", SHARE)
-            assert refused.value.reason == reason
-            assert sentence in str(refused.value)
+            assert (refused.value.reason, str(refused.value)) == (reason, said)
 
     asyncio.run(main())
 
 
 def test_scores_of_one_and_of_several_classes() -> None:
     async def answer(request: ScoreRequest) -> bytes:
-        (share,) = request.shares
-        assert (request.party, request.version, share.records, share.numbers) == ("shop", "v", 3, SHARE.tobytes())
-        found = {"two": scores(0, 0.5, 1), "many": scores(*[0.5] * 6), "nothing": Outcome()}[share.key]
-        return ScoreAnswer(outcomes=[found], waits=True).SerializeToString()
+        assert (request.party, request.version, request.records) == ("shop", "v", 3)
+        assert request.numbers == SHARE.tobytes()
+        return {"two": scores(0, 0.5, 1), "many": scores(*[0.5] * 6), "nothing": b""}[request.key]
 
     async def main() -> None:
         async with label_party(answer) as client:
             assert np.array_equal(await client.score("v", "two", SHARE), [0, 0.5, 1])
             assert (await client.score("v", "many", SHARE)).shape == (3, 2)
             assert await client.score("v", "nothing", SHARE) is None
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("waits", [False, True])
-def test_shares_go_together_only_where_none_waits_for_other_parties(waits: bool) -> None:
-    calls: list[tuple[str, list[str]]] = []
-
-    async def answer(request: ScoreRequest) -> bytes:
-        calls.append((request.version, [share.key for share in request.shares]))
-        return ScoreAnswer(outcomes=[scores(0, 0, 1)] * len(request.shares), waits=waits).SerializeToString()
-
-    async def main() -> None:
-        async with label_party(answer) as client:
-            await client.score("old", "first", SHARE)
-            keys = [*(f"k{number}" for number in range(70)), "left", "newest"]
-            versions = {key: "new" if key == "newest" else "old" for key in keys}
-            asked = {key: asyncio.create_task(client.score(versions[key], key, SHARE)) for key in keys}
-            await asyncio.sleep(0)  # all of them come at this moment
-            asked.pop("left").cancel()  # nobody waits for its scores
-            assert all(np.array_equal(found, [0, 0, 1]) for found in await asyncio.gather(*asked.values()))
-            if waits:
-                assert sorted(calls[1:]) == sorted((versions[key], [key]) for key in asked)
-            else:  # in as few calls as hold them, versions apart
-                assert sorted(calls[1:]) == [("new", ["newest"]), ("old", keys[:64]), ("old", keys[64:70])]
 
     asyncio.run(main())
 
@@ -132,7 +117,7 @@ def test_a_call_that_is_lost_is_made_again(code: str) -> None:
         asked.append(request.SerializeToString())
         if len(asked) < 4:
             raise Abort(grpc.StatusCode[code])
-        return ScoreAnswer(outcomes=[scores(*[0.5] * 1024)]).SerializeToString()
+        return scores(*[0.5] * 1024)
 
     async def main() -> None:
         async with label_party(answer) as client:
@@ -163,7 +148,7 @@ def test_one_that_is_not_there_is_named() -> None:
         with pytest.raises(Refusal, match=r"the label party at 127\.0\.0\.1:1 could not be reached within") as refused:
             await client.score("v", "k", SHARE)
         assert refused.value.reason == Reason.UNREACHABLE
-        assert not await client.is_healthy()
+        assert not client.is_connected()
         await client.close()
 
     asyncio.run(main())

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tpsl.net.certificates import LABEL_SERVER_NAME, Certificates
-from tpsl.net.scoring_pb2 import HealthCheckRequest, HealthCheckResponse, ScoreAnswer, ScoreRequest, Share
+from tpsl.net.scoring_pb2 import ScoreAnswer, ScoreRequest
 from tpsl.run.run_folder import RunFolder
 from tpsl.serving import gathering, score_port
 
@@ -35,32 +35,19 @@ class Peer:
     async def __aexit__(self, *ended: object) -> None:
         await self._channel.close()
 
-    async def call(self, data: bytes, method: str = "/tpsl.scoring.Scoring/Score") -> tuple[str, str, bytes]:
-        """Return code, sentence and answer of a call."""
+    async def score(self, data: bytes) -> tuple[str, str, bytes]:
+        """Return code, sentence and scores of a call."""
         try:
-            return "OK", "", await self._channel.unary_unary(method)(data)
+            answer = await self._channel.unary_unary("/tpsl.scoring.Scoring/Score")(data)
         except grpc.aio.AioRpcError as error:
             return error.code().name, error.details() or "", b""
-
-    async def score(self, data: bytes) -> tuple[str, str, bytes]:
-        """Return the same of a call's only share."""
-        code, sentence, content = await self.call(data)
-        if code != "OK":
-            return code, sentence, b""
-        (outcome,) = ScoreAnswer.FromString(content).outcomes
-        return CODES[outcome.code], outcome.sentence, outcome.scores
-
-
-CODES = {code.value[0]: code.name for code in grpc.StatusCode}
+        return "OK", "", ScoreAnswer.FromString(answer).scores
 
 
 def request(run: Path, **changes: Any) -> bytes:
     """An honest request of the shop, with changes."""
-    whole = {"party": "shop", "version": RunFolder(run).version("shop")}
-    share = {"key": "k", "records": 2, "numbers": np.ones((2, 8), "<f4").tobytes()}
-    share |= {name: value for name, value in changes.items() if name in share}
-    whole |= {name: value for name, value in changes.items() if name in whole}
-    return ScoreRequest(**whole, shares=[Share(**share)] * changes.get("times", 1)).SerializeToString()
+    honest = {"party": "shop", "version": RunFolder(run).version("shop"), "key": "k", "records": 2}
+    return ScoreRequest(**honest | {"numbers": np.ones((2, 8), "<f4").tobytes()} | changes).SerializeToString()
 
 
 HOSTILE: list[tuple[dict[str, Any], str, str]] = [
@@ -75,7 +62,6 @@ HOSTILE: list[tuple[dict[str, Any], str, str]] = [
     ({"party": "bank"}, "PERMISSION_DENIED", "the certificate is not that of 'bank'"),
     ({"party": "label"}, "PERMISSION_DENIED", "the certificate is not that of 'label'"),
     ({"numbers": bytes(2 << 20)}, "RESOURCE_EXHAUSTED", "larger than max"),
-    ({"times": 65}, "OUT_OF_RANGE", "a call has at most 64 shares, not 65"),
 ]
 
 
@@ -87,28 +73,9 @@ def test_a_hostile_share_is_refused(served_runs: Path, serve: Serve, certificate
             for changes, code, sentence in HOSTILE:
                 found, details, _ = await peer.score(request(run, **changes))
                 assert (found, sentence in details) == (code, True), (changes, found, details)
-            code, details, _ = await peer.call(b"\xff\xff")
+            code, details, _ = await peer.score(b"\xff\xff")
             assert (code, details) == ("INVALID_ARGUMENT", "this is no request for scores")
             assert (await peer.score(request(run)))[0] == "OK"
-
-    asyncio.run(main())
-
-
-def test_each_share_of_a_call_has_its_own_outcome(served_runs: Path, serve: Serve, certificates: Path) -> None:
-    run = served_runs / "alone"
-    good, bad = (np.full((2, 8), value, "<f4").tobytes() for value in (1.0, np.nan))
-    shares = [Share(key=f"k{number}", records=2, numbers=bad if number == 1 else good) for number in range(3)]
-    data = ScoreRequest(party="shop", version=RunFolder(run).version("shop"), shares=shares).SerializeToString()
-
-    async def main() -> None:
-        async with serve(run) as served, Peer(served, certificates, "shop") as peer:
-            answer = ScoreAnswer.FromString((await peer.call(data))[2])
-            assert [outcome.code for outcome in answer.outcomes] == [0, grpc.StatusCode.INVALID_ARGUMENT.value[0], 0]
-            assert answer.outcomes[0].scores == answer.outcomes[2].scores != b""
-            assert not answer.waits
-            # They were computed together.
-            assert 'tpsl_batch_records_bucket{le="4.0"} 1.0' in (await served.ask("label", "/metrics")).content
-            assert 'tpsl_batch_records_bucket{le="2.0"} 0.0' in (await served.ask("label", "/metrics")).content
 
     asyncio.run(main())
 
@@ -219,7 +186,7 @@ def test_one_party_cannot_crowd_out_the_others(
             # The other party's request is taken in, and waits for its missing parts as it would in peace.
             bank = await served.score("bank", [{"amount": 1.0}], "k")
             assert (bank.status, "nothing came from feature party 'shop'" in bank.content["error"]) == (504, True)
-            assert {(await task)[0] for task in waiting} == {"DEADLINE_EXCEEDED"}
+            assert {(await task)[0] for task in waiting} == {"ABORTED"}
 
     asyncio.run(main())
 
@@ -234,40 +201,23 @@ def test_shares_that_wait_are_bounded_in_bytes(
         async with serve(run, deadline=2.0) as served, Peer(served, certificates, "shop") as peer:
             calls = [asyncio.create_task(peer.score(request(run, key=f"flood-{n}"))) for n in range(5)]
             codes = sorted([(await task)[0] for task in calls])
-            assert codes == ["DEADLINE_EXCEEDED"] * 3 + ["RESOURCE_EXHAUSTED"] * 2
+            assert codes == ["ABORTED"] * 3 + ["RESOURCE_EXHAUSTED"] * 2
             # What has expired makes room again.
-            assert (await peer.score(request(run, key="later")))[0] == "DEADLINE_EXCEEDED"
+            assert (await peer.score(request(run, key="later")))[0] == "ABORTED"
 
     asyncio.run(main())
 
 
-def test_a_service_that_is_stopping_refuses_the_whole_call(served_runs: Path, serve: Serve, certificates: Path) -> None:
+def test_a_service_that_is_stopping_refuses_calls(served_runs: Path, serve: Serve, certificates: Path) -> None:
     """With the code at which gRPC makes it again, so that the next process gets it."""
     run = served_runs / "joint"
 
     async def main() -> None:
         async with serve(run) as served, Peer(served, certificates, "shop") as peer:
-            waiting = asyncio.create_task(peer.call(request(run)))
+            waiting = asyncio.create_task(peer.score(request(run)))
             await happens(lambda: "k" in served.label._gathering._requests)
             served.label._gathering.close()
             assert (await waiting)[0] == "UNAVAILABLE"
-            assert (await peer.call(request(run, key="new")))[0] == "UNAVAILABLE"
-
-    asyncio.run(main())
-
-
-def test_health_checks_speak_the_protocol_of_grpc(served_runs: Path, serve: Serve, certificates: Path) -> None:
-    method = "/grpc.health.v1.Health/Check"
-
-    async def main() -> None:
-        async with serve(served_runs / "alone", "shop") as served, Peer(served, certificates, "shop") as peer:
-            code, _, answer = await peer.call(b"", method)
-            assert (code, HealthCheckResponse.FromString(answer).status) == ("OK", HealthCheckResponse.SERVING)
-            assert answer == b"\x08\x01"  # as grpc.health.v1 has it
-            unknown = HealthCheckRequest(service="other").SerializeToString()
-            assert (await peer.call(unknown, method))[0] == "NOT_FOUND"
-            for party in ("label", "shop"):
-                for path in ("/healthz", "/ready"):
-                    assert (await served.ask(party, path)).content["status"] == "serving"
+            assert (await peer.score(request(run, key="new")))[0] == "UNAVAILABLE"
 
     asyncio.run(main())

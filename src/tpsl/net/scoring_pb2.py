@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 
 
 DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x16tpsl/net/scoring.proto\x12\x0ctpsl.scoring"S\n\x0cScoreRequest\x12\r\n\x05party\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12#\n\x06shares\x18\x03 \x03(\x0b\x32\x13.tpsl.scoring.Share"6\n\x05Share\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0f\n\x07records\x18\x02 \x01(\r\x12\x0f\n\x07numbers\x18\x03 \x01(\x0c"E\n\x0bScoreAnswer\x12\'\n\x08outcomes\x18\x01 \x03(\x0b\x32\x15.tpsl.scoring.Outcome\x12\r\n\x05waits\x18\x02 \x01(\x08"9\n\x07Outcome\x12\x0e\n\x06scores\x18\x01 \x01(\x0c\x12\x0c\n\x04\x63ode\x18\x02 \x01(\r\x12\x10\n\x08sentence\x18\x03 \x01(\t"%\n\x12HealthCheckRequest\x12\x0f\n\x07service\x18\x01 \x01(\t"\xa7\x01\n\x13HealthCheckResponse\x12?\n\x06status\x18\x01 \x01(\x0e\x32/.tpsl.scoring.HealthCheckResponse.ServingStatus"O\n\rServingStatus\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x0b\n\x07SERVING\x10\x01\x12\x0f\n\x0bNOT_SERVING\x10\x02\x12\x13\n\x0fSERVICE_UNKNOWN\x10\x03\x62\x06proto3'
+    b'\n\x16tpsl/net/scoring.proto\x12\x0ctpsl.scoring"]\n\x0cScoreRequest\x12\r\n\x05party\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x0f\n\x07records\x18\x04 \x01(\r\x12\x0f\n\x07numbers\x18\x05 \x01(\x0c"\x1d\n\x0bScoreAnswer\x12\x0e\n\x06scores\x18\x01 \x01(\x0c\x62\x06proto3'
 )
 
 _globals = globals()
@@ -24,17 +24,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "tpsl.net.scoring_pb2", _glo
 if not _descriptor._USE_C_DESCRIPTORS:
     DESCRIPTOR._loaded_options = None
     _globals["_SCOREREQUEST"]._serialized_start = 40
-    _globals["_SCOREREQUEST"]._serialized_end = 123
-    _globals["_SHARE"]._serialized_start = 125
-    _globals["_SHARE"]._serialized_end = 179
-    _globals["_SCOREANSWER"]._serialized_start = 181
-    _globals["_SCOREANSWER"]._serialized_end = 250
-    _globals["_OUTCOME"]._serialized_start = 252
-    _globals["_OUTCOME"]._serialized_end = 309
-    _globals["_HEALTHCHECKREQUEST"]._serialized_start = 311
-    _globals["_HEALTHCHECKREQUEST"]._serialized_end = 348
-    _globals["_HEALTHCHECKRESPONSE"]._serialized_start = 351
-    _globals["_HEALTHCHECKRESPONSE"]._serialized_end = 518
-    _globals["_HEALTHCHECKRESPONSE_SERVINGSTATUS"]._serialized_start = 439
-    _globals["_HEALTHCHECKRESPONSE_SERVINGSTATUS"]._serialized_end = 518
+    _globals["_SCOREREQUEST"]._serialized_end = 133
+    _globals["_SCOREANSWER"]._serialized_start = 135
+    _globals["_SCOREANSWER"]._serialized_end = 164
 # @@protoc_insertion_point(module_scope)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tpsl.net.messages import LABEL_PARTY, described
-from tpsl.net.scoring_pb2 import Share
+from tpsl.net.scoring_pb2 import ScoreRequest
 from tpsl.serving.batching import MOST_RECORDS, Array, Batcher
 from tpsl.serving.models import LabelModel, Records, Versions
 from tpsl.serving.refusals import Reason, Refusal
@@ -73,12 +73,12 @@ class Gathering:
             )
         return known[version]
 
-    def contribute(self, party: str, model: LabelModel, share: Share) -> asyncio.Future[Array]:
+    def contribute(self, model: LabelModel, share: ScoreRequest) -> asyncio.Future[Array]:
         """Take a feature party's share; returns the scores to be. It is hostile until it has been checked here.
 
         The same share again is the same request: a caller that has lost its connection may repeat it.
         """
-        numbers = _checked_numbers(share, model.predictor.widths[party])
+        party, numbers = share.party, _checked_numbers(share, model.predictor.widths[share.party])
         request = self._request(share.key, party)
         if request.model not in (None, model):
             raise Refusal(Reason.KEY_IN_USE, f"the key {share.key!r} holds shares of another version of the model")
@@ -194,7 +194,7 @@ def _stopping() -> Refusal:
     return Refusal(Reason.UNREACHABLE, "the label party's service is stopping; ask again")
 
 
-def _checked_numbers(share: Share, width: int) -> Array:
+def _checked_numbers(share: ScoreRequest, width: int) -> Array:
     """Return a share as an array of its width, if it is one and finite."""
     if not 0 < share.records <= MOST_RECORDS:
         raise Refusal(Reason.MALFORMED, f"a request has 1 to {MOST_RECORDS:,} records, not {share.records:,}")

@@ -105,11 +105,6 @@ class LabelModel:
         return cls(model.versions(), predictor, own, prediction)
 
     @property
-    def waits(self) -> bool:
-        """Whether what a feature party gets back waits for what other parties send."""
-        return self.prediction.returns != "nothing" and len(self.predictor.widths) > 1
-
-    @property
     def name(self) -> str:
         """The versions of all feature parties' halves."""
         return "+".join(self.versions.values())

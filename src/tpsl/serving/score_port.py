@@ -1,8 +1,7 @@
-"""The label party's gRPC port: takes shares of feature parties over mutual TLS, and answers health checks.
+"""The label party's gRPC port: takes shares of feature parties over mutual TLS.
 
-A caller is the feature party that its certificate names. One call may bring the shares of several requests; each has an
-outcome of its own. What a caller gets back of scores the job says (`prediction.returns`): where that is nothing, an
-empty outcome at once, which depends on nothing but the caller's share.
+A caller is the feature party that its certificate names. What it gets back of scores the job says
+(`prediction.returns`): where that is nothing, an empty answer at once, which depends on nothing but the caller's share.
 """
 
 from __future__ import annotations
@@ -18,29 +17,18 @@ from google.protobuf.message import DecodeError
 from tpsl.net.certificates import CertificateError, peer_name
 from tpsl.net.codec import as_sentence
 from tpsl.net.network import bind, message_options, require_loopback, server_options
-from tpsl.net.scoring_pb2 import (
-    HealthCheckRequest,
-    HealthCheckResponse,
-    Outcome,
-    ScoreAnswer,
-    ScoreRequest,
-    Share,
-)
+from tpsl.net.scoring_pb2 import ScoreAnswer, ScoreRequest
 from tpsl.progress import Notice
 from tpsl.serving.batching import Array
 from tpsl.serving.gathering import Gathering
-from tpsl.serving.models import LabelModel
 from tpsl.serving.refusals import PortTaken, Reason, Refusal, ServiceMetrics
 
 SERVICE, METHOD = "tpsl.scoring.Scoring", "Score"
-HEALTH, CHECK = "grpc.health.v1.Health", "Check"
 MOST_MESSAGE_BYTES = 1 << 20
 MOST_CALLS_PER_PARTY = 512
 """As many requests as the HTTP server of a feature party answers at once."""
-MOST_SHARES = 64
-"""Shares of one call."""
+_STREAMS_PER_CONNECTION = 1024
 
-_STREAMS_PER_CONNECTION = 256
 _MOST_CALLS = 16 * MOST_CALLS_PER_PARTY
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -61,12 +49,8 @@ class ScorePort:
         self._calls: Counter[str] = Counter()
         options = [*message_options(MOST_MESSAGE_BYTES), *server_options(_STREAMS_PER_CONNECTION)]
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=_MOST_CALLS)
-        self._server.add_generic_rpc_handlers(
-            (
-                grpc.method_handlers_generic_handler(SERVICE, {METHOD: _unary(self._score)}),
-                grpc.method_handlers_generic_handler(HEALTH, {CHECK: _unary(self._check)}),
-            )
-        )
+        method: Any = grpc.unary_unary_rpc_method_handler(self._score)  # bytes in, bytes out
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: method}),))
 
     async def open(self, address: str) -> int:
         """Listen at an address and return the port; one that is taken is an error.
@@ -97,10 +81,11 @@ class ScorePort:
                 )
             party = request.party
             self._calls[party] += 1
-            # All of them before any is waited for: then they are computed together.
-            taken = [self._taken(party, model, share) for share in request.shares]
-            outcomes = [await self._outcome(model, scores) for scores in taken]
-            return ScoreAnswer(outcomes=outcomes, waits=model.waits).SerializeToString()
+            scores = self._gathering.contribute(model, request)
+            if model.prediction.returns == "nothing":
+                return ScoreAnswer().SerializeToString()
+            found = model.prediction.returned(await self._waited(scores))
+            return ScoreAnswer(scores=found.astype("<f4").tobytes()).SerializeToString()
         except Refusal as refusal:
             self._metrics.refused(refusal.reason)
             await context.abort(refusal.reason.grpc, as_sentence(str(refusal)))
@@ -108,30 +93,6 @@ class ScorePort:
             if party is not None:
                 self._calls[party] -= 1
             self._metrics.seconds.labels(METHOD).observe(time.perf_counter() - started)
-
-    def _taken(self, party: str, model: LabelModel, share: Share) -> asyncio.Future[Array] | Refusal:
-        try:
-            return self._gathering.contribute(party, model, share)
-        except Refusal as refusal:
-            return refusal
-
-    async def _outcome(self, model: LabelModel, scores: asyncio.Future[Array] | Refusal) -> Outcome:
-        """Return what the caller learns of a request.
-
-        A service that is stopping refuses the whole call, which gRPC then makes again.
-        """
-        try:
-            if isinstance(scores, Refusal):
-                raise scores
-            if model.prediction.returns == "nothing":
-                return Outcome()
-            found = model.prediction.returned(await self._waited(scores))
-            return Outcome(scores=found.astype("<f4").tobytes())
-        except Refusal as refusal:
-            if refusal.reason == Reason.UNREACHABLE:
-                raise
-            self._metrics.refused(refusal.reason)
-            return Outcome(code=refusal.reason.grpc.value[0], sentence=as_sentence(str(refusal)))
 
     async def _waited(self, scores: asyncio.Future[Array]) -> Array:
         """Return scores; what is wrong with the label party's own part, or its program, it alone reads."""
@@ -156,21 +117,4 @@ class ScorePort:
             raise Refusal(Reason.FORBIDDEN, str(error)) from None
         if caller != request.party:
             raise Refusal(Reason.FORBIDDEN, f"the certificate is not that of {request.party[:100]!r}")
-        if len(request.shares) > MOST_SHARES:
-            raise Refusal(Reason.TOO_LARGE, f"a call has at most {MOST_SHARES} shares, not {len(request.shares):,}")
         return request
-
-    async def _check(self, data: bytes, context: Context) -> bytes:
-        try:
-            if self._credentials is not None:
-                peer_name(context)
-            service = HealthCheckRequest.FromString(data).service
-        except (DecodeError, CertificateError):
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no health check")
-        if service not in ("", SERVICE):
-            await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
-        return HealthCheckResponse(status=HealthCheckResponse.SERVING).SerializeToString()
-
-
-def _unary(method: Any) -> grpc.RpcMethodHandler[Any, Any]:
-    return grpc.unary_unary_rpc_method_handler(method)  # bytes in, bytes out

@@ -31,7 +31,7 @@ from tpsl.serving.score_port import ScorePort
 _TRY_AGAIN_SECONDS = 1.0
 _LOOK_AGAIN_SECONDS = 0.02
 _GATHER_SECONDS = 0.01
-"""How long the first request of a batch waits for others: one call to the label party carries them all."""
+"""How long the first request of a batch waits for others, which are computed with it."""
 
 Result = TypeVar("Result")
 
@@ -129,7 +129,7 @@ class LabelService(Service):
 
     async def open(self) -> None:
         """Open the port for applications, then the one for feature parties."""
-        self._gathering = Gathering(self.versions, Batcher(self._metrics), self._options.deadline)
+        self._gathering = Gathering(self.versions, Batcher(self._metrics, _GATHER_SECONDS / 4), self._options.deadline)
         self._port = ScorePort(self._gathering, self._credentials, self._metrics, self._notice)
         await self._open_http(score=self._score)
         port = await when_free(lambda: self._port.open(self._listen), self._options.take_over, self._notice)
@@ -185,7 +185,7 @@ class FeatureService(Service):
         await self._client.close()
 
     async def _healthz(self, body: bytes) -> dict[str, Any]:
-        return {"status": "serving", "label_party": await self._client.is_healthy()}
+        return {"status": "serving", "label_party": self._client.is_connected()}
 
     async def _embed(self, body: bytes) -> dict[str, Any]:
         half = self.versions.newest
