@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tpsl.data.features import Features, joined_features
-from tpsl.data.out_of_core import is_mapped, mapped
+from tpsl.data.out_of_core import is_mapped
 
 
 def features() -> Features:
@@ -53,7 +53,11 @@ def test_a_batch_of_mapped_features_is_that_of_features_in_memory(tmp_path: Path
     np.save(tmp_path / "categorical.npy", held.categorical)
     np.save(tmp_path / "numeric.npy", held.numeric)
     stored = Features(
-        mapped(tmp_path / "categorical.npy"), mapped(tmp_path / "numeric.npy"), 9, ("a", "b"), ("x", "y", "z")
+        np.load(tmp_path / "categorical.npy", mmap_mode="r"),
+        np.load(tmp_path / "numeric.npy", mmap_mode="r"),
+        9,
+        ("a", "b"),
+        ("x", "y", "z"),
     )
     assert (held.is_mapped, stored.is_mapped) == (False, True)
     for rows in (rng.permutation(300), np.arange(0), np.array([7, 7, 299])):

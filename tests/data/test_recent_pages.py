@@ -10,7 +10,6 @@ import pytest
 from tpsl.data import features
 from tpsl.data.features import Features, RecentPages
 from tpsl.data.order import BatchPlan
-from tpsl.data.out_of_core import mapped
 
 ROWS = 1003
 
@@ -33,7 +32,9 @@ def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Features:
     rng = np.random.default_rng(0)
     np.save(tmp_path / "c.npy", rng.integers(0, 50, (ROWS, 2)).astype(np.int32))
     np.save(tmp_path / "n.npy", rng.normal(size=(ROWS, 1)).astype(np.float32))
-    return Features(mapped(tmp_path / "c.npy"), mapped(tmp_path / "n.npy"), 50, ("a", "b"), ("x",))
+    return Features(
+        np.load(tmp_path / "c.npy", mmap_mode="r"), np.load(tmp_path / "n.npy", mmap_mode="r"), 50, ("a", "b"), ("x",)
+    )
 
 
 def test_batches_are_those_of_the_features(on_disk: Features) -> None:

@@ -1,19 +1,15 @@
 import mmap
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tpsl.data import out_of_core
 from tpsl.data.dataset import Dataset, load, load_feature_party, load_label_party
 from tpsl.data.true_labels import reveal
-from tpsl.spill import cache_folder
 from tpsl.tables import DataError, reading
 from tpsl_research.clicklog import AvazuData, ClickData, CriteoData, convert
 
@@ -67,12 +63,9 @@ def test_a_converted_folder_loads_as_the_file_does(
     converted = convert(config, tmp_path / "new" / "folder")
     of_file = load(config.model_copy(update=options))
     monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0)
-    first, second = (load(converted.model_copy(update=options)) for _ in range(2))
-    assert same(first, of_file)
-    assert same(second, of_file)
-    assert is_mapped(second.feature_parties["feature"].categorical)
-    assert is_mapped(second.feature_parties["feature"].numeric)
-    assert len(list(cache_folder().iterdir())) == 1
+    found = load(converted.model_copy(update=options))
+    assert same(found, of_file)
+    assert is_mapped(found.feature_parties["feature"].categorical)
 
 
 def test_each_party_needs_only_its_own_file(criteo: CriteoData, tmp_path: Path) -> None:
@@ -90,36 +83,6 @@ def test_each_party_needs_only_its_own_file(criteo: CriteoData, tmp_path: Path) 
     assert found.ids.equals(both.ids)
 
 
-@pytest.fixture
-def _everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(out_of_core, "LARGE_BYTES", 0)
-
-
-@pytest.mark.usefixtures("_everything_is_large")
-def test_what_is_kept_is_read_and_not_computed_again(criteo: CriteoData) -> None:
-    told: list[str] = []
-    for min_count, encoded in ((3, True), (3, False), (4, True)):
-        told.clear()
-        load(criteo.model_copy(update={"min_count": min_count}), lambda done, total, what: told.append(what))
-        assert ("encoding train.txt" in told) == encoded
-
-
-@pytest.mark.usefixtures("_everything_is_large")
-def test_a_file_that_was_changed_is_encoded_again(criteo: CriteoData, criteo_lines: Lines) -> None:
-    first = load(criteo)
-    assert same(first, load(criteo))
-    criteo.path.write_text("\n".join(criteo_lines(300, 1)))
-    assert not same(first, load(criteo))
-
-
-@pytest.mark.usefixtures("_everything_is_large")
-def test_writing_to_mapped_features_does_not_change_what_is_kept(criteo: CriteoData) -> None:
-    before = load(criteo)
-    with pytest.raises(ValueError, match="read-only"):
-        load(criteo).feature_parties["feature"].numeric[:] = 7
-    assert same(load(criteo), before)
-
-
 def test_progress_is_told_in_bytes(criteo: CriteoData, tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
     convert(criteo, tmp_path / "folder", lambda done, total, what: told.append((what, done, total)))
@@ -135,61 +98,3 @@ def test_an_error_leaves_nothing_behind(avazu: AvazuData, tmp_path: Path) -> Non
     assert list((tmp_path / "folder").iterdir()) == []
     with pytest.raises(DataError, match=r"train\.csv.*: cannot be written"):
         convert(avazu, avazu.path)
-
-
-@pytest.mark.usefixtures("_everything_is_large")
-@pytest.mark.parametrize("task", ["reading", "encoding"])
-def test_an_interrupted_encoding_leaves_nothing_behind(criteo: CriteoData, task: str) -> None:
-    def stop(done: int, total: int, what: str) -> None:
-        if what.startswith(task):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        load_feature_party(criteo, progress=stop)
-    assert not cache_folder().exists() or not list(cache_folder().iterdir())
-
-
-def test_another_folder_is_refused(criteo: CriteoData, avazu: AvazuData, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"feature\.parquet: there is no such file"):
-        load_feature_party(CriteoData(path=tmp_path))
-    folder = convert(avazu, tmp_path / "folder").path
-    with pytest.raises(DataError, match=r"feature\.parquet: there is no column 'I1'; the columns are"):
-        load_feature_party(CriteoData(path=folder))
-    with pytest.raises(DataError, match=r"feature\.parquet: rows: 301 records were asked for, there are 300"):
-        load_feature_party(AvazuData(path=folder, rows=301))
-    whole = (folder / "feature.parquet").read_bytes()
-    for cut in (whole[: len(whole) // 2], whole[:100] + bytes(len(whole) // 2) + whole[100 + len(whole) // 2 :]):
-        (folder / "feature.parquet").write_bytes(cut)
-        with pytest.raises(DataError, match=r"feature\.parquet: cannot be read, it is damaged") as error:
-            load(AvazuData(path=folder))
-        assert "\n" not in str(error.value)
-
-
-def test_parties_with_different_records_are_told_apart(criteo: CriteoData, tmp_path: Path) -> None:
-    converted = convert(criteo, tmp_path / "folder")
-    label = pq.read_table(converted.path / "label.parquet")
-    pq.write_table(label[:-1], converted.path / "label.parquet")
-    with pytest.raises(DataError, match="1 of 300 are only in the first"):
-        load(converted)
-
-
-def test_memory_does_not_grow_with_the_file(tmp_path: Path, criteo_lines: Lines) -> None:
-    code = """
-import resource, sys
-from pathlib import Path
-from tpsl_research import clicklog
-from tpsl_research.clicklog import CriteoData
-from tpsl.tables import reading
-reading.BLOCK_BYTES = 1 << 20
-peaks = []
-def listen(what, done, total): peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-clicklog.convert(CriteoData(path=Path(sys.argv[1])), Path(sys.argv[2]), listen)
-print(len(peaks), peaks[-1] - peaks[len(peaks) // 2])
-"""
-    piece = pa.compress("".join(line + "\n" for line in criteo_lines(2000)).encode(), codec="zstd", asbytes=True)
-    (tmp_path / "train.txt.zst").write_bytes(piece * 220)
-    command = [sys.executable, "-c", code, str(tmp_path / "train.txt.zst"), str(tmp_path / "folder")]
-    blocks, growth = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    unit = 1 if sys.platform == "darwin" else 1024
-    assert int(blocks) > 50
-    assert int(growth) * unit < 20e6  # the second half of the records takes 45 MB as typed columns

@@ -18,7 +18,6 @@ from tpsl.attacks.white_box import WhiteBox
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
-from tpsl.data.out_of_core import mapped
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import from_spec
 from tpsl.run.build import build_feature_party, build_label_party
@@ -254,7 +253,7 @@ def test_features_on_disk_are_read_ahead_and_give_the_same_weights(
     columns = {}
     for column in ("categorical", "numeric"):
         np.save(tmp_path / f"{column}.npy", getattr(side.features, column))
-        columns[column] = mapped(tmp_path / f"{column}.npy")
+        columns[column] = np.load(tmp_path / f"{column}.npy", mmap_mode="r")
     on_disk = replace(in_memory, feature_sides={name: replace(side, features=replace(side.features, **columns))})
     read, readers = Features.batch, Counter[bool]()
 

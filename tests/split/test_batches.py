@@ -14,7 +14,6 @@ import torch
 
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
-from tpsl.data.out_of_core import mapped
 from tpsl.split import batches
 from tpsl.split.batches import Batches
 
@@ -55,7 +54,7 @@ def test_batches_are_those_of_the_rows() -> None:
 def test_features_on_disk_are_read_ahead_by_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held, read = features(), Features.batch
     np.save(tmp_path / "categorical.npy", held.categorical)
-    on_disk = replace(held, categorical=mapped(tmp_path / "categorical.npy"))
+    on_disk = replace(held, categorical=np.load(tmp_path / "categorical.npy", mmap_mode="r"))
     readers: list[str] = []
 
     def noted(self: Features, rows: Rows) -> Any:

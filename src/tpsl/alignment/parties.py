@@ -260,7 +260,7 @@ def _read(data: TableData, config: AlignmentConfig, party: str, watching: Watchi
 def _by_time(file: TableFile) -> Rows:
     """Return the rows of a file in the order of its times."""
     times = PartyFile(file.path, {}, None, file.time, file.time_kind, dialect=dialect_of(file.path))
-    found = times.read(label=False, features=False)
+    found = times.read(label=False)
     assert found.times is not None
     return np.argsort(found.times, kind="stable")
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from tpsl.data import out_of_core
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import ColumnStack, empty, mask_of, parts, taken
@@ -205,17 +206,15 @@ class EncoderState:
         """Names of the encoded numbers, indicators of missing ones among them."""
         return tuple(column for name, standard in self.numbers.items() for column in standard.column_names(name))
 
-    def encode(
-        self, table: RawTable, order: Rows | None = None, folder: Path | None = None, progress: Progress = no_progress
-    ) -> Features:
+    def encode(self, table: RawTable, order: Rows | None = None, progress: Progress = no_progress) -> Features:
         """Return the features of a table, whose fields may be in another order and more than were learned from.
 
-        `order` chooses rows and puts them into order; `folder` is as in `learn`.
+        `order` chooses rows and puts them into order.
         """
         absent = [*(set(self.categories) - set(table.categorical)), *(set(self.numbers) - set(table.numeric))]
         if absent:
             raise DataError(f"{table.name}: there is no column {min(absent)!r}, which the encoder has learned from")
-        encoding = _Encoding(table, order, folder, len(self.categories) + len(self.numbers), progress)
+        encoding = _Encoding(table, order, len(self.categories) + len(self.numbers), progress)
         return self.features(encoding.categories(self.categories.items()), encoding.numbers(self.numbers.items()))
 
     def encode_records(self, records: Sequence[Record]) -> Features:
@@ -304,13 +303,12 @@ def learn(
     categories: Categories,
     train: Rows,
     order: Rows | None = None,
-    folder: Path | None = None,
     progress: Progress = no_progress,
 ) -> tuple[EncoderState, Features]:
     """Learn from the `train` rows of a table and encode all of it, field by field, each in pieces.
 
-    `order` chooses rows and puts them into order first; `train` counts in that order. With a `folder` the encoded
-    arrays go there, and memory does not grow with the number of rows.
+    `order` chooses rows and puts them into order first; `train` counts in that order. Large arrays go to disk, and
+    memory does not grow with the number of rows.
     """
     training = mask_of(len(table), train if order is None else taken(order, train))
     learned, standards = dict[str, Vocabulary | HashedCategories](), dict[str, Standard]()
@@ -327,7 +325,7 @@ def learn(
             standards[name] = _standard(partial(pieces_of, values), training)
             yield name, standards[name]
 
-    encoding = _Encoding(table, order, folder, len(table.categorical) + len(table.numeric), progress)
+    encoding = _Encoding(table, order, len(table.categorical) + len(table.numeric), progress)
     arrays = encoding.categories(learned_categories()), encoding.numbers(learned_numbers())
     columns = table.columns or dict.fromkeys(learned, "category") | dict.fromkeys(standards, "number")
     decimal = "," if table.dialect.decimal_comma else "."
@@ -357,18 +355,17 @@ def _standard(pieces: Pieces, training: Mask) -> Standard:
 
 @dataclass
 class _Encoding:
-    """The encoding of a table, field by field, into arrays in memory or in a folder."""
+    """The encoding of a table, field by field, into arrays in memory or on disk."""
 
     table: RawTable
     order: Rows | None
-    folder: Path | None
     fields: int
     progress: Progress
     added: int = 0
 
     def categories(self, parts: Iterable[tuple[str, Vocabulary | HashedCategories]]) -> npt.NDArray[np.int32]:
         """Return the fields of categories, which take the rows of the embedding table one after the other."""
-        stack, first = self._stack("categorical", np.int32), np.int32(0)
+        stack, first = self._stack(np.int32), np.int32(0)
         for name, part in parts:
             stack.add(self._chosen(np.int32, (part.rows(v) + first for v in pieces_of(self.table.categorical[name]))))
             first += np.int32(part.size)
@@ -377,7 +374,7 @@ class _Encoding:
 
     def numbers(self, parts: Iterable[tuple[str, Standard]]) -> npt.NDArray[np.float32]:
         """Return the fields of numbers, each with its indicator, if it has one."""
-        stack = self._stack("numeric", np.float32)
+        stack = self._stack(np.float32)
         for name, part in parts:
             for at in range(len(part.column_names(name))):
                 encoded = (part.columns(values)[at] for values in pieces_of(self.table.numeric[name]))
@@ -385,9 +382,9 @@ class _Encoding:
             self._tell()
         return stack.finish()
 
-    def _stack(self, name: str, dtype: npt.DTypeLike) -> ColumnStack:
+    def _stack(self, dtype: npt.DTypeLike) -> ColumnStack:
         rows = len(self.table if self.order is None else self.order)
-        return ColumnStack(dtype, rows, None if self.folder is None else self.folder / f"{name}.npy")
+        return ColumnStack(dtype, rows, large=4 * rows * self.fields > out_of_core.LARGE_BYTES)
 
     def _chosen(self, dtype: npt.DTypeLike, encoded: Iterator[Array]) -> Iterator[Array]:
         """Yield the rows that were chosen, in their order."""

@@ -1,21 +1,13 @@
-"""Columns and arrays that may be too large for memory: the cache, columns on disk, and row arithmetic.
+"""Columns and arrays that may be too large for memory: columns on disk, and row arithmetic.
 
-What is small stays in memory. What is large goes to disk: encoded tables to folders of the cache (`TPSL_CACHE`), where
-later runs find them; all else to spill files, anonymous temporary files in the cache, which the operating system
-deletes when the process ends. Pages of a mapped file do not count as memory that a process needs.
+What is small stays in memory. What is large goes to spill files, anonymous temporary files in the cache (`TPSL_CACHE`),
+which the operating system deletes when the process ends. Pages of a mapped file do not count as memory that a process
+needs.
 """
 
-import fcntl
-import hashlib
-import json
 import mmap
-import os
-import shutil
-import tempfile
-import time
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.files import DiskFull, make_private_folder, open_private, sync_folder
+from tpsl.files import DiskFull, make_private_folder
 from tpsl.spill import Array, ArrowArray, Column, SortedRows, SpillFile, cache_folder, offsets_and_bytes
 from tpsl.tables import DataError
 
@@ -35,82 +27,11 @@ COLUMNS = 16
 _ROWS_AT_ONCE = 1 << 20
 _TRANSPOSED_AT_ONCE = 1 << 16
 _TEXTS_AT_ONCE = 1 << 17
-_UNFINISHED = ".unfinished"
-_VERSIONS = 3
-_IN_USE_SECONDS = 3600
 
 Rows = npt.NDArray[np.int64]
 
 
-# ---- the cache
-
-
-def cached(table: str, key: Mapping[str, object]) -> Path:
-    """Return the folder in the cache that belongs to a version of a table, whether or not it is there."""
-    digests = (hashlib.sha256(text.encode()).hexdigest() for text in (table, json.dumps([table, key], sort_keys=True)))
-    return cache_folder() / "-".join(digest[:32] for digest in digests)
-
-
-def is_kept(place: Path) -> bool:
-    """Return whether a folder of the cache is there; it then counts as used now."""
-    try:
-        os.utime(place)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def keep(place: Path, write: Callable[[Path], None]) -> None:
-    """Have `write` fill the folder `place` of the cache.
-
-    The folder appears only once it is complete, so an interrupted process leaves none, and processes that do the same
-    at the same time do not disturb each other. Of each table the three versions that were used last are kept, and those
-    used within the last hour.
-    """
-    draft = Draft()
-    filled = draft.path / "filled"
-    try:
-        make_private_folder(filled)
-        write(filled)
-        try:
-            filled.rename(place)
-        except OSError:
-            if not place.is_dir():  # else another process was faster, with the same content
-                raise
-        sync_folder(place.parent)
-        _remove_old_versions(place, draft.path)
-    except OSError as error:
-        raise DataError(f"{place}: cannot be written ({error})") from error
-    finally:
-        draft.remove()
-
-
-def _remove_old_versions(place: Path, draft: Path) -> None:
-    """Move what is not to be kept into a draft, which is about to be removed; processes that have it mapped keep it."""
-    used = {}
-    for version in place.parent.glob(f"{place.name.partition('-')[0]}-*"):
-        with suppress(FileNotFoundError):  # another process is faster
-            used[version] = version.stat().st_mtime
-    for version in sorted(used, key=lambda version: -used[version])[_VERSIONS:]:
-        if used[version] < time.time() - _IN_USE_SECONDS:
-            with suppress(FileNotFoundError):
-                version.rename(draft / version.name)
-
-
-class Draft:
-    """A folder in the cache for what is being made, which goes with this object or its process.
-
-    One whose process was killed is removed when the next is made.
-    """
-
-    def __init__(self) -> None:
-        with _writing_to_cache() as folder:
-            for draft in folder.glob(f".*{_UNFINISHED}"):
-                _remove_if_abandoned(draft)
-            self.path = Path(tempfile.mkdtemp(prefix=".", suffix=_UNFINISHED, dir=folder))
-        lock = os.open(self.path, os.O_RDONLY)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        self.remove = weakref.finalize(self, _remove, self.path, lock)
+# ---- columns and rows on disk
 
 
 @contextmanager
@@ -124,28 +45,6 @@ def _writing_to_cache() -> Iterator[Path]:
         raise
     except OSError as error:
         raise DataError(f"{folder}: cannot be written ({error}); TPSL_CACHE names another folder") from error
-
-
-def _remove(draft: Path, lock: int) -> None:
-    shutil.rmtree(draft, ignore_errors=True)
-    os.close(lock)
-
-
-def _remove_if_abandoned(draft: Path) -> None:
-    try:
-        descriptor = os.open(draft, os.O_RDONLY)
-    except FileNotFoundError:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(draft, ignore_errors=True)
-    except BlockingIOError:
-        pass  # somebody works in it
-    finally:
-        os.close(descriptor)
-
-
-# ---- columns and rows on disk
 
 
 def spill_file(parts: int = 1) -> SpillFile:
@@ -166,12 +65,12 @@ def _is_large(size: int) -> bool:
 
 
 class ColumnStack:
-    """Columns of one type and length that become an array [rows, columns], in memory or on disk as a `.npy` file."""
+    """Columns of one type and length that become an array [rows, columns], in memory or, if they are large, on disk."""
 
-    def __init__(self, dtype: npt.DTypeLike, rows: int, path: Path | None = None) -> None:
-        self._dtype, self._rows, self._path, self._count = np.dtype(dtype), rows, path, 0
+    def __init__(self, dtype: npt.DTypeLike, rows: int, large: bool = False) -> None:
+        self._dtype, self._rows, self._count = np.dtype(dtype), rows, 0
         self._columns: list[Array] = []
-        self._spill = None if path is None else spill_file()
+        self._spill = spill_file() if large else None
 
     def add(self, pieces: Iterable[Array]) -> None:
         """Add the next column, which comes in pieces."""
@@ -184,19 +83,15 @@ class ColumnStack:
                 self._spill.write(piece.data)
 
     def finish(self) -> Array:
-        """Return the array; one on disk is memory-mapped, and its content is durable."""
-        if self._spill is None or self._path is None:
+        """Return the array; one on disk is memory-mapped."""
+        if self._spill is None:
             return np.stack(self._columns, axis=1) if self._count else np.empty((self._rows, 0), dtype=self._dtype)
         by_column = np.frombuffer(self._spill.mapped(), self._dtype).reshape(self._count, self._rows)
-        with open_private(self._path, "xb") as file:
-            described = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False}
-            np.lib.format.write_array_header_1_0(file, {**described, "shape": (self._rows, self._count)})
-            for start in range(0, self._rows if self._count else 0, _TRANSPOSED_AT_ONCE):
-                file.write(np.ascontiguousarray(by_column[:, start : start + _TRANSPOSED_AT_ONCE].T).data)
-                release_pages(by_column)
-            file.flush()
-            os.fsync(file.fileno())
-        return mapped(self._path)
+        found = empty((self._rows, self._count), self._dtype)
+        for part in parts(self._rows, _TRANSPOSED_AT_ONCE):
+            found[part] = by_column[:, part].T
+            release_pages(by_column, found)
+        return found
 
 
 class RowStack:
@@ -280,11 +175,6 @@ class TextStack:
 
 
 # ---- memory maps
-
-
-def mapped(path: Path) -> Array:
-    """Return the array in a `.npy` file without reading it; it is read-only."""
-    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 def is_mapped(array: Array) -> bool:

@@ -1,8 +1,7 @@
 """One party's file, of any size: what its columns mean, and reading it into a raw table.
 
-What is large does not stay in memory: ids, labels, times and units go into spill files. Of the columns that features
-are made of, those of text files and of object storage go into a spill file too, and those of Parquet files on this
-machine stay where they are: each is read when it is needed.
+What is large does not stay in memory: ids, labels, times, units and the columns that features are made of go into
+spill files.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,7 +38,7 @@ from tpsl.tables.columns import (
     times,
 )
 from tpsl.tables.locations import Location, files_of
-from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, one_array, read_blocks, read_foreign, rows_in_parquet
+from tpsl.tables.reading import PLAIN, Block, Dialect, dialect_of, one_array, read_blocks, read_foreign
 from tpsl.tables.spelling import Spelling
 
 _DATED, _TIMED = "\0date", "\0time"
@@ -87,21 +86,17 @@ class PartyFile:
     """How columns are written, as an encoder has learned it (`Spelling.style`)."""
     _spellings: dict[str, Spelling] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def read(self, *, label: bool, features: bool = True, progress: Progress = no_progress) -> RawTable:
-        """Read and check the file in one pass, without labels or features where they are not asked for."""
-        bytes_each = 8 * len(self.columns)
-        large = features and (rows_in_parquet(self.path) or 0) * bytes_each > out_of_core.LARGE_BYTES
-        streamed = {} if large or not features else self.columns
+    def read(self, *, label: bool, progress: Progress = no_progress) -> RawTable:
+        """Read and check the file in one pass, without labels where they are not asked for."""
         record_columns = [name for name in (self.id, self.time, self.unit) if name is not None]
         label_columns = [self.labels.column] if label and self.labels is not None else []
-        typed, records = _TypedColumns(), _Records(self, label)
-        for block in self.blocks([*record_columns, *label_columns, *streamed], progress):
+        typed, records, files = _TypedColumns(), _Records(self, label), files_of(self.path)
+        for block in self.blocks([*record_columns, *label_columns, *self.columns], progress):
             records.add(block)
-            typed.add(side_by_side(partial(self.typed, block), streamed))
-        columns = (
-            {name: partial(self._stored, name, self.identity()) for name in self.columns} if large else typed.finish()
-        )
-        categorical, numeric = fields_of(self.columns if features else {}, columns)
+            typed.add(side_by_side(partial(self.typed, block), self.columns))
+        if files_of(self.path) != files:
+            raise DataError(f"{self.path}: has changed while it was read; begin again when it is complete")
+        categorical, numeric = fields_of(self.columns, typed.finish())
         return RawTable(
             str(self.path),
             **records.finish(),
@@ -130,16 +125,6 @@ class PartyFile:
     def typed(self, block: Block, name: str) -> ArrowArray:
         """Return a column that features are made of, as its kind reads it."""
         return KINDS[self.columns[name]].read(block.columns[name], self.place(block, name), self.spelling(name))
-
-    def _stored(self, name: str, identity: Mapping[str, object]) -> Iterator[ArrowArray]:
-        """Yield a column of features from the party's own files; one that has changed in the meantime is an error."""
-        self._require(identity)
-        yield from _long_pieces(self.typed(block, name) for block in self.blocks([name]))
-        self._require(identity)
-
-    def _require(self, identity: Mapping[str, object]) -> None:
-        if self.identity() != identity:
-            raise self.changed()
 
     def spelling(self, name: str) -> Spelling:
         """Return how a column is written: one object for all blocks, which a row that contradicts another fails."""
@@ -179,25 +164,6 @@ class PartyFile:
     def place(self, block: Block, name: str) -> Place:
         """Return where the values of a column stand."""
         return Place.of(block, name)
-
-    def changed(self) -> DataError:
-        """Return the error of a file that is another one than when it began to be read."""
-        return DataError(f"{self.path}: has changed while it was read; begin again when it is complete")
-
-    def identity(self) -> dict[str, object]:
-        """Return what tells the features of this file from all others, and from what it held at another time."""
-        told = self.labels is not None and self.labels.column in self.columns and self.labels.relabelling
-        return {
-            "path": str(self.path),
-            "files": [(file.name, file.size, file.modified) for file in files_of(self.path)],
-            "columns": list(self.columns.items()),
-            "missing": self.missing,
-            "rows": self.rows,
-            "time": self.time,
-            "since": self.since,
-            "id": self.id,
-            "relabelling": told.seed if told else None,
-        }
 
 
 def encode_file(

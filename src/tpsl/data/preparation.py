@@ -1,18 +1,16 @@
 """From one party's raw table to its side of the data: ordered, split, encoded."""
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from tpsl.data import out_of_core
 from tpsl.data.aligned import Alignment, alignment_of
 from tpsl.data.config import LabelFile, TableData, TableFile, in_time
 from tpsl.data.encoder import Categories, EncoderState, HashedCategories, IndexedCategories, learn
 from tpsl.data.features import Features
 from tpsl.data.order import Rows, split_rows
-from tpsl.data.out_of_core import cached, is_kept, keep, mapped, taken, taken_texts
+from tpsl.data.out_of_core import taken, taken_texts
 from tpsl.data.party_file import Labels, PartyFile
 from tpsl.data.rawtable import RawTable, sorted_by_id
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, OwnRecords, Relabelling
@@ -23,9 +21,6 @@ from tpsl.tables.locations import Location
 from tpsl.tables.reading import column_names, dialect_of
 
 Encoded = tuple[EncoderState, Features]
-
-# Part of what encoded tables in the cache are found by; a new number for every change of the encoding.
-_ENCODING = 1
 
 
 @dataclass(frozen=True)
@@ -57,23 +52,23 @@ class Preparation:
         return cls(*split, categories, alignment=alignment, encoder=encoder)
 
     def feature_side(self, party: str, table: PartyFile | RawTable, progress: Progress = no_progress) -> FeatureSide:
-        """Order, split and encode a feature party's table; features of a file that are large go to the cache."""
-        raw, place = self._read(table, progress, label=False)
+        """Order, split and encode a feature party's table."""
+        raw = self._read(table, progress, label=False)
         order, train, test = self._rows(raw)
-        encoder, features = self._encoded(raw, order, train, place, progress)
+        encoder, features = self._encoded(raw, order, train, progress)
         return FeatureSide(party, self._ids(raw, order), features, train, test, encoder)
 
     def label_side(
         self, table: PartyFile | RawTable, class_names: tuple[str, ...], progress: Progress = no_progress
     ) -> LabelSide:
-        """Order, split and encode the label party's table; features of a file that are large go to the cache.
+        """Order, split and encode the label party's table.
 
         Where an alignment makes new records, one record of each unit has its label, and the others count as unknown.
         """
-        raw, place = self._read(table, progress, label=True)
+        raw = self._read(table, progress, label=True)
         order, train, test = self._rows(raw)
         has_features = bool(raw.columns or raw.categorical or raw.numeric)
-        encoder, features = self._encoded(raw, order, train, place, progress) if has_features else (None, None)
+        encoder, features = self._encoded(raw, order, train, progress) if has_features else (None, None)
         records = LabelRecords(self._ids(raw, order), features, class_names, train, test, encoder=encoder)
         if self.alignment is not None:
             own_ids = isinstance(table, PartyFile) and table.id is not None
@@ -84,15 +79,10 @@ class Preparation:
         units = None if raw.units is None else _taken(raw.units, order)
         return LabelSide(replace(records, units=units), TrueLabels(labels, class_names))
 
-    def _read(self, table: PartyFile | RawTable, progress: Progress, *, label: bool) -> tuple[RawTable, Path | None]:
-        """Return a table, and where in the cache its encoded features belong, if it is a file."""
+    def _read(self, table: PartyFile | RawTable, progress: Progress, *, label: bool) -> RawTable:
         if isinstance(table, RawTable):
-            return table, None
-        place = self._place(table)
-        raw = table.read(label=label and table.labels is not None, features=not is_kept(place), progress=progress)
-        if self._place(table) != place:
-            raise table.changed()
-        return raw, place
+            return table
+        return table.read(label=label and table.labels is not None, progress=progress)
 
     def _ids(self, raw: RawTable, order: Rows | None) -> ArrowArray:
         return _taken(raw.ids, order) if self.alignment is None else self.alignment.ids()
@@ -107,30 +97,10 @@ class Preparation:
         records = len(raw) if order is None else len(order)
         return order, *split_rows(records, self.split, self.test_fraction, self.split_seed)
 
-    def _encoded(
-        self, raw: RawTable, order: Rows | None, train: Rows, place: Path | None, progress: Progress
-    ) -> Encoded:
-        def encoded(folder: Path | None) -> Encoded:
-            if self.encoder is None:
-                return learn(raw, self.categories, train, order, folder, progress)
-            return self.encoder, self.encoder.encode(raw, order, folder, progress)
-
-        if place is None or (not is_kept(place) and not self._is_large(raw)):
-            return encoded(None)
-        if not is_kept(place):
-            keep(place, lambda folder: encoded(folder)[0].save(folder))
-        state = EncoderState.load(place)
-        return state, state.features(mapped(place / "categorical.npy"), mapped(place / "numeric.npy"))
-
-    def _is_large(self, raw: RawTable) -> bool:
-        return len(raw) * (len(raw.categorical) + len(raw.numeric)) * 4 > out_of_core.LARGE_BYTES
-
-    def _place(self, file: PartyFile) -> Path:
-        """Return the folder in the cache for the encoded features of this file."""
-        encoder = self.encoder.digest() if self.encoder else None
-        return cached(
-            str(file.path), {**file.identity(), "encoding": _ENCODING, "preparation": repr(self), "encoder": encoder}
-        )
+    def _encoded(self, raw: RawTable, order: Rows | None, train: Rows, progress: Progress) -> Encoded:
+        if self.encoder is None:
+            return learn(raw, self.categories, train, order, progress)
+        return self.encoder, self.encoder.encode(raw, order, progress)
 
 
 def _aligned(records: LabelRecords, raw: RawTable, alignment: Alignment, *, own_ids: bool) -> LabelSide:

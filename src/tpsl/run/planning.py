@@ -30,7 +30,7 @@ from tpsl.run.stages.prepare import ESTIMATES
 from tpsl.run.stages.steps import STEP
 from tpsl.tables import DataError
 from tpsl.tables.locations import is_there
-from tpsl.tables.reading import dialect_of, read_blocks, rows_in_parquet
+from tpsl.tables.reading import dialect_of, read_blocks
 
 _CALL_TO_LABEL, _CALL_FROM_LABEL = 61, 66
 """What a unary call adds to its message: HTTP/2 headers that both sides have seen before, and the prefix of gRPC."""
@@ -218,7 +218,7 @@ def records_of(job: Job, local: Mapping[str, Local], progress: Progress = no_pro
         else:
             raise ValueError("no file of the job is within reach: say with --rows how many records it has")
         blocks = read_blocks(file.path, [], dialect_of(file.path), progress=progress)
-        return rows_in_parquet(file.path) or sum(block.rows for block in blocks)
+        return sum(block.rows for block in blocks)
     if isinstance(data, SyntheticData):
         return data.rows
     if not isinstance(data, OwnData) and data.rows is not None:

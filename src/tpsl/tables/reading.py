@@ -137,17 +137,6 @@ def is_parquet(name: str) -> bool:
     return name.lower().endswith(PARQUET_ENDINGS)
 
 
-def rows_in_parquet(location: Location) -> int | None:
-    """Return the number of records of a table in Parquet files on this machine; None for one of another kind."""
-    rows = 0
-    for file in files_of(location):
-        if not (file.is_local and is_parquet(file.name)):
-            return None
-        with _readable(file.name), _parquet(file) as content:
-            rows += content.metadata.num_rows
-    return rows
-
-
 def column_names(location: Location, dialect: Dialect = PLAIN) -> list[str]:
     """Return the names of the columns of a table's first file."""
     first = files_of(location)[0]
