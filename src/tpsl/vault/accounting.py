@@ -13,6 +13,7 @@ units), and in each other alignment what the unit has that spent most there.
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -34,7 +35,7 @@ from tpsl.vault.coverage import History, Mask, PositionSet
 from tpsl.vault.id_index import find_positions
 from tpsl.vault.ledger import Entry, Ledger
 from tpsl.vault.store import Store
-from tpsl.vault.texts import HashKey, Texts
+from tpsl.vault.texts import Texts
 
 Releases = tuple[Entry, ...]
 """The releases that a record was part of, oldest first."""
@@ -54,7 +55,9 @@ class Histories:
     def __init__(self, store: Store, others: Iterable[Store] = ()) -> None:
         self._store, self._numbers = store, dict[History, int]({(): 0})
         self._entries = dict[int, Entry]()
-        self._others = [(other, *_by_position(other)) for other in others]
+        self._others = list(map(_OtherLabel, others))
+        ids = ids_between(store, 0, count_records(store)) if self._others else _NONE
+        self._of_others = [other.numbers_of(ids) for other in self._others]
 
     def of_chunk(self, chunk: int, mask: Mask | None = None) -> npt.NDArray[np.uint32]:
         """The number of the history of each record of a chunk, or of those that a mask chooses, in order."""
@@ -63,16 +66,18 @@ class Histories:
         chosen = slice(records) if mask is None else np.flatnonzero(mask[:records])
         # Only histories that occur are numbered: with [0, 5, 5] they are 0 and 5, and the records' [0, 1, 1].
         occurring, index = coverage.numbered(index[chosen], len(found))
-        ids = ids_between(self._store, chunk * CHUNK, chunk * CHUNK + records) if self._others else None
-        ids = ids if ids is None or mask is None else ids.take(mask[:records])
-        return self._numbered(index, [found[number] for number in occurring.tolist()], ids)
+        of_others = [numbers[chunk * CHUNK : chunk * CHUNK + records][chosen] for numbers in self._of_others]
+        return self._numbered(index, [found[number] for number in occurring.tolist()], of_others)
 
-    def _numbered(self, index: _Numbers, found: list[History], ids: Texts | None) -> npt.NDArray[np.uint32]:
-        """Number the histories of records with these ids, with the releases of the other labels."""
-        for other, history_of, theirs in self._others:
-            positions = find_positions(other, ids or _NONE)
-            # 0 is the history without releases, also of records that the other label does not have.
-            column = np.where(positions >= 0, history_of[positions], 0) if len(history_of) else 0
+    def of_all(self) -> _Numbers:
+        """The number of the history of each record."""
+        chunks = range(chunk_count(count_records(self._store)))
+        return np.concatenate([np.zeros(0, np.int64), *map(self.of_chunk, chunks)]).astype(np.int64)
+
+    def _numbered(self, index: _Numbers, found: list[History], of_others: list[_Numbers]) -> npt.NDArray[np.uint32]:
+        """Number the histories of records, with the releases of the other labels."""
+        for other, column in zip(self._others, of_others, strict=True):
+            theirs = other.histories
             pairs, index = np.unique(index * len(theirs) + column, return_inverse=True)
             found = [(*found[pair // len(theirs)], *theirs[pair % len(theirs)]) for pair in pairs.tolist()]
         numbers = [self._numbers.setdefault(tuple(sorted(history)), len(self._numbers)) for history in found]
@@ -85,7 +90,8 @@ class Histories:
         """
         counts = Counter[int]()
         if new is not None:
-            counts.update(self._numbered(np.zeros(len(new), np.int64), [()], new).tolist())
+            of_others = [other.numbers_of(new) for other in self._others]
+            counts.update(self._numbered(np.zeros(len(new), np.int64), [()], of_others).tolist())
         chunks = range(chunk_count(count_records(self._store))) if wanted is None else wanted.chunks()
         for chunk in chunks:
             counts.update(_counted(self.of_chunk(chunk, None if wanted is None else wanted.mask(chunk))))
@@ -130,12 +136,18 @@ def _counted(numbers: npt.NDArray[np.uint32]) -> dict[int, int]:
     return {number: int(counts[number]) for number in np.flatnonzero(counts).tolist()}
 
 
-def _by_position(store: Store) -> tuple[_Numbers, list[History]]:
-    """The number of the history of each record of a label, and the histories; the first has no releases."""
-    found = Histories(store)
-    chunks = range(chunk_count(count_records(store)))
-    numbers = np.concatenate([np.zeros(0, np.int64), *(found.of_chunk(chunk) for chunk in chunks)])
-    return numbers.astype(np.int64), list(found._numbers)
+class _OtherLabel:
+    """Under which releases the records of another label went out, by their ids."""
+
+    def __init__(self, store: Store) -> None:
+        found = Histories(store)
+        self._store, self._numbers, self.histories = store, found.of_all(), list(found._numbers)
+
+    def numbers_of(self, ids: Texts) -> _Numbers:
+        """The number of each record's history; 0, without releases, also where the label does not have the record."""
+        numbers, positions = np.zeros(len(ids), np.int64), find_positions(self._store, ids)
+        numbers[positions >= 0] = self._numbers[positions[positions >= 0]]
+        return numbers
 
 
 def spent_under(parts: Iterable[Charge], records: int) -> Spent:
@@ -223,12 +235,12 @@ class Account:
         Units are taken in parts, by their hashes, so that memory is bounded.
         """
         kinds: set[UnitKind] = set()
-        key, parts = HashKey.random(), -(-count_records(self._store) // _RECORDS_AT_ONCE)
+        key, parts = secrets.token_bytes(16), -(-count_records(self._store) // _RECORDS_AT_ONCE)
         with RowParts(self._store.folder, parts) as whom:
             for chunk, block in enumerate(read_blocks(self._store)):
                 history_of = self.histories.of_chunk(chunk).astype(np.int64)
                 given = Texts.empty(len(block)) if block.units is None else block.units
-                whom.write(given.hashes(key) % np.uint64(parts), given.terminated, history_of)
+                whom.write((given.hashes(key)[0] >> np.uint64(32)) % np.uint64(parts), given.terminated, history_of)
             releases = self.histories.releases()
             for units, history_of in whom.parts():
                 unit_of, count = Texts(units).numbered()
@@ -310,10 +322,7 @@ def total_of_people(store: Store, positions: _Numbers, planned: Charge | None = 
     The records are those at `positions`, and new ones.
     """
     histories = Histories(store)
-    chunks = range(chunk_count(count_records(store)))
-    index_of = np.concatenate([np.zeros(0, np.int64), *(histories.of_chunk(chunk) for chunk in chunks)]).astype(
-        np.int64
-    )
+    index_of = histories.of_all()
     releases = histories.releases()
     unit_of, alignment_of = _units(store, new)
     charges: list[Sequence[Charge]] = list(releases)

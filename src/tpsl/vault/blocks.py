@@ -19,10 +19,6 @@ from tpsl.vault.texts import Texts
 CHUNK = 65_536
 """Positions that share a block, and a row of outcomes."""
 
-POSITION_BITS = 36
-MOST_RECORDS = 1 << POSITION_BITS
-"""A vault holds fewer."""
-
 Positions = npt.NDArray[np.int64]
 
 SCHEMA = """
@@ -186,8 +182,6 @@ def set_labels(store: Store, positions: Positions, labels: npt.NDArray[np.int64]
 def append(store: Store, classes: int, records: Block) -> None:
     """Append records, inside the running transaction: to the last block until it is full, then in new ones."""
     first = count_records(store)
-    if first + len(records) >= MOST_RECORDS:
-        raise VaultError(f"a vault holds fewer than {MOST_RECORDS:,} records")
     if first % CHUNK:
         last = read_block(store, first // CHUNK)
         first, records = first - len(last), Block.joined([last, records])

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.progress import Notice, Progress, no_progress
-from tpsl.spill import RowParts
 from tpsl.tables.columns import Place
 from tpsl.tables.locations import Location
 from tpsl.tables.reading import dialect_of, read_blocks
@@ -163,15 +162,15 @@ def add(store: Store, classes: int, given: Iterable[Batch | LabelTable] | LabelT
 
     Near-duplicate ids are told to `notice`.
     """
-    with id_index.new_parts(store) as new_ids, NearDuplicates(store) as near_duplicates:
-        adding = _Adding(store, classes, new_ids, near_duplicates)
-        known = blocks.count_records(store)
-        for batch in rebatched(source_batches(given, classes), _ROWS_TO_LOOK_UP if known else _ROWS):
-            adding.take(batch)
-        added = adding.finish()
-        if sentence := near_duplicates.sentence():
-            notice(sentence)
-        return added
+    near_duplicates = NearDuplicates(store)
+    adding = _Adding(store, classes, near_duplicates)
+    known = blocks.count_records(store)
+    for batch in rebatched(source_batches(given, classes), _ROWS_TO_LOOK_UP if known else _ROWS):
+        adding.take(batch)
+    added = adding.finish()
+    if sentence := near_duplicates.sentence():
+        notice(sentence)
+    return added
 
 
 def require_units(store: Store, positions: Positions, units: Texts, row: Callable[[int], str] = lambda at: "") -> None:
@@ -190,10 +189,9 @@ def require_units(store: Store, positions: Positions, units: Texts, row: Callabl
 class _Adding:
     """The running counts and digests of one `add`."""
 
-    def __init__(self, store: Store, classes: int, new_ids: RowParts, near_duplicates: NearDuplicates) -> None:
-        self._store, self._classes, self._new_ids, self._near_duplicates = store, classes, new_ids, near_duplicates
-        self._keys = id_index.keys_of(store)
-        self._known = blocks.count_records(store)
+    def __init__(self, store: Store, classes: int, near_duplicates: NearDuplicates) -> None:
+        self._store, self._classes, self._near_duplicates = store, classes, near_duplicates
+        self._known, self._new = blocks.count_records(store), 0
         self._seen, self._changed = PositionSet(), PositionSet()
         self._ids, self._units = TextDigest(), TextDigest()
         self._has_units = blocks.has_units(store) if self._known else None
@@ -218,13 +216,11 @@ class _Adding:
             )
         if len(rows):
             self._has_units = rows.units is not None
-        first = self._known + self._new_ids.count
-        positions = np.arange(first, first + len(rows), dtype=np.uint64)
         self._ids.update(rows.ids)
         if rows.units is not None:
             self._units.update(rows.units)
-        self._near_duplicates.take(rows.ids, positions)
-        id_index.write_hashes(self._new_ids, self._keys, rows.ids, positions)
+        self._near_duplicates.take(rows.ids, self._known + self._new + np.arange(len(rows)))
+        self._new += len(rows)
         blocks.append(self._store, self._classes, rows)
         same_labels.note(self._store, rows.ids, rows.labels)
 
@@ -234,8 +230,8 @@ class _Adding:
         A vault with records gets an entry whatever the rows changed: the head of the ledger, which others see, must not
         tell whether a label was corrected. The random number in each entry hides its counts.
         """
-        new, changed = self._new_ids.count, len(self._changed)
-        twice = id_index.enter(self._store, self._new_ids) if new else None
+        new, changed = self._new, len(self._changed)
+        twice = id_index.enter(self._store, self._known) if new else None
         if twice is not None:
             raise VaultError(self._occurs_twice(*twice))
         after_release = sum(
@@ -275,7 +271,7 @@ class _Adding:
     def _is_new(self, batch: SourceBatch) -> npt.NDArray[np.bool_]:
         """Say which rows are not in the vault yet, and account for the others."""
         rows = batch.records
-        positions = id_index.find_positions(self._store, rows.ids)
+        positions = id_index.find_positions(self._store, rows.ids, self._known)
         old = np.flatnonzero(positions >= 0)
         known = positions[old]
         again = self._seen.has_again(known)

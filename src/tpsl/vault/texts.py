@@ -7,8 +7,8 @@ stores, what its digests run over and what look-ups compare: nothing is converte
 from __future__ import annotations
 
 import hashlib
-import secrets
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -22,12 +22,6 @@ from tpsl.vault.errors import VaultError
 Hashes = npt.NDArray[np.uint64]
 
 _NOTHING, _END = pa.scalar("", pa.large_string()), pa.scalar("\0", pa.large_string())
-_WORD = 8
-_LOW_BYTES = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], np.uint64)
-"""The mask of the first bytes of a word, by their number."""
-_LOW_HALF, _HIGH_HALF, _HALF = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFF00000000), np.uint64(32)
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
-_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 class Texts:
@@ -124,25 +118,24 @@ class Texts:
         encoded = self._terminated.dictionary_encode()
         return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)
 
-    def hashes(self, key: HashKey) -> Hashes:
-        """64 bits of each text, the same for equal texts under one key; different texts may share them."""
+    def hashes(self, key: bytes) -> tuple[Hashes, Hashes]:
+        """Two numbers of 64 bits for each text, the same for equal texts under one key: `Σ a_i b_i` and `Σ a'_i b_i`.
+
+        The b_i are the bytes of a text, the factors a_i and a'_i random, sums modulo 2^64. Whoever does not know the
+        key cannot choose texts that share them: of two different texts, at a byte where they differ, `a_i (b_i - c_i)`
+        takes each of its values with probability at most 2^-57, so both numbers agree with at most 2^-114.
+        """
         offsets = self._offsets()
         starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
-        data = np.zeros(int(offsets[-1] - offsets[0]) + _WORD, np.uint8)
-        data[:-_WORD] = np.frombuffer(self.to_bytes(), np.uint8)
-        words = np.ndarray(len(data) - _WORD + 1, "<u8", data, strides=(1,))
-        shortest, longest = int(lengths.min(initial=0)), int(lengths.max(initial=0))
-        factors = key.factors(-(-longest // _WORD))
-        first_sum, second_sum = (np.full(len(self), start) for start in factors[0][:2])
-        rows: Any = slice(None)
-        for number, first in enumerate(range(0, longest, _WORD), 1):
-            if first >= shortest:  # of the rows of the word before, so that one long text costs no pass over all
-                rows = np.flatnonzero(lengths > first) if isinstance(rows, slice) else rows[lengths[rows] > first]
-            word = words[starts[rows] + first] & _LOW_BYTES[np.minimum(lengths[rows] - first, _WORD)]
-            low, high = word & _LOW_HALF, word >> _HALF
-            first_sum[rows] += low * factors[number][0] + high * factors[number][1]
-            second_sum[rows] += low * factors[number][2] + high * factors[number][3]
-        return mixed((first_sum & _HIGH_HALF) | (second_sum >> _HALF))
+        if not len(self):
+            return np.zeros(0, np.uint64), np.zeros(0, np.uint64)
+        content = np.frombuffer(self.to_bytes(), np.uint8)
+        column = np.arange(len(content), dtype=np.int32) - np.repeat(starts.astype(np.int32), lengths)
+        sums = np.zeros((2, len(content) + 1), np.uint64)
+        for row, factors in zip(sums, _factors(key, int(lengths.max()).bit_length()), strict=True):
+            np.cumsum(content * factors[column], out=row[1:])  # over all texts: a difference is the sum of one
+        one, two = sums[:, starts + lengths] - sums[:, starts]
+        return one, two
 
     def _offsets(self) -> npt.NDArray[np.int64]:
         buffer = self._terminated.buffers()[1]
@@ -152,41 +145,10 @@ class Texts:
         return np.frombuffer(buffer, np.int64)[first : first + len(self) + 1]
 
 
-class HashKey:
-    """What decides which texts share a hash: who does not know it cannot choose texts that do.
-
-    The hash is multilinear: of the halves `w_i` of a text's words it takes the upper 32 bits of `a_0 + Σ a_i w_i`, and
-    those of `b_0 + Σ b_i w_i`, modulo 2^64, with random factors. That is strongly universal (Lemire and Kaser,
-    "Strongly universal string hashing is fast", 2014): whichever two texts somebody chooses, their hashes are equal
-    with probability 2^-64, and in any k of their bits with 2^-k.
-    """
-
-    def __init__(self, secret: bytes) -> None:
-        self._secret = secret
-        self._factors = np.zeros((0, 4), np.uint64)
-
-    @classmethod
-    def random(cls) -> Self:
-        """Make a key that nobody knows."""
-        return cls(secrets.token_bytes(16))
-
-    def factors(self, words: int) -> npt.NDArray[np.uint64]:
-        """What the sums begin with, in the first row, and four factors for each word of a text."""
-        if len(self._factors) <= words:
-            stretched = hashlib.shake_128(self._secret).digest(32 * (words + 1))
-            self._factors = np.frombuffer(stretched, "<u8").reshape(-1, 4)
-        return self._factors
-
-
-def mixed(values: Hashes) -> Hashes:
-    """A permutation of 64-bit words in which every bit depends on every other (the finaliser of SplitMix64)."""
-    found = values + _SPREAD
-    found ^= found >> np.uint64(30)
-    found *= _MULTIPLIERS[0]
-    found ^= found >> np.uint64(27)
-    found *= _MULTIPLIERS[1]
-    found ^= found >> np.uint64(31)
-    return found
+@lru_cache(4)
+def _factors(key: bytes, bits: int) -> npt.NDArray[np.uint64]:
+    """Both factors of each byte of a text with fewer than 2^bits bytes."""
+    return np.frombuffer(hashlib.shake_128(key).digest(16 << bits), "<u8").reshape(-1, 2).T.copy()
 
 
 class TextDigest:
