@@ -100,8 +100,8 @@ def enter(store: Store, known: int) -> tuple[int, int] | None:
             new.write(by_high_bits(first), first, entries["second"], start + entries["place"].astype(np.int64))
         for first, second, positions in new.parts():
             order = np.argsort(first)
-            equal = np.diff(first[order]) == 0
-            rows = order[np.append(equal, False) | np.append(False, equal)]  # hardly any
+            equal = np.flatnonzero(np.diff(first[order]) == 0)
+            rows = order[np.union1d(equal, equal + 1)]  # hardly any
             rows = rows[np.lexsort((positions[rows], second[rows], first[rows]))]
             for one, other in pairwise(rows.tolist()):
                 if (first[one], second[one]) == (first[other], second[other]):

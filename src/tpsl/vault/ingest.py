@@ -222,7 +222,6 @@ class _Adding:
         self._near_duplicates.take(rows.ids, self._known + self._new + np.arange(len(rows)))
         self._new += len(rows)
         blocks.append(self._store, self._classes, rows)
-        same_labels.note(self._store, rows.ids, rows.labels)
 
     def finish(self) -> Added:
         """Complete the index, write the ledger entry and return the counts.
@@ -282,10 +281,7 @@ class _Adding:
         if rows.units is not None:
             units = rows.units.take(old)
             require_units(self._store, known, units, lambda at: f"{batch.row(int(old[at]))}: ")
-        stored = blocks.labels_at(self._store, known)
-        differ = stored != rows.labels[old]
-        same_labels.note(self._store, rows.ids.take(old[differ]), stored[differ], -1)
-        same_labels.note(self._store, rows.ids.take(old[differ]), rows.labels[old[differ]])
+        differ = blocks.labels_at(self._store, known) != rows.labels[old]
         self._changed.add(known[differ])
         blocks.set_labels(self._store, known[differ], rows.labels[old[differ]])
         new: npt.NDArray[np.bool_] = positions < 0

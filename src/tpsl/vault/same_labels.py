@@ -19,12 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 
-from tpsl.vault.blocks import CHUNK, labels_at
+from tpsl.vault.blocks import CHUNK, labels_at, read_blocks
 from tpsl.vault.canonical import Given, ids_as_text
 from tpsl.vault.errors import VaultError
-from tpsl.vault.id_index import Found, find_positions
+from tpsl.vault.id_index import Found
 from tpsl.vault.store import Store
 from tpsl.vault.texts import Texts
 
@@ -34,10 +33,6 @@ CREATE TABLE labels (
 );
 CREATE TRIGGER labels_stay BEFORE DELETE ON labels BEGIN SELECT RAISE(ABORT, 'labels are never deleted'); END;
 CREATE TRIGGER labels_fixed BEFORE UPDATE ON labels BEGIN SELECT RAISE(ABORT, 'labels never change'); END;
-CREATE TABLE agreement (
-    label INTEGER NOT NULL, other INTEGER NOT NULL, value INTEGER NOT NULL, other_value INTEGER NOT NULL,
-    records INTEGER NOT NULL, PRIMARY KEY (label, other, value, other_value)
-);
 CREATE TABLE same_labels (label INTEGER NOT NULL, other INTEGER NOT NULL, PRIMARY KEY (label, other));
 CREATE TRIGGER same_stay BEFORE DELETE ON same_labels BEGIN SELECT RAISE(ABORT, 'labels stay the same'); END;
 CREATE TABLE file_records (label INTEGER NOT NULL, ids BLOB NOT NULL, labels BLOB NOT NULL);
@@ -133,32 +128,20 @@ def count_pairs(values: _Labels, others: _Labels) -> Pairs:
     return {(code >> 32, code & 0xFFFFFFFF): count for code, count in zip(found.tolist(), counts.tolist(), strict=True)}
 
 
-def note(store: Store, ids: Texts, labels: _Labels, sign: int = 1) -> None:
-    """Count records of a label with the values that other labels have of them, inside the running transaction.
-
-    A correction takes the old values back (`sign=-1`) and notes the new ones.
-    """
-    for other in labels_of(store).values():
-        if other.number != store.label and len(ids):
-            theirs = values_of(replace(store, label=other.number), other.counts_people, ids)
-            in_order = store.label < other.number
-            pairs = count_pairs(labels, theirs) if in_order else count_pairs(theirs, labels)
-            one, two = sorted((store.label, other.number))
-            store.executemany(
-                "INSERT INTO agreement VALUES (?, ?, ?, ?, ?)"
-                " ON CONFLICT DO UPDATE SET records = records + excluded.records",
-                ((one, two, *pair, sign * count) for pair, count in pairs.items()),
-            )
-
-
 def settle(store: Store) -> None:
-    """Enter which labels are the same as this one by now; they stay so."""
-    rows = store.execute("SELECT * FROM agreement WHERE records > 0 AND ? IN (label, other)", (store.label,))
-    tables: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
-    for label, other, value, other_value, records in rows:
-        tables.setdefault((label, other), {})[value, other_value] = records
-    same = [pair for pair, table in tables.items() if tells(table)]
-    store.executemany("INSERT OR IGNORE INTO same_labels VALUES (?, ?)", same)
+    """Enter which labels are the same as this one by now, inside the running transaction; they stay so.
+
+    In the memory of the ids of two labels.
+    """
+    own, *others = sorted(labels_of(store).values(), key=lambda label: label.number != store.label)
+    if others:
+        ids, values = _all_values(store, own)
+    for other in others:
+        their_ids, their_values = _all_values(replace(store, label=other.number), other)
+        at = ids.positions_in(their_ids)
+        if tells(count_pairs(values[at >= 0], their_values[at[at >= 0]])):
+            pair = sorted((own.number, other.number))
+            store.execute("INSERT OR IGNORE INTO same_labels VALUES (?, ?)", pair)
 
 
 def same_as(store: Store) -> list[Label]:
@@ -170,41 +153,34 @@ def same_as(store: Store) -> list[Label]:
     return [label for label in labels_of(store).values() if label.number in found and label.number != store.label]
 
 
-def values_of(store: Store, counts_people: bool, ids: Texts) -> _Labels:
-    """The value that a label has of each id, -1 where it knows none; of the file's records where it counts people."""
-    if counts_people:
-        at, kept = _file_records(store, ids)
-        return np.where(at >= 0, kept[at], -1) if len(kept) else at
-    positions = find_positions(store, ids)
-    values = np.full(len(ids), -1, np.int64)
-    here = np.flatnonzero(positions >= 0)
-    values[here] = labels_at(store, positions[here])
-    return values
+def _all_values(store: Store, label: Label) -> tuple[Texts, _Labels]:
+    """All ids and values of a label; those of the file's records where it counts people."""
+    if label.counts_people:
+        return _file_records(store)
+    found = list(read_blocks(store))
+    values = [np.zeros(0, np.int64), *(block.labels for block in found)]
+    return Texts.joined(block.ids for block in found), np.concatenate(values)
 
 
 def keep_file_records(store: Store, ids: Given, labels: _Labels) -> None:
     """Keep those of a file's records that are not there yet, inside the running transaction."""
     given = ids_as_text(ids)
-    new = np.flatnonzero(_file_records(store, given)[0] < 0)
+    new = np.flatnonzero(given.positions_in(_file_records(store)[0]) < 0)
     for start in range(0, len(new), CHUNK):
         rows = new[start : start + CHUNK]
-        part, values = given.take(rows), labels[rows]
-        content = part.to_bytes(), values.astype("<u2").tobytes()
+        content = given.take(rows).to_bytes(), labels[rows].astype("<u2").tobytes()
         store.execute("INSERT INTO file_records VALUES (?, ?, ?)", (store.label, *content))
-        note(store, part, values)
     settle(store)
 
 
-def _file_records(store: Store, ids: Texts) -> tuple[_Labels, _Labels]:
-    """Which of the kept records each id is, -1 for none of them, and the labels of those kept."""
+def _file_records(store: Store) -> tuple[Texts, _Labels]:
+    """The ids and the labels of the file's records that are kept."""
     rows = store.execute("SELECT ids, labels FROM file_records WHERE label = ?", (store.label,)).fetchall()
     try:
-        kept = Texts.joined([Texts.from_bytes(stored) for stored, _ in rows])
-        kept_labels = np.frombuffer(b"".join(labels for _, labels in rows), "<u2").astype(np.int64)
+        ids = Texts.joined([Texts.from_bytes(stored) for stored, _ in rows])
+        return ids, np.frombuffer(b"".join(labels for _, labels in rows), "<u2").astype(np.int64)
     except (TypeError, ValueError):
         raise VaultError("the records of the label party's file are damaged") from None
-    at = pc.index_in(ids.to_arrow(), value_set=kept.to_arrow()).fill_null(-1).to_numpy(zero_copy_only=False)
-    return at.astype(np.int64), kept_labels
 
 
 def compare(store: Store, ids: Given, found: Iterable[Found], labels: _Labels) -> Overlap:

@@ -113,6 +113,11 @@ class Texts:
         order: npt.NDArray[np.int64] = pc.sort_indices(self._terminated).to_numpy().astype(np.int64)
         return order
 
+    def positions_in(self, others: Texts) -> npt.NDArray[np.int64]:
+        """For each row, where the other column has the same text first; -1: nowhere."""
+        found = pc.index_in(self._terminated, value_set=others._terminated).fill_null(-1)
+        return np.asarray(found, np.int64)
+
     def numbered(self) -> tuple[npt.NDArray[np.int64], int]:
         """Number the different texts: return the number of each row, and how many there are."""
         encoded = self._terminated.dictionary_encode()
