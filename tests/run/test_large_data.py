@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tpsl.data import features, order, out_of_core
+from tpsl.data import order, out_of_core
 from tpsl.data.features import Features
 from tpsl.run.job import Job, make_job
 from tpsl.run.observer import Watching
@@ -32,7 +32,6 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(order, "BLOCK_ROWS", 64)
     monkeypatch.setattr(order, "WINDOW_BLOCKS", 4)
-    monkeypatch.setattr(features, "PAGE_ROWS", 16)
     forget()
     yield
     forget()

@@ -46,7 +46,6 @@ def build_feature_party(
         HalfOptimizer(bottom, _optimizer(job, party), job.training.averaging, place.workers),
         inputs,
         run_ahead=job.training.staleness > 0 and party != LABEL_PARTY,
-        neighbours=job.training.order == "blockwise",
     )
 
 

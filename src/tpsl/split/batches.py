@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tpsl.data.features import Arrays, Features, Inputs, RecentPages
+from tpsl.data.features import Arrays, Features, Inputs
 from tpsl.data.order import Rows
 
 Gathered = tuple[Tensor, ...]
@@ -25,23 +25,17 @@ class Batches:
     """Gathers batches on a device: of encoded features in memory by index there, of other inputs by asking for them.
 
     Features that lie on disk are taken into the memory of a GPU if they fill no more than half of what is free. Else a
-    thread reads the batch that is expected next while this one is learned from; where `neighbours` are asked for
-    together, whole pages of rows.
+    thread reads the batch that is expected next while this one is learned from.
     """
 
-    def __init__(
-        self, inputs: Features | Inputs, device: torch.device | None = None, *, neighbours: bool = False
-    ) -> None:
+    def __init__(self, inputs: Features | Inputs, device: torch.device | None = None) -> None:
         self._inputs, self._device = inputs, device
-        self._batch_of = inputs.batch
         self._features: list[Tensor] = []
         self._reader = ThreadPoolExecutor(1, "reads ahead")
         self._ahead: tuple[Rows, Future[Arrays]] | None = None
         if isinstance(inputs, Features) and (not inputs.is_mapped or _fits(inputs, device)):
             self._features = [self._in_memory(inputs.categorical), self._in_memory(inputs.numeric)]
             inputs.release_pages()
-        elif isinstance(inputs, Features) and neighbours:
-            self._batch_of = RecentPages(inputs).batch
 
     @property
     def resident(self) -> tuple[Tensor, ...]:
@@ -64,15 +58,15 @@ class Batches:
         """
         if isinstance(self._inputs, Features) and not self._features and self._ahead is None:
             assert not isinstance(rows, tuple)
-            self._ahead = rows, self._reader.submit(self._batch_of, rows)
+            self._ahead = rows, self._reader.submit(self._inputs.batch, rows)
 
     def _read(self, rows: Rows) -> Arrays:
         """Return the inputs of some rows; what was read ahead if it is these."""
         if self._ahead is None:
-            return self._batch_of(rows)
+            return self._inputs.batch(rows)
         (expected, reading), self._ahead = self._ahead, None
         found = reading.result()
-        return found if np.array_equal(expected, rows) else self._batch_of(rows)
+        return found if np.array_equal(expected, rows) else self._inputs.batch(rows)
 
     def _tensor(self, array: Any) -> Tensor:
         return torch.from_numpy(np.require(array, requirements=["W", "C"])).to(self._device)

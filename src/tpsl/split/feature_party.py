@@ -21,7 +21,7 @@ class FeatureParty:
 
     A step is one or more `forward`, a `backward` for each in the same order, and one `update`. With `run_ahead` the
     next step's `forward` may come before the `update` of this one; gradients are then those at the weights that the
-    forward pass used. `neighbours`: rows that lie together are asked for together.
+    forward pass used.
     """
 
     def __init__(
@@ -31,11 +31,10 @@ class FeatureParty:
         inputs: Features | Inputs,
         *,
         run_ahead: bool = False,
-        neighbours: bool = False,
     ) -> None:
         self.bottom = bottom
         self.optimizer = optimizer
-        self._batches = Batches(inputs, next(bottom.parameters()).device, neighbours=neighbours)
+        self._batches = Batches(inputs, next(bottom.parameters()).device)
         self._cuts: deque[Tensor] = deque()
         self._run_ahead = run_ahead
         self.expect = self._batches.expect
