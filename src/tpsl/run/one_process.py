@@ -27,7 +27,7 @@ from tpsl.run.role import FeatureRole, LabelRole
 from tpsl.run.run_folder import RunFolder
 from tpsl.run.setup import RunSetup
 from tpsl.run.stages import attend_as_features
-from tpsl.run.vaults import LabelSource, ReleasedLabels, VaultChoice, for_public_labels, vault_for
+from tpsl.run.vaults import LabelSource, ReleasedLabels, VaultChoice, choose_vault, for_public_labels
 from tpsl.run.warm_start import StartingPoint
 from tpsl.tables import DataError
 
@@ -96,7 +96,7 @@ def train_together(
         if run.common_result(names) is None:
             if is_first:  # it has the vault and the true labels
                 choice = for_public_labels(setup, choice) if isinstance(choice, VaultChoice) else choice
-                vault = vault_for(at_label, side, choice)
+                vault = choose_vault(at_label, side, choice)
             if setup.job.hands_over:
                 vault, ask_label = _handed_over(setup, data, vault, ask_label), AtHome
                 setup, at_label = (replace(each, job=setup.job.with_gradients()) for each in (setup, at_label))

@@ -33,7 +33,7 @@ from tpsl.run.role import FeatureRole, FeatureRun, LabelRole, Role
 from tpsl.run.run_folder import RunFolder
 from tpsl.run.setup import RunSetup
 from tpsl.run.stages import METHODS, attend_as_features, attend_as_label
-from tpsl.run.vaults import LabelSource, vault_for
+from tpsl.run.vaults import LabelSource, choose_vault
 from tpsl.workers import ALONE, WorkerLost, Workers
 
 
@@ -135,7 +135,7 @@ def _release_and_train(setup: RunSetup, local: Local, certificates: Certificates
             return
         setup, side = opened
         # Before the port is opened: what the label party does not permit, no peer ever hears of.
-        vault = vault_for(setup, side, local.vault_choice()) if workers.is_first else None
+        vault = choose_vault(setup, side, local.vault_choice()) if workers.is_first else None
         records = side.records
         del side, opened
         if vault is not None and run.result() is None and setup.job.releases:

@@ -1,4 +1,4 @@
-"""Labels of training records, and of test records on request, into the vault, and their noisy labels out of it."""
+"""Labels of training records into the vault, and their noisy labels out of it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ from tpsl.vault.place import address_of
 
 Column = Any
 """A column of texts: ids or units."""
-LabelledRecords = tuple[Column, npt.NDArray[np.int64], Column | None]
-"""Records as a vault takes them: their ids, labels and units."""
 
 # ---- what a job releases
 
@@ -104,20 +102,17 @@ def release_labels(
     job: Job, records: LabelRecords, vault_path: Path, notice: Notice, policy: ReleasePolicy
 ) -> NoisyLabels:
     """Release the labels of the training records, which the vault has, but those that leave in a statistic."""
-    with Vault.open(vault_path) as vault:
-        return _release(vault, planned_labels(job, records.classes), labelled_ids(job, records), notice, policy)
-
-
-def _release(vault: Vault, planned: Planned, ids: Column, notice: Notice, policy: ReleasePolicy) -> NoisyLabels:
+    planned, ids = planned_labels(job, records.classes), labelled_ids(job, records)
     mechanism, draws, seed = planned.mechanism, planned.draws, planned.seed
-    report = vault.release(mechanism, draws=draws, ids=ids, seed=seed, policy=policy)
-    before = report.already_released
-    if report.released:
-        others = f", {before:,} were released before" if before else ""
-        notice(f"{report.released:,} noisy labels released with {report.mechanism}{others}")
-    else:
-        notice(f"all {before:,} noisy labels were released before, with {report.mechanism}")
-    return vault.noisy_labels(mechanism, ids, draws=draws, seed=seed, room=empty)
+    with Vault.open(vault_path) as vault:
+        report = vault.release(mechanism, draws=draws, ids=ids, seed=seed, policy=policy)
+        before = report.already_released
+        if report.released:
+            others = f", {before:,} were released before" if before else ""
+            notice(f"{report.released:,} noisy labels released with {report.mechanism}{others}")
+        else:
+            notice(f"all {before:,} noisy labels were released before, with {report.mechanism}")
+        return vault.noisy_labels(mechanism, ids, draws=draws, seed=seed, room=empty)
 
 
 # ---- into the vault: from here on true labels are read
@@ -197,7 +192,17 @@ def store_labels(
         ).close()
     else:
         with Vault.open(vault_path) as vault:
-            _add_new(vault, "training", check_labels(vault, side, notice), (ids, labels, units), notice)
+            missing = len(ids) - check_labels(vault, side, notice)
+            if missing:
+                new = ~vault.knows(ids)
+                notice(f"adding {missing:,} training labels to the vault {vault.path}")
+                if int(new.sum()) != missing:
+                    raise VaultChanged(vault.path)
+                chosen = pa.array(new)
+                batch = ids.filter(chosen), labels[new], None if units is None else units.filter(chosen)
+                vault.add([batch], notice=notice, only_new=True)
+            if units is not None:
+                vault.require_units(ids, units)
     if side.in_file is not None:
         with Vault.open(vault_path) as vault:
             vault.keep_file_records(side.in_file.ids, reveal(side.in_file.labels))
@@ -218,18 +223,3 @@ def _tell_of_odd_labels(side: LabelSide, labels: npt.NDArray[np.int64], notice: 
             f"{records.further_records:,} known records count as unknown: their unit has another record, and only one "
             "of each has its label, so that a unit spends no more than a record"
         )
-
-
-def _add_new(vault: Vault, what: str, known: int, records: LabelledRecords, notice: Notice) -> None:
-    """Add those records that the vault does not know: all but as many as it knew when they were compared."""
-    ids, labels, units = records
-    if known < len(ids):
-        new = ~vault.knows(ids)
-        notice(f"adding {len(ids) - known:,} {what} labels to the vault {vault.path}")
-        if int(new.sum()) != len(ids) - known:
-            raise VaultChanged(vault.path)
-        chosen = pa.array(new)
-        batch = ids.filter(chosen), labels[new], None if units is None else units.filter(chosen)
-        vault.add([batch], notice=notice, only_new=True)
-    if units is not None:
-        vault.require_units(ids, units)

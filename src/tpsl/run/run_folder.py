@@ -62,7 +62,7 @@ from tpsl.files import (
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.run.job import Job, JobError, load_job
 from tpsl.run.observer import PROGRESS
-from tpsl.run.own_parts import Factory, GivenObject, OwnParts
+from tpsl.run.own_parts import OwnParts
 from tpsl.run.result import EpochMetrics, FeatureResult, LedgerNote, Measured, Origin, RecordsNote, TrainResult
 from tpsl.tables.columns import TextsDigest
 
@@ -275,12 +275,8 @@ class RunFolder:
             return
         noted = self.own_parts(party)
         for part in OwnParts.model_fields:
-            begun, now = getattr(noted, part), getattr(parts, part)
-            if begun != now:
-                raise RunError(
-                    f"{self.path}: {party} has begun this run with {_part_text(begun)} as its {part}, "
-                    f"not with {_part_text(now)}; choose another --out"
-                )
+            if getattr(noted, part) != getattr(parts, part):
+                raise RunError(f"{self.path}: {party} has begun this run with another {part}; choose another --out")
 
     def result(self) -> TrainResult | None:
         """Return the result, or None if the run is not finished."""
@@ -442,9 +438,3 @@ def _read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
         return read_plain(path, most)
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def _part_text(part: Factory | GivenObject | None) -> str:
-    if isinstance(part, Factory) and part.arguments:
-        return f"{part} and {shortened(json.dumps(part.arguments, default=str))}"
-    return "what comes with tpsl" if part is None else str(part)

@@ -241,23 +241,17 @@ class RunVault(LabelSource):
         return total
 
 
-def vault_for(setup: RunSetup, side: LabelSide, choice: VaultChoice | ReleasedLabels) -> RunVault:
-    """Return the vault of a run, checked against what the label party permits.
-
-    Nothing is stored or drawn yet. What was released for several runs was checked when it was released.
-    """
-    if isinstance(choice, ReleasedLabels):
-        noted_vault(setup.run, choice.origin)
-        return RunVault(setup, side, choice.origin, released=choice)
-    return choose_vault(setup, side, choice)
-
-
-def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice) -> RunVault:
+def choose_vault(setup: RunSetup, side: LabelSide, choice: VaultChoice | ReleasedLabels) -> RunVault:
     """Return the vault of a run, checked against the label party's policy; nothing is stored or drawn yet.
+
+    What was released for several runs was checked when it was released.
 
     A run that was begun goes on with its vault, and one that starts from an earlier run with the vault of that one.
     Otherwise it is the label of the vault that holds the run's training records with the same values, or a new label.
     """
+    if isinstance(choice, ReleasedLabels):
+        noted_vault(setup.run, choice.origin)
+        return RunVault(setup, side, choice.origin, released=choice)
     run, scratch, own = setup.run, choice.scratch, setup.run.label / "vault"
     if not setup.job.releases:
         return RunVault(setup, side, own, choice.policy, scratch=scratch)
