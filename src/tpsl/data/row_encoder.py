@@ -18,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.tables import spelling
-from tpsl.tables.spelling import DAY_FIRST, HOURS, LARGEST, MONTH_FIRST, Spelling
+from tpsl.tables.spelling import DAY_FIRST, HOURS, MONTH_FIRST, Spelling
 
 VERSION = 1
 UNSEEN, MISSING, FIRST_VALUE = 0, 1, 2
@@ -43,8 +43,6 @@ Record = Mapping[str, Value]
 Content: TypeAlias = dict[str, Any]
 """An encoder as `encoder.json` holds it."""
 
-_REMEMBERED, _LONGEST_REMEMBERED = 1 << 12, 64
-"""How many hashes of a field's values are kept, and of how long texts: others may send any."""
 _DAYS_A_YEAR = 365.25
 _MICROSECONDS_A_DAY = 86_400_000_000
 
@@ -72,21 +70,12 @@ class Standard:
         return 1.0 if self.is_constant else self.deviation
 
     def columns(self, values: Numbers) -> list[npt.NDArray[np.float32]]:
-        """Return the standardised values, and the indicator if there is one."""
-        encoded, missing = standardised(values, self.mean, self.scale)
-        return [encoded, missing.astype(np.float32)] if self.indicated else [encoded]
-
-
-def standardised(
-    values: Numbers, mean: float | Numbers, scale: float | Numbers
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-    """Return (values - mean) / scale, 0 for those that are missing, and which are."""
-    missing = np.isnan(values)
-    found = values - mean
-    found /= scale
-    np.clip(found, -MOST_DEVIATIONS, MOST_DEVIATIONS, out=found)
-    found[missing] = 0.0
-    return found.astype(np.float32), missing
+        """Return the standardised values, and the indicator if there is one; 0 stands for those that are missing."""
+        missing = np.isnan(values)
+        found = (values - self.mean) / self.scale
+        np.clip(found, -MOST_DEVIATIONS, MOST_DEVIATIONS, out=found)
+        found[missing] = 0.0
+        return [found.astype(np.float32), *([missing.astype(np.float32)] if self.indicated else [])]
 
 
 def stable_hash(text: str) -> int:
@@ -173,30 +162,18 @@ class RowEncoder:
         unknown = [kind for kind in content["columns"].values() if kind not in ROW_KINDS]
         if unknown:
             raise ValueError(f"there is no kind of column {unknown[0]!r}, only {', '.join(ROW_KINDS)}")
-        self._columns = {name: ROW_KINDS[kind] for name, kind in content["columns"].items()}
         missing, styles = frozenset(["", *content["missing"]]), content["styles"]
-        self._spellings = {
-            name: Spelling(missing, content["decimal"], styles.get(name, "")) for name in content["columns"]
+        self._columns = {
+            name: (ROW_KINDS[kind], Spelling(missing, content["decimal"], styles.get(name, "")))
+            for name, kind in content["columns"].items()
         }
+        self._standards = {name: Standard(**part) for name, part in content["numbers"].items()}
         self._rows_of: dict[str, Callable[[str | None], int]] = {}
-        self._row_of_value: dict[str, dict[Value, int]] = {}
-        """Of each field that is a column as it stands: the row of every value that was learned, and of missing ones."""
         first = 0
         for name, part in content["categories"].items():
             indexed = "values" in part
             self._rows_of[name] = _indexed(part["values"], first) if indexed else _hashed(part["buckets"], first)
-            if indexed and content["columns"].get(name) == "category":
-                rows: dict[Value, int] = {text: row for row, text in enumerate(part["values"], first + FIRST_VALUE)}
-                self._row_of_value[name] = rows | dict.fromkeys((*missing, None), first + MISSING)
             first += FIRST_VALUE + len(part["values"]) if indexed else 1 + part["buckets"]
-        standards = {name: Standard(**part) for name, part in content["numbers"].items()}
-        self._numbers = list(standards)
-        self._means = np.array([[standard.mean] for standard in standards.values()])
-        self._scales = np.array([[standard.scale] for standard in standards.values()])
-        # A number is followed by its indicator, if it has one: of (a, b, c), where b has one, a is column 0, b is 1
-        # with its indicator at 2, and c is 3.
-        self._indicated = np.array([standard.indicated for standard in standards.values()], dtype=bool)
-        self._places = np.arange(len(standards)) + np.cumsum(self._indicated) - self._indicated
 
     @classmethod
     def load(cls, path: str | Path) -> "RowEncoder":
@@ -208,84 +185,41 @@ class RowEncoder:
 
         A column that a record lacks, or a value that cannot be read, is a `ValueError` of one sentence.
         """
-        rows: dict[str, list[int]] = {}
-        numbers: dict[str, Numbers] = {}
-        for name, kind in self._columns.items():
-            given = self._given(records, name)
-            if name in self._row_of_value:
-                rows[name] = self._rows_of_texts(name, given)
-                continue
-            values: Value = _plain_numbers(given) if kind.read is spelling.number else None
-            if values is None:
-                values = _as_array(self._read(given, name), kind)
+        categories: dict[str, list[int]] = {}
+        numbers: dict[str, list[npt.NDArray[np.float32]]] = {}
+        for name, (kind, spelled) in self._columns.items():
+            values = _as_array(_read(records, name, kind, replace(spelled)), kind)
             for ending, make in kind.categories.items():
                 texts = values if make is None else _as_texts(make(values))
-                rows[name + ending] = list(map(self._rows_of[name + ending], texts))
-            numbers |= {name + ending: make(values) for ending, make in kind.numbers.items()}
-        categorical = [rows[name] for name in self._rows_of]
+                categories[name + ending] = list(map(self._rows_of[name + ending], texts))
+            for ending, number_of in kind.numbers.items():
+                numbers[name + ending] = self._standards[name + ending].columns(number_of(values))
+        rows = [categories[name] for name in self._rows_of]
+        columns = [column for name in self._standards for column in numbers[name]]
         return (
-            np.array(categorical, dtype=np.int32).reshape(len(categorical), len(records)).T.copy(),
-            self._standardised(numbers, len(records)),
+            np.array(rows, dtype=np.int32).reshape(len(rows), len(records)).T.copy(),
+            np.array(columns, dtype=np.float32).reshape(len(columns), len(records)).T.copy(),
         )
 
-    def _standardised(self, numbers: Mapping[str, Numbers], records: int) -> npt.NDArray[np.float32]:
-        """Return all numbers of records, each with its indicator, if it has one, [n, M]."""
-        together = np.array([numbers[name] for name in self._numbers]).reshape(len(self._numbers), records)
-        encoded = np.empty((len(self._numbers) + int(self._indicated.sum()), records), np.float32)
-        if len(self._numbers):
-            encoded[self._places], missing = standardised(together, self._means, self._scales)
-            encoded[self._places[self._indicated] + 1] = missing[self._indicated]
-        return encoded.T.copy()
 
-    def _given(self, records: Sequence[Record], name: str) -> list[Value]:
+def _read(records: Sequence[Record], name: str, kind: RowKind, spelled: Spelling) -> list[Value]:
+    """Return the values of a column as its kind reads them."""
+    values = []
+    for number, record in enumerate(records, 1):
+        if name not in record:
+            raise ValueError(f"record {number}: there is no column {name!r}, which the encoder has learned from")
         try:
-            return [record[name] for record in records]
-        except KeyError:
-            number = next(number for number, record in enumerate(records, 1) if name not in record)
-            raise ValueError(
-                f"record {number}: there is no column {name!r}, which the encoder has learned from"
-            ) from None
-
-    def _rows_of_texts(self, name: str, given: list[Value]) -> list[int]:
-        """Return the rows of a column of categories; most values are texts that were learned.
-
-        Values are looked up before they are read, which is safe for texts alone: 1 and True equal 1.0.
-        """
-        known = self._row_of_value[name]
-        rows = [known.get(value) if type(value) is str else None for value in given]
-        if None in rows:
-            texts = self._read(given, name)
-            return [self._rows_of[name](text) if row is None else row for row, text in zip(rows, texts, strict=True)]
-        return rows  # type: ignore[return-value]
-
-    def _read(self, given: list[Value], name: str) -> list[Value]:
-        """Return the values of a column as its kind reads them; a request does not change the column's style."""
-        read, written = self._columns[name].read, replace(self._spellings[name])
-        values = []
-        for number, value in enumerate(given, 1):
-            try:
-                values.append(read(value, written))
-            except ValueError as error:
-                raise ValueError(f"record {number}: column {name!r}: {error}") from None
-        return values
-
-
-def _plain_numbers(given: list[Value]) -> Numbers | None:
-    """Return numbers of a column that needs no reading: floats, ints and None within float32; None if it does."""
-    if not set(map(type, given)) <= {float, int, type(None)}:
-        return None
-    try:
-        values = np.array(given, dtype=np.float64)
-    except OverflowError:
-        return None
-    return None if (np.abs(values) > LARGEST).any() else values
+            values.append(kind.read(record[name], spelled))
+        except ValueError as error:
+            raise ValueError(f"record {number}: column {name!r}: {error}") from None
+    return values
 
 
 def _as_array(values: list[Value], kind: RowKind) -> Value:
     """Return what was read in the form that fields are made of: moments, numbers, or texts as they are."""
     if kind.is_moment:
         return np.array(values, dtype="M8[us]")
-    return np.array([np.nan if value is None else value for value in values], np.float64) if kind.numbers else values
+    return np.array(values, np.float64) if kind.numbers else values
 
 
 def _as_texts(numbers: npt.NDArray[np.int64]) -> list[str | None]:
@@ -300,14 +234,4 @@ def _indexed(values: Sequence[str], first: int) -> Callable[[str | None], int]:
 
 
 def _hashed(buckets: int, first: int) -> Callable[[str | None], int]:
-    def row(text: str) -> int:
-        return first + 1 + stable_hash(text) % buckets
-
-    remembered = lru_cache(_REMEMBERED)(row)
-
-    def row_or_missing(text: str | None) -> int:
-        if text is None:
-            return first
-        return remembered(text) if len(text) <= _LONGEST_REMEMBERED else row(text)
-
-    return row_or_missing
+    return lambda text: first if text is None else first + 1 + stable_hash(text) % buckets
