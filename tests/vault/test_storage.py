@@ -13,7 +13,6 @@ import pytest
 
 from tpsl.mechanisms import laplace
 from tpsl.vault import Vault, VaultBusy, VaultError, VaultFull
-from tpsl.vault.storage import replacing
 
 
 def mode(path: Path) -> int:
@@ -225,17 +224,6 @@ def test_whoever_opens_a_vault_after_a_crash_undoes_what_was_unfinished(vault: V
         assert (opened.noisy_labels(laplace(1.0), range(1000)).draws[0] == given).all()
 
 
-def test_a_draft_that_is_being_written_is_left_alone(vault: Vault, folder: Path) -> None:
-    vault.close()
-    with replacing(folder) as draft:
-        shutil.copy(folder / "vault.sqlite", draft)
-        Vault.open(folder).close()
-        assert draft.exists()
-    draft.write_bytes(b"what a killed process has left")
-    assert Vault.exists(folder)
-    assert not draft.exists()
-
-
 def test_a_copy_is_made_of_one_moment_and_for_its_owner_only(vault: Vault, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
@@ -255,7 +243,7 @@ def test_a_copy_is_made_of_one_moment_and_for_its_owner_only(vault: Vault, tmp_p
 # A child of this process kills itself after the first page of a copy, then after the second, and so on to the last.
 KILLED_WHILE_COPYING = """
 import os, signal, sqlite3
-from tpsl.vault import Vault, VaultError
+from tpsl.vault import Vault
 
 def copy_pages(number):
     connect = sqlite3.connect
@@ -263,7 +251,7 @@ def copy_pages(number):
     class Killing(sqlite3.Connection):
         def backup(self, target):
             def look(status, left, total):
-                if total - left == number:
+                if left and total - left == number:
                     os.kill(os.getpid(), signal.SIGKILL)
 
             super().backup(target, pages=1, progress=look)
@@ -281,11 +269,6 @@ with Vault.open(place) as vault:
         if os.waitpid(child, 0)[1] != signal.SIGKILL:
             break
         assert not Vault.exists(copy), "half a copy is none"
-        if number % 2:
-            try:
-                Vault.open(copy)
-            except VaultError:
-                assert os.listdir(copy) == [], "it leaves nothing that can be read"
 with Vault.open(copy) as copied:
     assert (copied.verify(), copied.head()) == ([], head)
 print(number)

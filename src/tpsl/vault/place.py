@@ -51,8 +51,9 @@ def the_vault() -> Path:
 
 
 def is_vault(folder: Path) -> bool:
-    """Whether a folder has a vault's file, which is not opened."""
-    return (folder / DATABASE).is_file()
+    """Whether a folder has a vault's file with anything in it, which is not opened."""
+    file = folder / DATABASE
+    return file.is_file() and file.stat().st_size > 0
 
 
 def address_of(path: Path) -> Address:

@@ -15,23 +15,14 @@ journal the permissions of the file.
 """
 
 import errno
-import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tpsl.files import (
-    DiskFull,
-    draft_of,
-    make_private_folder,
-    naming_what_does_not_fit,
-    open_durably,
-    open_private,
-    replaced,
-)
+from tpsl.files import DiskFull, make_private_folder, naming_what_does_not_fit
 from tpsl.vault import blocks, coverage, id_index, ledger, same_labels
 from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
 from tpsl.vault.store import Store
@@ -80,50 +71,14 @@ def require_free(folder: Path) -> None:
         raise VaultError(f"{folder} exists and is not empty, so no vault can be created there")
 
 
-@contextmanager
-def creating(folder: Path) -> Iterator[None]:
-    """Make the folder and an empty database file, owner only, for the one process that may create a vault there.
-
-    If the block raises, the file goes again where it is still empty, and the folder if it is new. All of that happens
-    under a lock on the folder, so that nobody removes what another process has begun to fill.
-    """
-    lock, new = _locked_folder(folder)
-    try:
-        with _being_made(folder):
-            folder.chmod(0o700)
-            os.close(os.open(folder / DATABASE, os.O_CREAT | os.O_RDWR, 0o600))
-            (folder / DATABASE).chmod(0o600)
-        try:
-            yield
-        except BaseException:
-            _remove_unfinished(folder, new)
-            raise
-    finally:
-        os.close(lock)
-
-
-def _locked_folder(folder: Path) -> tuple[int, bool]:
-    """Lock the folder of a vault that is created; return the descriptor that holds the lock, and whether it is new."""
-    while True:
-        with _being_made(folder):
-            require_free(folder)
-            new = not folder.exists()
-            make_private_folder(folder)
-            with suppress(FileNotFoundError):  # another process has failed to create a vault, and removes the folder
-                lock = os.open(folder, os.O_RDONLY)
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if folder.exists() and os.path.samestat(os.fstat(lock), folder.stat()):
-                    return lock, new
-                os.close(lock)
-
-
-def _remove_unfinished(folder: Path, with_folder: bool) -> None:
-    """Remove the file of a vault that was not created, and the folder if it was made for it."""
-    with suppress(OSError):  # something else lies there
-        if (folder / DATABASE).stat().st_size == 0:
-            (folder / DATABASE).unlink()
-            if with_folder:
-                folder.rmdir()
+def make_file(folder: Path) -> None:
+    """Make the folder and an empty database file, owner only; what is there of a vault stays."""
+    with _being_made(folder):
+        require_free(folder)
+        make_private_folder(folder)
+        folder.chmod(0o700)
+        os.close(os.open(folder / DATABASE, os.O_CREAT | os.O_RDWR, 0o600))
+        (folder / DATABASE).chmod(0o600)
 
 
 @contextmanager
@@ -136,14 +91,10 @@ def _being_made(folder: Path) -> Iterator[None]:
 
 
 def connect(folder: Path) -> sqlite3.Connection:
-    """Open the database file of the vault in `folder`, which must exist.
-
-    Whether it can be opened, and is there, or not, the draft that a killed `replacing` has left is removed.
-    """
+    """Open the database file of the vault in `folder`, which must exist."""
     file = folder / DATABASE
     if not folder.exists():
         raise VaultError(f"there is no vault at {folder}: no such folder")
-    _remove_draft(folder)
     if not file.is_file():
         raise VaultError(f"{folder} is no vault: it has no file {DATABASE}")
     with sqlite_errors(folder):
@@ -167,65 +118,16 @@ def _open(file: Path) -> sqlite3.Connection:
     return connection
 
 
-@contextmanager
-def replacing(folder: Path) -> Iterator[Path]:
-    """Give the place of a draft, which replaces the vault's file; for the one process that may write to the vault.
-
-    The draft is locked by a lock on the folder. If the process is killed the lock is gone, and whoever opens the vault
-    next removes the draft.
-    """
-    with _locked(folder, fcntl.LOCK_EX), replaced(folder / DATABASE) as draft:
-        yield draft
-
-
-def _remove_draft(folder: Path) -> None:
-    """Remove the draft of a process that was killed; one that is being written stays, and one on a read-only disk."""
-    draft = draft_of(folder / DATABASE)
-    with suppress(OSError):
-        if draft.exists():
-            with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                draft.unlink(missing_ok=True)
-
-
-@contextmanager
-def _locked(folder: Path, how: int) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, how)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def back_up(connection: sqlite3.Connection, folder: Path, copy: Path) -> None:
     """Copy the database of the vault in `folder`, as it is at one moment, to a new or empty folder; all or nothing.
 
-    It is a draft until all of it is on the disk; that of a process which was killed is written anew.
+    It is one transaction of the copy. One that was killed has left a vault that holds nothing, and is written anew.
     """
-    names = {entry.name for entry in copy.iterdir()} if copy.is_dir() else set()
-    if (copy.exists() and not copy.is_dir()) or names - {draft_of(copy / DATABASE).name}:
-        raise _is_taken(copy)
-    with sqlite_errors(folder), _being_made(copy):
-        make_private_folder(copy)
-        copy.chmod(0o700)
-        with replacing(copy) as draft:
-            if (copy / DATABASE).exists():  # another process was faster
-                raise _is_taken(copy)
-            _copy_to(draft, connection)
-
-
-def _copy_to(draft: Path, connection: sqlite3.Connection) -> None:
-    """Copy a database to a file, durably; without a journal, since a draft that is not whole is given up."""
-    open_private(draft, "wb").close()
-    with closing(_open(draft)) as target:
-        target.execute("PRAGMA journal_mode = OFF")
+    make_file(copy)
+    with sqlite_errors(folder), closing(_open(copy / DATABASE)) as target:
+        if not is_blank(target):
+            raise VaultError(f"{copy} exists and is not empty, so no vault can be copied there")
         connection.backup(target)
-    with open_durably(draft, "ab"):
-        pass
-
-
-def _is_taken(copy: Path) -> VaultError:
-    return VaultError(f"{copy} exists and is not empty, so no vault can be copied there")
 
 
 def is_blank(connection: sqlite3.Connection) -> bool:

@@ -120,8 +120,8 @@ class Vault:
             raise VaultError(f"{folder} is a vault already: that a vault is apart is said when it is made")
         if not (scratch or there.get("scratch")):
             place.require_counted(folder, apart or there.get("apart"))
+        storage.make_file(folder)
         with (
-            storage.creating(folder),
             contextlib.closing(storage.connect(folder)) as connection,
             storage.writing(connection, folder),
         ):
