@@ -2,9 +2,7 @@
 
 At a loopback address it answers only under the name of this machine; at any other one it needs a bearer token or a TLS
 certificate. What changes anything is a POST of JSON, which no page of another site can send unasked. A client has ten
-seconds to send a request, from its first byte to its last, and a minute to read the answer or to begin the next one. If
-there are as many connections as may be, the one whose client is awaited longest gives way to a new one, so that clients
-that send slowly, or nothing, keep nobody out.
+seconds to send a request, from its first byte to its last, and a minute to begin the next one.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import h11
 import uvicorn
 from prometheus_client import make_asgi_app
 from starlette.datastructures import Headers
@@ -46,7 +45,6 @@ OPEN_PATHS = ("/healthz", "/ready")
 
 _MOST_HEAD_BYTES = 16 << 10
 _REQUEST_SECONDS, _IDLE_SECONDS, _HANDSHAKE_SECONDS = 10.0, 60, 3.0
-_SWEEP_SECONDS = 1.0
 _LINGER_SECONDS = 0.25
 _SHORTEST_TOKEN = 16
 _JSON = "application/json"
@@ -101,7 +99,7 @@ class HttpServer:
         self._exposition = make_asgi_app(metrics.registry)
         self._by_any_name = not _is_loopback(access.address)
         self._under_way = 0
-        self.connections: set[_Connection] = set()
+        self._state = ServerState()
 
     async def open(self) -> str:
         """Listen, and return the URL."""
@@ -118,13 +116,13 @@ class HttpServer:
             h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
             ssl_certfile=self._access.certificate,
             timeout_keep_alive=_IDLE_SECONDS,
+            limit_concurrency=MOST_CONNECTIONS,
         )
         config.load()
-        self._state = ServerState()
         self._state.default_headers = list(config.encoded_headers)
         try:
             self._listener = await asyncio.get_running_loop().create_server(
-                lambda: _Connection(config, self._state, self),
+                lambda: _Connection(config, self._state),
                 host.strip("[]"),
                 port,
                 backlog=MOST_CONNECTIONS,
@@ -134,43 +132,23 @@ class HttpServer:
         except OSError as error:
             reason = os.strerror(error.errno or 0).lower()
             raise PortTaken(f"cannot listen at {self._access.address}: {reason}") from error
-        self._sweeper = asyncio.create_task(self._sweep())
         port = self._listener.sockets[0].getsockname()[1]
         return f"{'https' if self._access.certificate else 'http'}://{host}:{port}"
 
     async def close(self) -> None:
         """Listen no more, answer what has been asked, for `GRACE_SECONDS` at most, and close all connections."""
         self._listener.close()
-        self._sweeper.cancel()
         # A request may be on its way on a connection that looks idle: it is answered, and the connection is closed.
         self._state.default_headers.append((b"connection", b"close"))
         await asyncio.sleep(_LINGER_SECONDS)
-        for connection in list(self.connections):
+        for connection in list(self._state.connections):
             connection.shutdown()
         with suppress(TimeoutError):
             async with asyncio.timeout(GRACE_SECONDS - _LINGER_SECONDS):
-                while self.connections:
+                while self._state.connections:
                     await asyncio.sleep(0.01)
-        for connection in list(self.connections):
+        for connection in list(self._state.connections):
             connection.transport.abort()
-
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
-            for connection in list(self.connections):
-                connection.close_if_late()
-
-    def make_room(self) -> bool:
-        """Whether there is room for another connection, for which the one that is awaited longest gives way."""
-        if len(self.connections) < MOST_CONNECTIONS:
-            return True
-        self._metrics.refused(Reason.BUSY)
-        awaited = [connection for connection in self.connections if connection.is_awaited]
-        if awaited:
-            longest = min(awaited, key=lambda connection: connection.since)
-            self.connections.discard(longest)
-            longest.transport.abort()
-        return bool(awaited)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, as an ASGI application."""
@@ -253,50 +231,35 @@ class HttpServer:
 
 
 class _Connection(H11Protocol):
-    """uvicorn's connection, with bounds on how long its client may take."""
+    """uvicorn's connection, which is closed if a request does not come whole, and whose requests end with it."""
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, server: HttpServer) -> None:
+    answering: asyncio.Task[Any] | None = None
+    _late: asyncio.TimerHandle | None = None
+
+    def __init__(self, config: uvicorn.Config, state: ServerState) -> None:
         super().__init__(config, state, {"connection": self})
-        self._server = server
-        self._is_asking = False
-        self.since = time.monotonic()
-        """When the client began to ask, or when it was answered before."""
-        self.answering: asyncio.Task[Any] | None = None
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether the client has not asked, has not sent all of its request, or does not read."""
-        is_answered = self.cycle is not None and not (self.cycle.response_complete or self.cycle.more_body)
-        return not is_answered or self.flow.write_paused
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        is_room = self._server.make_room()
-        self._server.connections.add(self)
         super().connection_made(transport)
-        if not is_room:
-            transport.abort()
+        self._await_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._server.connections.discard(self)
+        self._have_request()
         if self.answering is not None:
             self.answering.cancel()  # nobody waits for the answer
 
     def data_received(self, data: bytes) -> None:
-        if self.is_awaited and not self._is_asking:
-            self._is_asking, self.since = True, time.monotonic()
+        self._await_request()
         super().data_received(data)
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._have_request()
 
-    def on_response_complete(self) -> None:
-        self._is_asking, self.since = False, time.monotonic()
-        super().on_response_complete()
+    def _await_request(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(_REQUEST_SECONDS, self.transport.abort)
 
-    def close_if_late(self) -> None:
-        """Close the connection if its client was awaited for too long; what it has not read a moment later is lost."""
-        allowed = _REQUEST_SECONDS if self._is_asking and not self.flow.write_paused else _IDLE_SECONDS
-        if not self.is_awaited or time.monotonic() - self.since < allowed:
-            return
-        if self.transport.is_closing():
-            self.transport.abort()
-        else:
-            self.transport.close()
+    def _have_request(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+        self._late = None

@@ -241,32 +241,15 @@ def run(service: LabelService | FeatureService, when_open: Callable[[], None]) -
 
 
 async def _run(service: LabelService | FeatureService, when_open: Callable[[], None]) -> signal.Signals:
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[signal.Signals] = loop.create_future()
-    reloads: set[asyncio.Task[None]] = set()
-
-    def end(number: signal.Signals) -> None:
-        if not ended.done():
-            ended.set_result(number)
-
-    def reload() -> None:
-        reloads.add(task := loop.create_task(service.versions.reload_and_tell()))
-        task.add_done_callback(reloads.discard)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end, number)
-    opening = loop.create_task(service.open())
-    either: set[asyncio.Future[Any]] = {opening, ended}
-    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    if not opening.done():
-        opening.cancel()
-        return await ended
-    opening.result()
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    await service.open()
+    came: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, came.put_nowait, number)
     when_open()
-    await ended
+    while (number := await came.get()) == signal.SIGHUP:
+        await service.versions.reload_and_tell()
     await service.close()
-    return ended.result()
+    return number
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
