@@ -1,10 +1,9 @@
 """A real browser for the tests of pages, a network that breaks on command, processes that start in a moment, real runs.
 
-The browser is Debian's Chromium, driven by Selenium. Without one its tests are skipped, unless TPSL_REQUIRE_BROWSER=1
-says that skipping is not acceptable.
+The browser is Debian's Chromium, spoken to by its DevTools protocol. Without one its tests are skipped, unless
+TPSL_REQUIRE_BROWSER=1 says that skipping is not acceptable.
 """
 
-import base64
 import functools
 import gc
 import itertools
@@ -26,6 +25,7 @@ from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from _pytest.assertion import rewrite
@@ -208,73 +208,97 @@ def computed_once(_remembering: list[tuple[object, str, Any]]) -> Iterator[None]
 
 
 class Browser:
-    """What tests of pages need of a browser; `driver` is there for the rest."""
+    """A headless Chromium, spoken to by its DevTools protocol: what tests of pages need of a browser."""
 
-    def __init__(self, driver: Any) -> None:
-        self.driver = driver
+    def __init__(self, chromium: str, profile: Path) -> None:
+        from websocket import create_connection
+
+        flags = (*FLAGS, f"--user-data-dir={profile}", "--remote-debugging-port=0", "about:blank")
+        self._process = subprocess.Popen([chromium, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        listening, until = profile / "DevToolsActivePort", time.monotonic() + 60
+        while not (listening.exists() and listening.read_text().count("\n")):
+            assert self._process.poll() is None and time.monotonic() < until, "Chromium does not start"
+            time.sleep(0.05)
+        port = int(listening.read_text().splitlines()[0])
+        with urlopen(f"http://127.0.0.1:{port}/json/list") as answer:
+            pages = [one for one in json.load(answer) if one["type"] == "page"]
+        self._socket = create_connection(pages[0]["webSocketDebuggerUrl"], timeout=60, suppress_origin=True)
+        self._ids, self._events = itertools.count(1), list[dict[str, Any]]()
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        """Return what the browser answers; what it tells on the way is kept."""
+        number = next(self._ids)
+        self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
+        while True:
+            message = json.loads(self._socket.recv())
+            if message.get("id") == number:
+                assert "error" not in message, message
+                return message["result"]
+            if "method" in message:
+                self._events.append(message)
 
     def open(self, page: Path, *, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
-        """Show a page in a fresh state: nothing remembered, no log, the pointer in the corner, this size."""
+        """Show a page in a fresh state: no log, this size."""
         # The metrics are overridden because a headless window cannot be narrower than about 500 pixels.
-        self._devtools(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
-        )
-        self._devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self._devtools("Input.dispatchMouseEvent", type="mouseMoved", x=0, y=0)
-        self.driver.get("about:blank")
-        self._devtools("Storage.clearDataForOrigin", origin="file://", storageTypes="all")
-        self.console(), self.requests()
-        self.driver.get(page.as_uri())
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.go("about:blank")
+        self._events.clear()
+        self.go(page.as_uri())
+
+    def go(self, address: str) -> None:
+        """Go to an address, and wait until it is loaded."""
+        before = len(self._events)
+        self.call("Page.navigate", url=address)
+        while not any(event["method"] == "Page.loadEventFired" for event in self._events[before:]):
+            self._events.append(json.loads(self._socket.recv()))
 
     def run(self, script: str, *arguments: Any) -> Any:
         """Return what a JavaScript function body returns."""
-        return self.driver.execute_script(script, *arguments)
+        expression = f"(async function () {{ {script} }}).apply(null, {json.dumps(arguments)})"
+        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
 
     def console(self) -> list[str]:
-        """Return what the console has said since the last call."""
-        return [entry["message"] for entry in self.driver.get_log("browser")]
+        """Return what the console has said since the page was opened, or since the last call."""
+        told = [event for event in self._told() if event["method"] in _COMPLAINTS]
+        self._events = [event for event in self._events if event["method"] not in _COMPLAINTS]
+        return [json.dumps(event["params"]) for event in told]
 
     def requests(self) -> list[str]:
-        """Return the addresses that were requested since the last call."""
-        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+        """Return the addresses that were requested since the page was opened."""
+        sent = (event for event in self._told() if event["method"] == "Network.requestWillBeSent")
+        return [event["params"]["request"]["url"] for event in sent]
 
-    def screenshot(self, path: Path) -> None:
-        """Write a picture of the whole page, not only of what fits on the screen."""
-        picture = self._devtools("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(picture["data"]))
+    def _told(self) -> list[dict[str, Any]]:
+        self.call("Runtime.evaluate", expression="0")  # all that was told before the answer is here then
+        return self._events
 
-    def _devtools(self, command: str, **parameters: Any) -> Any:
-        return self.driver.execute_cdp_cmd(command, parameters)
+    def close(self) -> None:
+        """End the browser."""
+        self._socket.close()
+        self._process.terminate()
+        self._process.wait(60)
+
+
+_COMPLAINTS = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
 
 
 @pytest.fixture(scope="session")
-def _driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
-    missing = [name for name, found in (("chromium", chromium), ("chromedriver", chromedriver)) if not found]
-    try:
-        from selenium import webdriver
-    except ImportError:
-        missing.append("selenium")
-    if missing:
-        reason = f"no browser to test pages in: {', '.join(missing)} not installed"
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser, one for all tests; `open` gives each a fresh page."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        reason = "no browser to test pages in: chromium is not installed"
         if os.environ.get("TPSL_REQUIRE_BROWSER") == "1":
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver))
-    yield driver
-    driver.quit()
-
-
-@pytest.fixture
-def browser(_driver: Any) -> Browser:
-    """A headless Chromium, one for all tests; `open` gives each a fresh page."""
-    return Browser(_driver)
+    found = Browser(chromium, tmp_path_factory.mktemp("chromium"))
+    yield found
+    found.close()
 
 
 class TcpProxy:

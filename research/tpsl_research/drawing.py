@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tpsl.files import write_atomically
-from tpsl.report.plot import as_it_is
+from tpsl.report.chart import Chart, Series
 
 Format = Literal["png", "svg", "pdf"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -159,3 +160,67 @@ def save(figure: Figure, path: Path) -> None:
     content, kind = io.BytesIO(), path.suffix.removeprefix(".")
     figure.savefig(content, format=kind, dpi=300, metadata=_SAME_BYTES[kind])
     write_atomically(path, content.getvalue())
+
+
+# ---- the charts of a report
+
+ROLES = {
+    "utility": "#0b6b6b",
+    "attack": "#b2410c",
+    "limit": "#5f646c",
+    "behind": "#b9b6ad",
+    "run-1": "#2f5fb0",
+    "run-2": "#7a3f98",
+    "run-3": "#6e6a12",
+    "run-4": "#a0358a",
+    "run-5": "#1c7196",
+    "run-6": "#6b5b3e",
+}
+"""The colours of the roles: those of the page in its light theme."""
+
+
+def draw(panel: Any, chart: Chart) -> None:
+    """Draw a chart on Matplotlib's axes."""
+    for rule in chart.rules:
+        across = panel.axvline if rule.upright else panel.axhline
+        across(rule.value, color=ROLES[rule.role], linestyle="--", linewidth=0.8, label=as_it_is(rule.name))
+    for one in chart.series:
+        _draw(panel, one, by_row=bool(chart.y.rows))
+    if chart.x.logarithmic:
+        panel.set_xscale("log")
+    if chart.x.at:
+        panel.set_xticks(chart.x.at, [f"{tick:.3g}" for tick in chart.x.at])
+        panel.minorticks_off()
+    if chart.y.rows:
+        panel.set_yticks(range(len(chart.y.rows)), [as_it_is(name) for name in chart.y.rows])
+        panel.invert_yaxis()
+    if chart.x.whole:
+        panel.locator_params(axis="x", integer=True)
+    if chart.square:
+        panel.set_aspect("equal")
+    panel.set(xlabel=chart.x.title, ylabel=chart.y.title)
+
+
+def _draw(panel: Any, one: Series, *, by_row: bool) -> None:
+    x, y, low, high = (
+        [math.nan if value is None else value for value in places] for places in (one.x, one.y, one.low, one.high)
+    )
+    colour, label = ROLES[one.role], as_it_is(one.name) if one.in_legend else "_hidden"
+    marker = _MARKERS[one.number % len(_MARKERS)] if "points" in one.marks else "|" if "ticks" in one.marks else None
+    if "area" in one.marks:
+        panel.fill_between(x, y, color=colour, alpha=0.15, linewidth=0)
+    if "line" in one.marks:
+        style = _LINES[one.number % len(_LINES)]
+        panel.plot(x, y, color=colour, linestyle=style, marker=marker, label=label)
+        marker, label = None, "_hidden"
+    if low or marker:
+        centre = x if by_row else y
+        below = [value - end for value, end in zip(centre, low, strict=True)] if low else None
+        above = [end - value for value, end in zip(centre, high, strict=True)] if low else None
+        bars = {"xerr" if by_row else "yerr": [below, above] if low else None}
+        panel.errorbar(x, y, color=colour, linestyle="none", elinewidth=0.8, marker=marker, label=label, **bars)
+
+
+def as_it_is(text: str) -> str:
+    """Return a text that Matplotlib shows as it is: no mathematics, and no label that it hides."""
+    return (" " if text.startswith("_") else "") + text.replace("$", r"\$")

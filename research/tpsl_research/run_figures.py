@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 
 from tpsl.report import charts
 from tpsl.report.chart import Chart
-from tpsl.report.plot import draw
 from tpsl.report.run_view import RunView
-from tpsl_research.drawing import FORMATS, Format, finish, panels, save, styled
+from tpsl_research.drawing import FORMATS, Format, draw, finish, panels, save, styled
 
 
 def write_figures(
@@ -41,9 +40,9 @@ def write_figures(
             write(name, figure)
     taken: set[str] = set()
     for view in views:
-        figure = roc_figure(view) if view["attacks"] else None
+        figure = roc_figure(view) if view.attacks else None
         if figure is not None:
-            plain = f"roc-{_file_name(view['name'])}"
+            plain = f"roc-{_file_name(view.name)}"
             candidates = (plain if number == 1 else f"{plain}-{number}" for number in itertools.count(1))
             name = next(candidate for candidate in candidates if candidate not in taken)
             taken.add(name)
@@ -70,7 +69,7 @@ def curves_figure(views: Sequence[RunView]) -> Figure | None:
 
 def roc_figure(view: RunView) -> Figure | None:
     """Draw ROC curves of attacks by the noisy label alone, beside what ε allows and what the formula predicts."""
-    title = f"{view['name']}, ε = {view['promise']['epsilon_text']}"
+    title = f"{view.name}, ε = {view.promise.epsilon_text}"
     return _by_data([view], lambda runs: charts.roc(runs[0]), (5.2, 3.2), title)
 
 
@@ -91,14 +90,14 @@ def _by_data(
     """Return a figure with a panel for each data set of which there is a chart."""
     groups: dict[str, list[RunView]] = {}
     for view in views:
-        groups.setdefault(view["data_group"], []).append(view)
+        groups.setdefault(view.data_group, []).append(view)
     found = [(runs, chart) for runs in groups.values() if (chart := chart_of(runs)) is not None and chart.series]
     if not found:
         return None
     figure, axes = panels(len(found), size)
     for panel, (runs, chart) in zip(axes, found, strict=True):
         draw(panel, chart)
-        data = runs[0]["data"]
+        data = runs[0].data
         named = chart.title if chart.title.startswith(data) else f"{data}: {chart.title}"
         finish(panel, chart.x.title, chart.y.title, title or named)
     return figure

@@ -6,18 +6,17 @@ It is the label party's view, with every party in one process: results depend on
 from __future__ import annotations
 
 import html
-import io
 import math
 import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +26,16 @@ from pydantic import BaseModel
 from tpsl.attacks import AttackReport, AttackResult, run_attacks
 from tpsl.data.config import DataConfig
 from tpsl.data.dataset import Dataset
+from tpsl.files import write_atomically
 from tpsl.model.trained import TrainedModel
 from tpsl.models.model_config import ModelConfig
 from tpsl.progress import Progress
 from tpsl.report import charts
+from tpsl.report.chart import Chart
+from tpsl.report.html_parts import document, pictures
 from tpsl.report.ledgers import result_now
-from tpsl.report.plot import draw
 from tpsl.report.run_reading import read_run
+from tpsl.report.run_view import Attacks as Attacked
 from tpsl.report.words import auc_text, bound_text, guarantee_text, measured_text
 from tpsl.run.job import Job, make_job
 from tpsl.run.job_sections import PrivacyConfig, TrainingConfig
@@ -46,9 +48,6 @@ from tpsl.run.run_folder import RunError, RunFolder
 from tpsl.run.setup import RunSetup
 from tpsl.run.transcript import RECORDED_STEPS
 from tpsl.run.warm_start import StartingPoint
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def job(data: str | DataConfig | Mapping[str, Any] = "flights", *, epsilon: float | None = None, **keys: Any) -> Job:
@@ -186,18 +185,13 @@ class Run:
         self.attacks = Attacks(report)
         return self.attacks
 
-    def plot(self) -> Figure:
-        """Return a figure: test AUC by epoch and, after `attack`, what each attack reached."""
+    def plot(self) -> Picture:
+        """Return the report's charts of the run: test AUC by epoch and, after `attack`, what each attack reached."""
         view = read_run(self.path)
-        view["attacks"] = self.attacks.report.as_dict() if self.attacks else None
-        shown = list(filter(None, [charts.curves([view], "test_auc"), charts.attack_areas(view)]))
-        figure: Figure = _figure(max(1, len(shown)))
-        for panel, chart in zip(figure.axes, shown, strict=False):
-            draw(panel, chart)
-            panel.set_title(chart.title, loc="left", fontsize=10)
-            panel.grid(alpha=0.25)
-        figure.suptitle(f"{self.result.data}, {self.guarantee}", fontsize=10)
-        return figure
+        attacks = self.attacks.report.as_dict() if self.attacks else None
+        view = replace(view, attacks=Attacked.of(attacks, seeded=view.promise.seeded) if attacks else None)
+        shown = filter(None, [charts.curves([view], "test_auc"), charts.attack_areas(view)])
+        return Picture(list(shown), f"{self.result.data}, {self.guarantee}")
 
     @property
     def guarantee(self) -> str:
@@ -221,6 +215,21 @@ class Run:
 
     def _repr_html_(self) -> str:
         return _table([list(fact) for fact in self._facts().items()])
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Charts of a run, which a notebook shows as they are."""
+
+    charts: Sequence[Chart]
+    title: str
+
+    def _repr_html_(self) -> str:
+        return pictures(self.charts, self.title)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the charts as one HTML file that loads nothing."""
+        write_atomically(Path(path), document(self.title, pictures(self.charts, self.title)).encode())
 
 
 class Attacks:
@@ -297,21 +306,3 @@ def _progress_bar(*, shown: bool) -> Iterator[Progress]:
     with Bars(console=Console(stderr=True), transient=True, disable=not shown) as bars:
         task = bars.add_task("", total=None)
         yield lambda done, total, note: bars.update(task, completed=done, total=total, description=note)
-
-
-def _figure(panels: int) -> Any:
-    """Return a figure with `panels` panels that a notebook shows once, whatever it has done with pyplot."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ImportError("Matplotlib is not installed: `pip install 'tpsl[plot]'` gets it") from None
-
-    class Picture(Figure):
-        def _repr_png_(self) -> bytes:
-            content = io.BytesIO()
-            self.savefig(content, format="png", dpi=120)
-            return content.getvalue()
-
-    figure = Picture(figsize=(4.8 * panels, 3.6), layout="constrained")
-    figure.subplots(1, panels)
-    return figure

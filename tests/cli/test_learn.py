@@ -67,7 +67,7 @@ def test_the_page_of_a_learner_is_its_partys(tpsl: Any, office: Path, browser: A
         assert part in text
     assert "unfinished" not in text and "both halves" not in text
     (watched,) = WatchedFolder(office, "feature").snapshot().views
-    assert watched["learned"]["learner"].startswith("LightGBM: ")
+    assert watched.learned and watched.learned["learner"].startswith("LightGBM: ")
 
 
 def test_what_noise_hides_is_said(tpsl: Any, office: Path) -> None:

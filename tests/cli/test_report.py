@@ -39,11 +39,14 @@ def test_what_attack_and_audit_found_is_in_the_report(
     content = tpsl("report", run, "--out", tmp_path / "page.html", "--json").json()
     assert content["page"] == str(tmp_path / "page.html")
     shown = read_run(run)
-    assert shown["attacks"] is not None and shown["attacks"]["attacks"] == attacked["attacks"]
-    assert shown["audit"] == audited
-    assert shown["replay"] == replayed
+    assert shown.attacks is not None
+    assert {one.name: one.auc.value for one in shown.attacks.made} == {
+        name: one["auc"] for name, one in attacked["attacks"].items()
+    }
+    assert shown.audited_epsilon == audited["lower_bound"]
+    assert read_finding(run, "audit") == audited and read_finding(run, "replay") == replayed
     parts = ["canaries", "releases", "replay", "vault"]
-    assert shown["examination"] == {"passed": True, "accusations": [], "parts": parts}
+    assert read_finding(run, "examination") == {"passed": True, "accusations": [], "parts": parts}
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert all(f'data-value="{attack["auc"]}"' in page for attack in attacked["attacks"].values())
     assert f"of {audited['guessed']} coins right" in page and f"{replayed['flipped']:,} true labels flipped" in page

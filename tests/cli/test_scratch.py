@@ -35,8 +35,8 @@ def test_the_cost_of_noise_is_measured_and_no_total_knows_of_it(tpsl: Any, table
     first, no_noise, twenty = tpsl("report", "runs/first", "runs/plain", "runs/twenty", "--json").json()["runs"]
     assert [run["gone_vaults"] for run in (first, no_noise, twenty)] == [0, 0, 0]
     assert [run["total_epsilon"] for run in (first, no_noise, twenty)] == [2.0, None, pytest.approx(20)]
-    views = {view["name"]: view for view in WatchedFolder(tmp_path / "runs").snapshot().views}
-    assert {name: view["scratch"] for name, view in views.items()} == {"first": False, "plain": True, "twenty": True}
+    views = {view.name: view for view in WatchedFolder(tmp_path / "runs").snapshot().views}
+    assert {name: view.scratch for name, view in views.items()} == {"first": False, "plain": True, "twenty": True}
     for name, view in views.items():
         promise = hero(view, list(views.values())).cards[0]
         assert any("scratch run" in note.text for note in promise.notes) == (name != "first")

@@ -21,7 +21,7 @@ def page(tmp_path_factory: pytest.TempPathFactory, views: list[RunView]) -> Path
     from tpsl.report.page import write_page
 
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_page(path, views, title=f"A report {views[-1]['name']}", about="About the runs.")
+    write_page(path, views, title=f"A report {views[-1].name}", about="About the runs.")
     return path
 
 

@@ -47,7 +47,7 @@ class Service:
 
     def view(self, name: str) -> Any:
         """Return all that is known of a run."""
-        return next(view for view in self.live.watched.snapshot().views if view["name"] == name)
+        return next(view for view in self.live.watched.snapshot().views if view.name == name)
 
     def names(self) -> list[str]:
         return sorted(self.rows())

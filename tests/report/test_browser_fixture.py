@@ -30,4 +30,4 @@ def test_a_missing_browser_is_visible(required: str, outcome: str, fork: Callabl
     assert done.status(within=60.0) == (1 if required else 0)
     said = done.stdout.read_text()
     assert outcome in said
-    assert "no browser to test pages in: chromium, chromedriver not installed" in said
+    assert "no browser to test pages in: chromium is not installed" in said

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ def test_a_view_is_the_same_whatever_the_label_party_holds(copied: Callable[[str
     assert (tmp_path / "with.html").read_bytes() == (tmp_path / "without.html").read_bytes()
 
 
+FOUND = ("audit", "attacks")
+
+
 def numbers_in(content: Any) -> set[float]:
     if isinstance(content, dict):
         return set().union(*map(numbers_in, content.values()))
@@ -37,38 +41,38 @@ def test_no_number_that_depends_on_true_labels_is_on_the_page(runs: Path, tmp_pa
     label, feature = read_run(runs / "laplace"), read_feature_run(runs / "laplace", "feature")
     write_page(tmp_path / "page.html", [feature], title="A page")
     content = (tmp_path / "page.html").read_text(encoding="utf-8")
-    shown = json.dumps(feature) + content  # cells hold whole numbers, by which they are sorted
-    secret = [label["test"], label["curves"], label["audit"]]
-    attacks = (label["attacks"] or {})["attacks"].values()
+    shown = json.dumps(asdict(feature)) + content  # cells hold whole numbers, by which they are sorted
+    files = [runs / "laplace" / "result.json", *(runs / "laplace" / "label" / f"{name}.json" for name in FOUND)]
+    result, audit, found = (json.loads(file.read_text()) for file in files)
+    tests = {key: value for key, value in result.items() if key.startswith("test_")}
+    secret, attacks = [tests, list(label.curves), audit], found["attacks"].values()
     assert {attack["ceiling_low"] < attack["ceiling_high"] for attack in attacks} == {False, True}
     for attack in attacks:  # a proved ceiling follows from ε, an estimated one from true labels
         proved = {
             key for key in attack if key.startswith("ceiling") and attack["ceiling_low"] == attack["ceiling_high"]
         }
         secret.append({key: entry for key, entry in attack.items() if key not in {"closed_form", "roc"} | proved})
-    found = {json.dumps(number) for number in set().union(*map(numbers_in, secret))}
-    telling = {number for number in found if len(number) > 10}  # a short one, as 0.25, can be something else too
+    numbers = {json.dumps(number) for number in set().union(*map(numbers_in, secret))}
+    telling = {number for number in numbers if len(number) > 10}  # a short one, as 0.25, can be something else too
     assert len(telling) > 40  # there is something to search for
     assert not {number for number in telling if number in shown}
-    assert (label["ledger"] or {})["head"] not in content
-    for hash_ in [entry["hash"] for entry in (label["ledger"] or {})["entries"]]:
-        assert hash_[:12] not in content
+    assert label.ledger and not any(entry.hash[:12] in content for entry in label.ledger.entries)
 
 
 def test_it_has_what_the_party_knows(runs: Path) -> None:
     view, result = read_feature_run(runs / "laplace", "feature"), RunFolder(runs / "laplace").party_result("feature")
     assert result is not None
-    assert (view["party"], view["state"], view["train_records"]) == ("feature", "finished", 960)
-    assert view["samples_per_second"] == result.samples_per_second
-    theirs = read_run(runs / "laplace")["promise"]
-    assert {**view["promise"], "words": ""} == {**theirs, "words": ""}
+    assert (view.party, view.state, view.train_records) == ("feature", "finished", 960)
+    assert view.samples_per_second == result.samples_per_second
+    theirs = read_run(runs / "laplace").promise
+    assert replace(view.promise, words="") == replace(theirs, words="")
     # It sees no ledger, so it cannot speak of what is combined with other releases.
-    assert "in this run" in view["promise"]["words"]
-    assert "only the label party’s ledger knows them" in view["promise"]["words"]
-    assert "however it is combined" not in view["promise"]["words"]
-    for unknown in ("test", "ledger", "local_head", "attacks", "audit", "replay", "test_records"):
-        assert view[unknown] is None  # type: ignore[literal-required]
-    assert view["curves"] == []
+    assert "in this run" in view.promise.words
+    assert "only the label party’s ledger knows them" in view.promise.words
+    assert "however it is combined" not in view.promise.words
+    for unknown in ("auc", "scores", "ledger", "attacks", "audited_epsilon", "test_records"):
+        assert getattr(view, unknown) is None
+    assert not view.curves and not view.audit_words and not view.local_head_words
 
 
 def test_it_says_what_is_proved_about_labels_and_that_nothing_is_about_features(runs: Path, tmp_path: Path) -> None:
@@ -79,16 +83,16 @@ def test_it_says_what_is_proved_about_labels_and_that_nothing_is_about_features(
     features = "nothing bounds what they reveal of the features behind them"
     for sentence in (labels, features):
         assert sentence in content
-    assert labels in view["promise"]["words"] and features in view["features_words"]
-    assert view["features_words"] == read_run(runs / "discrete")["features_words"]
+    assert labels in view.promise.words and features in view.features_words
+    assert view.features_words == read_run(runs / "discrete").features_words
 
 
 def test_an_unfinished_part_is_shown_as_such(copied: Callable[[str], Path]) -> None:
     run = copied("laplace")
     (run / "feature" / "result.json").unlink()
     view = read_feature_run(run, "feature")
-    assert (view["state"], view["samples_per_second"]) == ("unfinished", None)
-    assert view["step"] > 0
+    assert (view.state, view.samples_per_second) == ("unfinished", None)
+    assert view.step > 0
 
 
 def test_errors_name_the_party(copied: Callable[[str], Path]) -> None:

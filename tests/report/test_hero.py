@@ -1,6 +1,7 @@
 """The first screen in words and numbers: something true for every kind of run."""
 
 import json
+from dataclasses import replace
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,18 @@ from typing import Any
 import pytest
 
 from tpsl.report.hero import Bar, hero, promise_sentence
-from tpsl.report.run_view import RunView
+from tpsl.report.run_view import Attacks, Interval, RunView
 from tpsl.run.run_folder import RunFolder
 from tpsl.vault import Vault
 
 
 def changed(view: RunView, promise: dict[str, Any] | None = None, **other: Any) -> RunView:
-    return {**view, **other, "promise": {**view["promise"], **(promise or {})}}  # type: ignore[typeddict-item]
+    return replace(view, **other, promise=replace(view.promise, **(promise or {})))
+
+
+def attacks_of(runs: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((runs / "laplace" / "label" / "attacks.json").read_text())
+    return content
 
 
 def claims(view: RunView, views: list[RunView]) -> dict[str, float | None]:
@@ -37,7 +43,7 @@ def bar_of(view: RunView, views: list[RunView], claim: str) -> Bar:
 
 def test_the_claims_are_the_numbers_of_result_findings_and_ledger(runs: Path, views: list[RunView]) -> None:
     for number in (1, 2):
-        folder = RunFolder(runs / views[number]["name"])
+        folder = RunFolder(runs / views[number].name)
         result = json.loads((folder.path / "result.json").read_text())
         attacks = json.loads((folder.label / "attacks.json").read_text())["attacks"]
         strongest = max((one for one in attacks.values() if one["scored_by"] != "features"), key=lambda one: one["auc"])
@@ -112,12 +118,12 @@ def test_every_kind_of_promise_has_its_sentence(
     assert promised == ("Another" not in parts[0] and any("times" in part or "7.39" in part for part in parts))
 
 
-def test_seeded_noise_promises_nothing(views: list[RunView]) -> None:
+def test_seeded_noise_promises_nothing(runs: Path, views: list[RunView]) -> None:
     seeded = views[3]
     assert "came from a seed" in promise_sentence(seeded) and "nothing is promised" in promise_sentence(seeded)
-    attacked = changed(seeded, attacks=views[1]["attacks"])
+    attacked = changed(seeded, attacks=Attacks.of(attacks_of(runs), seeded=True))
     assert claims(attacked, [attacked])["bound"] is None  # whoever has the seed is not bounded
-    assert hero(seeded, [seeded]).verdict["code"] == "not private"
+    assert hero(seeded, [seeded]).verdict.code == "not private"
 
 
 def test_a_total_with_vaults_that_are_gone_is_the_first_number(views: list[RunView]) -> None:
@@ -129,9 +135,9 @@ def test_a_total_with_vaults_that_are_gone_is_the_first_number(views: list[RunVi
         assert words in notes(view, [view])
 
 
-def test_the_picture_shows_what_the_run_adds_to_what_features_tell(views: list[RunView]) -> None:
+def test_the_picture_shows_what_the_run_adds_to_what_features_tell(runs: Path, views: list[RunView]) -> None:
     view = views[1]
-    attacks = (view["attacks"] or {})["attacks"]
+    attacks = attacks_of(runs)["attacks"]
     without, with_run = bar_of(view, views, "without_auc"), bar_of(view, views, "attack_auc")
     assert [bar.reached.claim for bar in hero(view, views).attack] == [
         "without_auc",
@@ -139,24 +145,25 @@ def test_the_picture_shows_what_the_run_adds_to_what_features_tell(views: list[R
         "plain_auc",
     ]
     assert with_run.start == without.reached.value == attacks["no_transcript"]["auc"]
-    assert without.bound == attacks["no_transcript"]["ceiling"]
-    assert (with_run.low, with_run.high) == tuple(
+    assert without.bound and without.bound.value == attacks["no_transcript"]["ceiling"]
+    assert with_run.auc and with_run.auc[1:] == tuple(
         max(attacks.values(), key=lambda one: one["auc"])[f"auc_{end}"] for end in ("low", "high")
     )
 
 
 def test_two_runs_of_one_epsilon_have_one_bound_however_sharp_the_attack(views: list[RunView]) -> None:
-    found = (views[1]["attacks"] or {})["attacks"]
-    of_one_kind = {name: one for name, one in found.items() if one["scored_by"] == "noisy label"}
-    dull = {**of_one_kind["likelihood"], "auc": 0.6, "auc_low": 0.59, "auc_high": 0.61}
-    sharp, blunt = (changed(views[1], attacks={"attacks": one}) for one in (of_one_kind, {"likelihood": dull}))
+    assert views[1].attacks
+    of_one_kind = tuple(one for one in views[1].attacks.made if one.kind == "noisy label")
+    (likelihood,) = (one for one in of_one_kind if one.name == "likelihood")
+    dull = replace(likelihood, auc=Interval(0.6, 0.59, 0.61))
+    sharp, blunt = (changed(views[1], attacks=Attacks(made, {})) for made in (of_one_kind, (dull,)))
     bounds = [bar_of(view, [view], "attack_auc").bound for view in (sharp, blunt)]
-    assert bounds[0] == bounds[1] == pytest.approx(exp(2) / (1 + exp(2)))
+    assert bounds[0] and bounds[0] == bounds[1] and bounds[0].value == pytest.approx(exp(2) / (1 + exp(2)))
 
 
 def test_what_was_not_measured_is_said_with_the_command_that_measures_it(views: list[RunView]) -> None:
     laplace, stopped = views[1], views[4]
-    assert hero(stopped, [stopped]).verdict["code"] == "unfinished"
+    assert hero(stopped, [stopped]).verdict.code == "unfinished"
     alone = changed(laplace, attacks=None)
     shown = notes(alone, [alone])
     assert "tpsl train JOB --set privacy.mechanism=none --scratch --out runs/plain" in shown
@@ -169,20 +176,20 @@ def test_what_was_not_measured_is_said_with_the_command_that_measures_it(views: 
         "total_epsilon": 2.0,
         "auc_lost": None,
         "advantage": None,
-        "bound": laplace["promise"]["ceiling"],
+        "bound": laplace.promise.ceiling,
         "plain_auc": 1.0,
-        "test_auc": (laplace["test"] or {})["test_auc"],
+        "test_auc": laplace.auc and laplace.auc.value,
     }
     kinds = [bar.name for bar in hero(alone, [alone]).attack]
     assert [name.partition(": ")[2] for name in kinds[:2]] == ["noisy label alone", "noisy label and features"]
-    unscored = changed(laplace, attacks={"attacks": {"shortest_distance": {"auc": None}}})
+    unscored = changed(laplace, attacks=Attacks.of({"attacks": {"norm": {"auc": None, "needs": ""}}}, seeded=False))
     assert hero(unscored, [unscored]) == hero(alone, [alone])
     nothing = changed(alone, {"epsilon": 0.0, "total_epsilon": 0.0})
     assert "nothing that depends on a label crosses" in notes(nothing, [nothing])
 
 
 def test_recorded_is_what_can_be_attacked(views: list[RunView]) -> None:
-    assert [view["recorded"] for view in views] == [True, True, True, False, True]
+    assert [view.recorded for view in views] == [True, True, True, False, True]
 
 
 def test_a_bound_is_rounded_up(views: list[RunView]) -> None:
@@ -192,8 +199,8 @@ def test_a_bound_is_rounded_up(views: list[RunView]) -> None:
 
 
 def test_an_attack_above_a_proved_bound_by_more_than_chance_is_called_so(views: list[RunView]) -> None:
-    found = (views[1]["attacks"] or {})["attacks"]["likelihood"]
-    view = changed(views[1], attacks={"attacks": {"likelihood": {**found, "above_ceiling": True}}})
+    assert views[1].attack
+    view = changed(views[1], attacks=Attacks((replace(views[1].attack, above_bound=True),), {}))
     assert "above its bound by more than chance" in notes(view, [view])
     assert "above its bound" not in notes(views[1], views)
 

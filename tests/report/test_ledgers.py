@@ -55,16 +55,16 @@ def compose(vault: Path, mechanism: Any = None) -> None:
 def test_a_later_release_shows_on_the_page_of_an_earlier_run(elsewhere: tuple[Path, Path]) -> None:
     run, vault = elsewhere
     before = read_run(run)
-    assert (before["promise"]["total_epsilon_text"], before["promise"]["epsilon_text"]) == ("5", "5")
-    assert before["ledger"] and before["ledger"]["epsilon_text"] == "5"
+    assert (before.promise.total_epsilon_text, before.promise.epsilon_text) == ("5", "5")
+    assert before.ledger and before.ledger.epsilon_text == "5"
     compose(vault)
     after = read_run(run)
-    assert (after["promise"]["total_epsilon_text"], after["promise"]["epsilon_text"]) == ("6", "5")
-    assert after["promise"]["ceiling"] == before["promise"]["ceiling"]
-    assert "by this run (ε = 5) and by others" in after["promise"]["words"]
-    assert after["ledger"] and len(after["ledger"]["entries"]) == 4
+    assert (after.promise.total_epsilon_text, after.promise.epsilon_text) == ("6", "5")
+    assert after.promise.ceiling == before.promise.ceiling
+    assert "by this run (ε = 5) and by others" in after.promise.words
+    assert after.ledger and len(after.ledger.entries) == 4
     compose(vault, identity())
-    assert (read_run(run)["promise"]["total_epsilon"], read_run(run)["promise"]["private"]) == (None, False)
+    assert (read_run(run).promise.total_epsilon, read_run(run).promise.private) == (None, False)
 
 
 def test_records_of_other_runs_do_not_add_to_this_one(elsewhere: tuple[Path, Path]) -> None:
@@ -72,7 +72,7 @@ def test_records_of_other_runs_do_not_add_to_this_one(elsewhere: tuple[Path, Pat
     with Vault.open(vault) as opened:
         opened.add([(["a stranger"], [1], None)])
         opened.release(laplace(9.0), ids=["a stranger"])
-    assert read_run(run)["promise"]["total_epsilon_text"] == "5"
+    assert read_run(run).promise.total_epsilon_text == "5"
 
 
 def test_the_note_is_for_its_owner_and_stands_in_for_a_vault_that_is_gone(elsewhere: tuple[Path, Path]) -> None:
@@ -85,10 +85,10 @@ def test_the_note_is_for_its_owner_and_stands_in_for_a_vault_that_is_gone(elsewh
     assert json.loads(note.read_text())["head"] == entries[2].hash  # before the composition
     moved = vault.rename(vault.with_name("moved"))
     view = read_run(run)
-    assert (view["ledger"], view["promise"]["total_epsilon_text"]) == (None, "5")
-    assert "is gone" in view["ledger_note"] and view["gone_vaults"] == 1
+    assert (view.ledger, view.promise.total_epsilon_text) == (None, "5")
+    assert "is gone" in view.ledger_note and view.gone_vaults == 1
     found = read_run(run, memory=Memory.of([run], moved))
-    assert (found["promise"]["total_epsilon_text"], found["gone_vaults"]) == ("6", 0)
+    assert (found.promise.total_epsilon_text, found.gone_vaults) == ("6", 0)
     with pytest.raises(ValueError, match="there is no vault at"):
         read_run(run, memory=Memory.of([run], vault))
     Vault.create(vault.with_name("other"), apart="nobody is in both").close()
@@ -98,7 +98,7 @@ def test_the_note_is_for_its_owner_and_stands_in_for_a_vault_that_is_gone(elsewh
 
 def total(run: Path) -> tuple[float | None, int]:
     view = read_run(run)
-    return view["promise"]["total_epsilon"], view["gone_vaults"]
+    return view.promise.total_epsilon, view.gone_vaults
 
 
 def test_vaults_that_were_deleted_count_in_every_total(tmp_path: Path) -> None:
@@ -113,17 +113,17 @@ def test_vaults_that_were_deleted_count_in_every_total(tmp_path: Path) -> None:
     assert card.cards[0].number.value == 3.0
     assert "20.1 times surer of a label (odds; at least ε = 3: two vaults that runs name are gone" in card.headline
     (row,) = spent_on(WatchedFolder(tmp_path / "runs").snapshot())
-    assert (row["runs"], row["epsilon_text"]) == (3, "3")
-    assert row["notes"][0] == "at least ε = 3: two vaults that runs name are gone"
+    assert (row.runs, row.total.epsilon) == (3, 3.0)
+    assert row.notes[0] == "at least ε = 3: two vaults that runs name are gone"
     now, ledger = result_now(RunFolder(runs[2]), view_result(runs[2]))
-    assert (now.total_epsilon, ledger.gone) == (3.0, 2)
+    assert (now.total_epsilon, ledger.gone_vaults) == (3.0, 2)
     # What the others remember does not depend on where they lie, if they are given too.
     away = runs[0].rename(tmp_path / "away")
     assert total(runs[2]) == (2.0, 1)
     given = Memory.of([away, *runs[1:]])
-    assert read_run(runs[2], memory=given)["promise"]["total_epsilon"] == 3.0
+    assert read_run(runs[2], memory=given).promise.total_epsilon == 3.0
     # The page for the other side says the same.
-    assert read_handed_view(runs[2], "feature", memory=given)["promise"]["total_epsilon"] == 3.0
+    assert read_handed_view(runs[2], "feature", memory=given).promise.total_epsilon == 3.0
 
 
 def view_result(run: Path) -> TrainResult:
@@ -145,11 +145,11 @@ def test_the_largest_note_of_a_vault_that_is_gone_counts_once(tmp_path: Path) ->
     third = trained(tmp_path / "third", epsilon=0.5)
     assert [total(run) for run in (first, second, third)] == [(3.5, 1)] * 3
     # Back again, beside a vault that is there: nothing was lost.
-    assert read_run(third, memory=Memory.of([third], None))["gone_vaults"] == 1
+    assert read_run(third, memory=Memory.of([third], None)).gone_vaults == 1
     shutil.rmtree(the_vault())
     shutil.move(backup, the_vault())
     assert [total(run) for run in (first, third)] == [(3.5, 1)] * 2
-    assert read_run(first)["ledger"] and read_run(first)["ledger"]["head"] == head
+    assert read_run(first).ledger and read_run(first).ledger.entries[-1].hash == head
 
 
 def test_a_vault_that_was_moved_is_not_gone(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_vault_that_was_moved_is_not_gone(tmp_path: Path) -> None:
     assert total(first) == (1.0, 0)
     compose(the_vault(), randomized_response(2.0))
     assert total(first) == (3.0, 0)  # by its ledger, at the new place
-    assert read_handed_view(first, "feature")["promise"]["total_epsilon"] == 3.0
+    assert read_handed_view(first, "feature").promise.total_epsilon == 3.0
     assert WatchedFolder(first).snapshot().runs[0].vault == "labels/synthetic"
 
 
@@ -184,21 +184,21 @@ def test_scratch_runs_and_runs_on_other_data_count_nowhere(tmp_path: Path) -> No
 
 def test_a_second_label_and_a_vault_apart_are_named(tmp_path: Path) -> None:
     run = trained(tmp_path / "run")
-    assert (read_run(run)["epsilon_all_labels"], read_run(run)["apart"]) == (None, None)
+    assert (read_run(run).epsilon_all_labels, read_run(run).apart) == (None, None)
     with Vault.open(the_vault()) as opened:
         ids = [ids for block, _ in opened.released(randomized_response(1.0)) for ids in block]
     values = np.random.default_rng(3).integers(0, 2, len(ids))
     with Vault.create(the_vault() / "other", batches=[(ids, values, None)]) as other:
         other.release(randomized_response(0.5))
     view = read_run(run)
-    assert (view["promise"]["total_epsilon"], view["epsilon_all_labels"]) == (1.0, 1.5)
+    assert (view.promise.total_epsilon, view.epsilon_all_labels) == (1.0, 1.5)
     numbers = summary(view)
     assert (numbers["epsilon_all_labels"], numbers["gone_vaults"], numbers["apart"]) == (1.5, 0, None)
     assert vault_sentences([view]) == ["run: over all labels of the vault: ε = 1.5"]
     Vault.create(tmp_path / "apart", apart="patients of another country").close()
     second = read_run(trained(tmp_path / "second", tmp_path / "apart"))
-    assert (second["apart"], second["gone_vaults"]) == ("patients of another country", 0)
-    assert read_handed_view(tmp_path / "second", "feature")["apart"] == "patients of another country"
+    assert (second.apart, second.gone_vaults) == ("patients of another country", 0)
+    assert read_handed_view(tmp_path / "second", "feature").apart == "patients of another country"
     assert of_vault(second) == ["This vault is apart from the label party’s other one: patients of another country"]
 
 
@@ -210,7 +210,7 @@ def test_the_live_page_follows_vaults_that_go_and_come_back(tmp_path: Path) -> N
 
     def totals() -> list[tuple[float | None, int]]:
         watched._last = None
-        return [(view["promise"]["total_epsilon"], view["gone_vaults"]) for view in watched.snapshot().views]
+        return [(view.promise.total_epsilon, view.gone_vaults) for view in watched.snapshot().views]
 
     before = watched.snapshot().version
     assert totals() == [(2.0, 1), (2.0, 1)] == [total(first), total(second)]

@@ -61,7 +61,7 @@ def test_a_run_has_a_page_of_its_own(service: Service) -> None:
     for written in (quote(name), quote(name, safe="")):
         status, content, headers = service.ask(f"{service.prefix}runs/{written}")
         assert status == 200 and headers["content-security-policy"] == "frame-ancestors 'none'"
-        assert b"script-src &#x27;sha256-" in content and b"connect-src" not in content
+        assert b"<script" not in content and b"connect-src" not in content
         assert f'href="{service.prefix}">‹ All runs</a>'.encode() in content
 
 
@@ -91,7 +91,7 @@ def test_only_what_has_changed_is_sent_and_read(serve: Any, copied: Any, monkeyp
     metrics = run / "label" / "metrics.jsonl"
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))
     assert within(60, lambda: service.ask(f"{service.prefix}list")[2]["etag"] != headers["etag"])
-    assert [len(service.view(name)["curves"]) for name in ("discrete", "laplace")] == [3, 2]
+    assert [len(service.view(name).curves) for name in ("discrete", "laplace")] == [3, 2]
     assert read == ["laplace"]
     # How far a run is changes every second: the list says so, and the run is not read again.
     before = service.ask(f"{service.prefix}list")[2]["etag"]
@@ -120,14 +120,14 @@ def test_a_run_whose_vault_is_being_written_is_shown_without_waiting(serve: Any,
     journal.write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(504))  # as of a writer, or of one that was killed
     service = serve(run.parent)
     shown = service.view("stopped")
-    assert shown["ledger"] is None and shown["ledger_note"].startswith("The vault is being written")
-    assert shown["promise"]["epsilon_text"] == "0.5"
+    assert shown.ledger is None and shown.ledger_note.startswith("The vault is being written")
+    assert shown.promise.epsilon_text == "0.5"
     assert journal.exists()
     (spent,) = spent_on(service.live.watched.snapshot())
-    assert spent["notes"] == [shown["ledger_note"]] and spent["epsilon_text"] == "0.5"
-    assert shown["ledger_note"] in service.list()
+    assert spent.notes == [shown.ledger_note] and spent.total.epsilon == 0.5
+    assert shown.ledger_note in service.list()
     journal.unlink()
-    assert within(60, lambda: service.view("stopped")["ledger"] is not None)
+    assert within(60, lambda: service.view("stopped").ledger is not None)
 
 
 def test_a_link_to_nothing_hides_no_change(copied: Any) -> None:
@@ -156,7 +156,7 @@ def test_a_run_that_cannot_be_read_costs_one_sentence_and_no_other_run(serve: An
 def test_the_page_of_a_feature_party_holds_nothing_of_labels(serve: Any, runs: Path) -> None:
     service = serve(runs, "feature")
     result = service.view("laplace")
-    assert result["party"] == "feature" and result["test"] is result["attacks"] is None and result["curves"] == []
+    assert result.party == "feature" and result.auc is result.attacks is None and not result.curves
     auc = json.loads((runs / "laplace" / "result.json").read_text())["test_auc"]
     for place in ("", "list", "runs/laplace"):
         status, content, _ = service.ask(service.prefix + place)
@@ -174,7 +174,7 @@ def test_what_the_label_party_hands_over_is_shown_for_a_feature_party(serve: Any
     row = service.rows()["laplace"]
     assert row["State"] == "finished" and row["ε"] == "2"
     assert not {"Test AUC", "Attack AUC"} & row.keys()
-    assert "Total ε of the records" not in service.list() and service.view("laplace")["ledger"] is None
+    assert "Total ε of the records" not in service.list() and service.view("laplace").ledger is None
     assert service.ask(f"{service.prefix}runs/laplace")[0] == 200
     # A later release shows: the vault is watched, too.
     with Vault.open(run / "label" / "vault") as vault:
@@ -319,11 +319,11 @@ def test_every_layout_of_the_guides_shows_its_runs(copied: Any, tmp_path: Path, 
         (place / other).parent.mkdir(parents=True, exist_ok=True)
         (place / other).write_text((run / "job.yaml").read_text() if other.endswith("job.yaml") else "")
     snapshot = WatchedFolder(place).snapshot()
-    assert [view["name"] for view in snapshot.views] == sorted(expected)
+    assert [view.name for view in snapshot.views] == sorted(expected)
     assert snapshot.problems == ()
     for top in {folder.split("/")[0] for folder in expected}:  # as who is in the party's own folder
         inner = [folder.removeprefix(f"{top}/") for folder in sorted(expected) if folder.startswith(f"{top}/")]
-        assert [view["name"] for view in WatchedFolder(place / top).snapshot().views] == (inner or [top])
+        assert [view.name for view in WatchedFolder(place / top).snapshot().views] == (inner or [top])
 
 
 def test_a_feature_party_finds_the_runs_of_its_own_machine(runs: Path, tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_a_feature_party_finds_the_runs_of_its_own_machine(runs: Path, tmp_path:
         shutil.copytree(runs / "laplace" / "feature", place / name / "feature", dirs_exist_ok=True)
     for party in ("feature", "label"):
         snapshot = WatchedFolder(place, party).snapshot()
-        assert [view["name"] for view in snapshot.views] == (["run", "trees"] if party == "feature" else [])
+        assert [view.name for view in snapshot.views] == (["run", "trees"] if party == "feature" else [])
     assert snapshot.problems[0].endswith("a feature party's page is made with --for feature")
 
 

@@ -37,7 +37,7 @@ def test_hostile_text_stays_text(page: Path) -> None:
 
 def test_runs_of_one_name_are_told_apart(views: list[RunView]) -> None:
     same = told_apart([views[1], views[2], views[1], views[1]])
-    assert [run["name"] for run in same] == ["laplace", "discrete", "laplace (2)", "laplace (3)"]
+    assert [run.name for run in same] == ["laplace", "discrete", "laplace (2)", "laplace (3)"]
 
 
 def test_a_report_of_no_runs_is_refused(tmp_path: Path) -> None:

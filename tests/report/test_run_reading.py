@@ -38,7 +38,7 @@ def test_feature_stands_for_the_one_feature_party_that_there_is(tmp_path: Path) 
     with pytest.raises(ValueError, match=r"which feature party\? Name it with --for: airport, weather$"):
         read_view(tmp_path, "feature")
     (tmp_path / "weather").mkdir()
-    assert read_view(tmp_path, "feature")["party"] == "weather"
+    assert read_view(tmp_path, "feature").party == "weather"
 
 
 def test_no_file_of_a_run_is_waited_for(copied: Callable[[str], Path], tmp_path: Path) -> None:
@@ -98,13 +98,13 @@ def test_what_the_label_party_hands_over_does_not_depend_on_true_labels(label_on
 
 def test_it_hands_over_the_promise_by_the_ledger(label_only: Path) -> None:
     view, own = read_view(label_only, "feature"), read_run(label_only)
-    assert (view["party"], view["state"], view["train_records"]) == ("feature", "finished", own["train_records"])
+    assert (view.party, view.state, view.train_records) == ("feature", "finished", own.train_records)
     for key in ("total_epsilon", "epsilon", "ceiling", "private", "words"):
-        assert view["promise"][key] == own["promise"][key]  # type: ignore[literal-required]
-    assert "960 of 960 records had a release, and none has spent more than ε = 2 in all" in view["ledger_note"]
-    for unknown in ("test", "ledger", "local_head", "attacks", "audit", "replay", "test_records", "samples_per_second"):
-        assert view[unknown] is None  # type: ignore[literal-required]
-    assert (view["crossed"], own["crossed"]) == (8, None)
+        assert getattr(view.promise, key) == getattr(own.promise, key)
+    assert "960 of 960 records had a release, and none has spent more than ε = 2 in all" in view.ledger_note
+    for unknown in ("auc", "scores", "ledger", "attacks", "audited_epsilon", "test_records", "samples_per_second"):
+        assert getattr(view, unknown) is None
+    assert (view.crossed, own.crossed) == (8, None)
     shutil.rmtree(label_only / "label" / "vault")
     with pytest.raises(ValueError, match="its vault cannot be reached, and it says what was spent; name it with"):
         read_view(label_only, "feature")
@@ -113,7 +113,7 @@ def test_it_hands_over_the_promise_by_the_ledger(label_only: Path) -> None:
 def test_a_statement_beside_the_vault_is_named(label_only: Path, tmp_path: Path) -> None:
     create_authority(tmp_path / "authority")
     issue(tmp_path / "authority", tmp_path / "certs", "label", label=True)
-    assert read_run(label_only)["statement"] is None
+    assert read_run(label_only).statement is None
     place = RunFolder(label_only).vault()
     with Vault.open(place) as vault:
         document = sign(vault.statement(), tmp_path / "certs")
@@ -121,17 +121,17 @@ def test_a_statement_beside_the_vault_is_named(label_only: Path, tmp_path: Path)
         file = place.parent / "statement-20260131-120000.json"
         file.write_text(json.dumps(document))
         vault.add([(ids, 1 - vault.true_labels_for_evaluation(ids), None)])
-    found = read_run(label_only)["statement"]
+    found = read_run(label_only).statement
     assert found is not None
-    assert (found["file"], found["party"], found["spent_text"]) == (file.name, "label", "ε = 2")
-    assert (found["time"], found["entries_since"]) == (document["content"]["time"], 1)
-    handed = read_view(label_only, "feature")["statement"]
-    assert handed == {**found, "entries_since": None}  # whether labels were corrected is not told
+    told = f"{file.name}, signed by label on {document['content']['time'][:16].replace('T', ' ')} UTC: at most ε = 2"
+    assert found == f"{told}; 1 newer ledger entry"
+    handed = read_view(label_only, "feature").statement
+    assert handed == told  # whether labels were corrected is not told
     # What does not hold is passed over: another figure than was signed, another vault, no JSON.
     file.write_text(json.dumps({**document, "content": {**document["content"], "epsilon_per_record": 1.0}}))
-    assert read_run(label_only)["statement"] is None
+    assert read_run(label_only).statement is None
     with Vault.create(tmp_path / "other", batches=[(["a"], [1], None)]) as other:
         file.write_text(json.dumps(sign(other.statement(), tmp_path / "certs")))
-    assert read_run(label_only)["statement"] is None
+    assert read_run(label_only).statement is None
     file.write_text("[" * 100_000)
-    assert read_run(label_only)["statement"] is None
+    assert read_run(label_only).statement is None

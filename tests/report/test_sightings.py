@@ -7,7 +7,7 @@ from tpsl.run.job import make_job
 
 def rows(privacy: dict[str, Any], **training: Any) -> dict[str, tuple[str, str]]:
     job = make_job({"privacy": privacy, "training": training}, {}, "test")
-    return {row["what"]: (row["feature"], row["label"]) for row in sightings(job, promise_of(job, 2))}
+    return {what: (feature, label) for what, feature, label in sightings(job, promise_of(job, 2))}
 
 
 def test_the_feature_party_sees_no_true_label_and_gradients_within_the_budget() -> None:
@@ -31,7 +31,7 @@ def test_a_local_head_stays() -> None:
 
 def test_with_a_wide_part_the_noisy_labels_cross() -> None:
     job = make_job({"model": {"wide": True}}, {}, "test")
-    shown = {row["what"]: row["feature"] for row in sightings(job, promise_of(job, 2))}
+    shown = {what: feature for what, feature, _ in sightings(job, promise_of(job, 2))}
     assert shown["Noisy labels"].startswith("yes, as estimates")
     assert rows({"epsilon": 1.0})["Noisy labels"][0].startswith("not sent")
 
@@ -39,15 +39,15 @@ def test_with_a_wide_part_the_noisy_labels_cross() -> None:
 def test_a_statistic_is_seen_by_the_label_party_alone_and_codes_by_both() -> None:
     job = make_job({"privacy": {"epsilon": 0.5}, "statistic": {"share_codes": True}}, {}, "test")
     promised = promise_of(job, 2)
-    shown = {row["what"]: (row["feature"], row["label"]) for row in sightings(job, promised)}
-    assert promised["delta"] == 1e-6
+    shown = {what: (feature, label) for what, feature, label in sightings(job, promised)}
+    assert promised.delta == 1e-6
     assert shown["Noisy statistics of the labels"][0] == "never"
     assert shown["Category codes and bins of numbers"][0] == "its own, and sends them"
     assert shown["Noisy labels, gradients"][0].startswith("never")
     assert shown["Noisy labels, gradients"][1] == "there are none"
     assert "Gradients at the cut" not in shown
     held_out = make_job({"method": "statistic", "training": {"validation": 0.1}}, {}, "test")
-    judged = {row["what"]: row["label"] for row in sightings(held_out, promise_of(held_out, 2))}
+    judged = {what: label for what, _, label in sightings(held_out, promise_of(held_out, 2))}
     assert judged["Noisy labels, gradients"] == "noisy labels of held-out records, to judge by"
 
 

@@ -74,7 +74,7 @@ def test_a_total_of_units_that_is_not_stated_is_explained(document: dict[str, An
 def test_it_prints_on_two_sheets_at_most(document: dict[str, Any], browser: Any, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text(statement_page(document, "statement.json"), encoding="utf-8")
     browser.open(tmp_path / "page.html")
-    printed = browser.driver.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
+    printed = browser.call("Page.printToPDF", preferCSSPageSize=True)
     pages = len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed["data"])))
     assert 1 <= pages <= 2
 

@@ -8,7 +8,6 @@ from tpsl.report.run_view import RunView
 from tpsl.report.words import (
     auc_text,
     bound_text,
-    budget_text,
     interval_text,
     measured_text,
     privacy_text,
@@ -50,8 +49,8 @@ def test_numbers_as_text(views: list[RunView]) -> None:
     assert bound_text(0.73105, 0.73105, 0.73105) == "0.7311"  # proved: never below
     assert bound_text(0.8515, 0.8485, 0.8545) == "≈ 0.852 ±0.003"
     assert bound_text(None, 0.8, 0.9) == bound_text(nan, nan, nan) == "–"
-    assert [budget_text(view) for view in views[:3]] == ["∞", "2", "0.5"]
-    assert budget_text(views[3]).endswith(", δ = 1e-6")
+    assert [view.budget for view in views[:3]] == ["∞", "2", "0.5"]
+    assert views[3].budget.endswith(", δ = 1e-6")
     assert [privacy_text(view) for view in views] == ["no: no noise", "yes", "yes", "no: seeded noise", "yes"]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tpsl.report.run_table import summary
-from tpsl.report.run_view import RunView
+from tpsl.report.run_view import Attacks, RunView
 from tpsl.report.words import bound_text
 from tpsl_research.drawing import FORMATS
 from tpsl_research.run_figures import attack_figure, curves_figure, epsilon_figure, roc_figure, write_figures
@@ -59,12 +59,11 @@ def test_bars_are_the_intervals(views: list[RunView]) -> None:
 
 
 def test_lines_join_means_of_runs_that_promise_the_same(views: list[RunView]) -> None:
-    twin = copy.deepcopy(views[1])
-    assert twin["test"] is not None and views[1]["test"] is not None
-    twin["test"]["test_auc"] = (views[1]["test"]["test_auc"] or 0) + 0.02
+    assert views[1].auc is not None
+    twin = replace(views[1], auc=views[1].auc._replace(value=views[1].auc.value + 0.02))
     (panel,) = epsilon_figure([views[1], twin]).axes  # type: ignore[union-attr]
     lines = [line for line in panel.get_lines() if line.get_linestyle() == "-" and len(line.get_xdata()) == 1]
-    assert [float(line.get_ydata()[0]) for line in lines] == [pytest.approx(twin["test"]["test_auc"] - 0.01)]
+    assert [float(line.get_ydata()[0]) for line in lines] == [pytest.approx(views[1].auc.value + 0.01)]
 
 
 def test_curves_are_the_epochs(views: list[RunView]) -> None:
@@ -73,7 +72,7 @@ def test_curves_are_the_epochs(views: list[RunView]) -> None:
     (panel,) = figure.axes
     lines = {str(line.get_label()): list(line.get_ydata()) for line in panel.get_lines()}
     for view in views[:4]:
-        assert lines[view["name"]] == [entry["test_auc"] for entry in view["curves"]]
+        assert lines[view.name] == [entry["test_auc"] for entry in view.curves]
 
 
 def test_roc_curves_are_those_of_the_attacks(views: list[RunView]) -> None:
@@ -81,10 +80,10 @@ def test_roc_curves_are_those_of_the_attacks(views: list[RunView]) -> None:
     assert figure is not None
     (panel,) = figure.axes
     curves = {str(line.get_label()): (list(line.get_xdata()), list(line.get_ydata())) for line in panel.get_lines()}
-    for name, attack in (views[1]["attacks"] or {})["attacks"].items():
-        if attack["roc"] and attack["scored_by"] == "noisy label":
-            expected = [0, *attack["roc"]["fpr"]], [0, *attack["roc"]["tpr"]]
-            assert curves[f"{name.replace('_', ' ')} ({attack['auc']:.3f})"] == expected
+    assert views[1].attacks is not None
+    for attack in views[1].attacks.made:
+        if attack.roc and attack.kind == "noisy label":
+            assert curves[f"{attack.name.replace('_', ' ')} ({attack.auc.value:.3f})"] == attack.roc
     # What ε allows lies above the best attack on the noisy label.
     limit_x, limit_y = curves["bound, by ε"]
     best_x, best_y = curves["best attack, by the formula"]
@@ -93,8 +92,9 @@ def test_roc_curves_are_those_of_the_attacks(views: list[RunView]) -> None:
 
 def test_files_are_of_their_kind_and_the_same_every_time(views: list[RunView], tmp_path: Path) -> None:
     names = ["_$\\frac{$ ../&{}%\n", "_$\\frac{$ ..&{}%\n"]
-    few = {name: attack for name, attack in (views[2]["attacks"] or {})["attacks"].items() if "_" in name}
-    hostile: list[RunView] = [{**views[2], "name": name, "attacks": {"attacks": few}} for name in names]
+    assert views[2].attacks is not None
+    few = Attacks(tuple(attack for attack in views[2].attacks.made if "_" in attack.name), {})
+    hostile = [replace(views[2], name=name, attacks=few) for name in names]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a name that matplotlib does not understand would warn
         written, left_out = write_figures(hostile, tmp_path)
@@ -108,12 +108,12 @@ def test_files_are_of_their_kind_and_the_same_every_time(views: list[RunView], t
         if path.suffix == ".pdf":
             assert b"/Subtype /Type3" not in content and b"/FontFile2" in content
     before = {path.name: path.read_bytes() for path in written if path.stem == "curves"}
-    write_figures([{**view, "attacks": None, "test": None} for view in hostile], tmp_path)
+    write_figures([replace(view, attacks=None, auc=None) for view in hostile], tmp_path)
     assert {name: (tmp_path / name).read_bytes() for name in before} == before
 
 
 def test_what_cannot_be_drawn_is_said(views: list[RunView], tmp_path: Path) -> None:
-    bare: RunView = {**views[3], "attacks": None, "curves": [], "test": None}
+    bare = replace(views[3], attacks=None, curves=[], auc=None)
     written, left_out = write_figures([bare], tmp_path)
     assert written == [] and list(tmp_path.iterdir()) == []
     assert left_out.keys() == {"epsilon", "attack", "curves", "roc"}
@@ -121,7 +121,7 @@ def test_what_cannot_be_drawn_is_said(views: list[RunView], tmp_path: Path) -> N
 
 
 def test_runs_on_other_data_have_a_panel_of_their_own(views: list[RunView]) -> None:
-    others: list[RunView] = [{**view, "data_group": "other", "data": "other"} for view in views]
+    others = [replace(view, data_group="other", data="other") for view in views]
     figure = epsilon_figure([*views, *others])
     assert figure is not None
     assert [panel.get_title(loc="left").split(",")[0] for panel in figure.axes] == ["synthetic", "other"]
@@ -137,7 +137,7 @@ def test_tables_hold_the_numbers_of_the_runs(views: list[RunView], tmp_path: Pat
     head, *body = table.rows
     for view, row in zip(views, body, strict=True):
         cells, numbers = dict(zip(head, row, strict=True)), summary(view)
-        assert cells["Run"] == view["name"] and cells["Mechanism"] == view["promise"]["mechanism"]
+        assert cells["Run"] == view.name and cells["Mechanism"] == view.promise.mechanism
         assert cells["Test AUC"].split()[0] == ("–" if numbers["test_auc"] is None else f"{numbers['test_auc']:.4f}")
         assert cells["Bound"] == bound_text(*(numbers[f"bound{end}"] for end in ("", "_low", "_high")))
         assert cells["Strongest attack"] == (numbers["attack"] or "–").replace("_", " ")
@@ -145,15 +145,19 @@ def test_tables_hold_the_numbers_of_the_runs(views: list[RunView], tmp_path: Pat
     assert cells["ε"].endswith(" (seeded)") and cells["δ"] == "1e-6"
     assert "∞" in dict(zip(head, body[0], strict=True))["ε"]
     audited = float(dict(zip(head, body[1], strict=True))["Audited ε ≥"])
-    assert 0 <= (views[1]["audit"] or {})["lower_bound"] - audited < 1e-4
+    assert 0 <= (views[1].audited_epsilon or 0) - audited < 1e-4
     attacks = attacks_table(views)
     assert attacks is not None
-    found = (views[1]["attacks"] or {})["attacks"]
+    assert views[1].attacks is not None
+    found = {attack.name: attack for attack in views[1].attacks.made}
     column = {row[0]: row[2] for row in attacks.rows[1:]}
-    assert {name.replace("_", " "): f"{attack['auc']:.4f}" for name, attack in found.items()}.items() <= column.items()
-    of_norm, of_likelihood = found["norm"], found["likelihood"]
-    assert column["bound: noisy label"] == f"{of_likelihood['ceiling']:.4f}"
-    assert column["bound: noisy label and features"].startswith(f"≈ {of_norm['ceiling']:.3f} ±")
+    assert {
+        name.replace("_", " "): f"{attack.auc.value:.4f}" for name, attack in found.items()
+    }.items() <= column.items()
+    of_norm, of_likelihood = found["norm"].bound, found["likelihood"].bound
+    assert of_norm is not None and of_likelihood is not None
+    assert column["bound: noisy label"] == f"{of_likelihood.value:.4f}"
+    assert column["bound: noisy label and features"].startswith(f"≈ {of_norm.value:.3f} ±")
     assert "noisy label and features: norm, spectral" in attacks.title
     assert {path.name for path in write_tables(views, tmp_path)} == {"runs.tex", "runs.md", "attacks.tex", "attacks.md"}
     assert len({len(row) for row in cells_of((tmp_path / "runs.md").read_text())}) == 1
@@ -161,14 +165,14 @@ def test_tables_hold_the_numbers_of_the_runs(views: list[RunView], tmp_path: Pat
 
 def test_no_name_of_a_run_breaks_out_of_a_table(views: list[RunView]) -> None:
     name = r"a|b & c_1 \input{x} 100% #1 $x^2$ ~ {<b>"
-    table = runs_table([{**views[1], "name": name}])
+    table = runs_table([replace(views[1], name=name)])
     (row,) = [line for line in table.latex("runs").splitlines() if line.startswith("a")]
     assert len(re.findall(r"(?<!\\)&", row)) == len(table.rows[0]) - 1
     assert not re.search(r"(?<!\\)[%#_~]", row) and r"\input" not in row
     assert len(re.findall(r"(?<!\\){", row)) == len(re.findall(r"(?<!\\)}", row))
     assert len(re.findall(r"(?<!\\)\$", row)) % 2 == 0
     for character in "[*":  # of the command \\ before them
-        starred = runs_table([{**views[1], "name": f"{character}1em]"}]).latex("runs")
+        starred = runs_table([replace(views[1], name=f"{character}1em]")]).latex("runs")
         assert not re.search(rf"\\\\\s*\{character}", starred)
     assert latex_text("ε ≥ 1–2") == r"$\varepsilon$ $\ge$ 1--2"
     (_, cells) = cells_of(table.markdown())
@@ -177,6 +181,6 @@ def test_no_name_of_a_run_breaks_out_of_a_table(views: list[RunView]) -> None:
 
 
 def test_columns_without_anything_are_left_out(views: list[RunView]) -> None:
-    (head, _) = runs_table([{**views[2], "audit": None}]).rows
+    (head, _) = runs_table([replace(views[2], audited_epsilon=None)]).rows
     assert "Audited ε ≥" not in head and "δ" not in head
-    assert attacks_table([{**views[2], "attacks": None}]) is None
+    assert attacks_table([replace(views[2], attacks=None)]) is None

@@ -348,10 +348,10 @@ def test_what_is_handed_over_counts_people_or_says_that_it_does_not(
         train(agreed, tables / digest, vault=choice(tables, 9.0))
     shutil.rmtree(tables / "e" / "shop")
     view = read_view(tables / "e", "shop")
-    assert (view["promise"]["total_epsilon"], view["spent_by"]) == (total, spent_by)
-    told = "nobody, over all alignments, has spent more than ε = 2 in all" in view["ledger_note"]
+    assert (view.promise.total_epsilon, view.spent_by) == (total, spent_by)
+    told = "nobody, over all alignments, has spent more than ε = 2 in all" in view.ledger_note
     assert told == (spent_by == "ledger")
-    assert ("is not said: it would tell whom that party knows" in view["ledger_note"]) != told
+    assert ("is not said: it would tell whom that party knows" in view.ledger_note) != told
 
 
 def store_with_units(agreed: Job, path: Path) -> None:

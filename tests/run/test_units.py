@@ -51,9 +51,9 @@ def test_a_run_with_text_labels_and_units_accounts_for_each_customer(tmp_path: P
         assert vault.verify() == []
     assert (ledger.released_records, ledger.epsilon_per_record) == (54, epsilon)
     assert ledger.largest_unit == Spent(epsilon=EACH * epsilon, delta=0.0, records=EACH, who="unit")
-    shown = read_run(tmp_path / "run")["ledger"]
+    shown = read_run(tmp_path / "run").ledger
     assert shown is not None
-    assert shown["unit_text"] == f"{rounded_up(EACH * epsilon, 4)} ({EACH} records)"
+    assert shown.unit_text == f"{rounded_up(EACH * epsilon, 4)} ({EACH} records)"
 
 
 def test_a_vault_that_does_not_know_the_units_of_the_job_is_refused(tmp_path: Path) -> None:

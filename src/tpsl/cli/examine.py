@@ -27,7 +27,6 @@ from tpsl.report.findings import keep_finding
 from tpsl.report.known_vaults import Memory
 from tpsl.report.page import write_page
 from tpsl.report.run_table import summary, summary_table, vault_sentences
-from tpsl.report.version_view import version_rows
 from tpsl.report.words import MISSING, auc_text, bound_text, counted, spent_text, spoken
 from tpsl.run.job import Job, load_job
 from tpsl.run.local import locals_by_party
@@ -64,9 +63,9 @@ def report(
         for done, run in enumerate(runs):
             progress(done, len(runs), run.name)
             views.append(read_view(run, party, memory=memory))
-    title = ", ".join(view["name"] for view in views) if len(views) <= 3 else f"{len(views)} runs"
+    title = ", ".join(view.name for view in views) if len(views) <= 3 else f"{len(views)} runs"
     write_page(out, views, title=title)
-    content = {"page": str(out), "runs": [summary(view) for view in views], "versions": version_rows(views)}
+    content = {"page": str(out), "runs": [summary(view) for view in views]}
     answer(json, content, [summary_table(views), *vault_sentences(views), f"The page: {out.resolve()}"])
 
 

@@ -36,7 +36,7 @@ def show_result(path: Path, result: TrainResult, json: bool, *, evaluated: bool 
     """
     run = RunFolder(path)
     job, origin, (result, ledger) = run.job(), run.origin(LABEL_PARTY), result_now(run, result)
-    content, facts = {**result.as_dict(), **ledger.facts}, Facts(run=run.path)
+    content, facts = {**result.as_dict(), **ledger.known()}, Facts(run=run.path)
     if origin:
         content["origin"] = for_json(asdict(origin))
         spent = f", {words.spent_text(origin.released.epsilon, 0.0)} in all" if origin.released else ""
@@ -68,7 +68,7 @@ def _promise(run: RunFolder, result: TrainResult, ledger: RunLedger) -> Facts:
         "mechanism": noise,
         "guarantee": words.guarantee_text(result) + large,
         "vault": from_here(noted.vault) if noted else None,
-        "of the vault": "; ".join(words.vault_texts(ledger.facts, total)),
+        "of the vault": "; ".join(words.vault_texts(ledger, total)),
         "scratch run": "its vault counts in no total, and nothing of it may leave" if run.is_scratch else None,
     }
 

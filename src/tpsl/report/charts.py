@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+from tpsl.metrics import GUESSING
 from tpsl.report.chart import Axis, Cell, Chart, Rule, Series
-from tpsl.report.run_view import Promise, RunView
-from tpsl.report.verdicts import GUESSING, Interval, strongest_attack, tested
+from tpsl.report.run_view import Attack, Interval, Promise, RunView
 from tpsl.report.words import (
     KINDS,
     MISSING,
-    at_least_text,
+    NO_NUMBER,
     auc_text,
     bound_text,
-    budget_text,
     count_text,
     measured_text,
     significant,
@@ -40,30 +39,27 @@ _FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5)
 
 def allowed(promise: Promise) -> tuple[list[float], list[float]]:
     """Return what (ε, δ) allows, as FPR and TPR: no ROC curve by the noisy label alone lies above it on average."""
-    corner = 0.0 if promise["epsilon"] is None else (1 - promise["delta"]) / (1 + math.exp(promise["epsilon"]))
-    return [0, 0, corner, 1 - promise["delta"], 1], [0, promise["delta"], 1 - corner, 1, 1]
+    corner = 0.0 if promise.epsilon is None else (1 - promise.delta) / (1 + math.exp(promise.epsilon))
+    return [0, 0, corner, 1 - promise.delta, 1], [0, promise.delta, 1 - corner, 1, 1]
 
 
 def roc(view: RunView) -> Chart | None:
     """Return ROC curves of attacks that score by the noisy label alone, and the bound of that kind of attacker."""
-    promise = view["promise"]
-    attacks = {
-        name: attack
-        for name, attack in (view["attacks"] or {}).get("attacks", {}).items()
-        if attack.get("roc") and attack.get("scored_by") == "noisy label"
-    }
-    if promise["attack"] == "statistic" or (not attacks and not promise["closed_form_roc"]):
+    promise = view.promise
+    attacks = [
+        attack for attack in (view.attacks.made if view.attacks else ()) if attack.roc and attack.kind == "noisy label"
+    ]
+    if promise.attack == "statistic" or (not attacks and not promise.closed_form_roc):
         return None
     series = [
         Series("bound, by ε", *allowed(promise), ("area", "line"), "limit"),
         Series("guessing", [0, 1], [0, 1], ("line",), "limit", number=2),
     ]
-    if promise["closed_form_roc"]:
-        false, true = promise["closed_form_roc"]
-        series.append(Series("best attack, by the formula", false, true, ("line",), "limit", number=1))
-    for number, (name, attack) in enumerate(attacks.items()):
-        false, true = [0, *attack["roc"]["fpr"]], [0, *attack["roc"]["tpr"]]
-        series.append(Series(f"{spoken(name)} ({attack['auc']:.3f})", false, true, ("line",), "attack", number=number))
+    if promise.closed_form_roc:
+        series.append(Series("best attack, by the formula", *promise.closed_form_roc, ("line",), "limit", number=1))
+    for number, attack in enumerate(attacks):
+        name = f"{spoken(attack.name)} ({attack.auc.value:.3f})"
+        series.append(Series(name, *(attack.roc or ((), ())), ("line",), "attack", number=number))
     drawn = [one for one in series if one.name != "guessing"]
     return Chart(
         "roc",
@@ -98,56 +94,49 @@ def _found(curve: Series, rate: float) -> Cell:
 
 def attack_areas(view: RunView) -> Chart | None:
     """Return the AUC of each attack that was made, beside the bound of its own kind of attacker."""
-    attacks: dict[str, dict[str, Any]] = (view["attacks"] or {}).get("attacks", {})
-    found = {name: attack for name, attack in attacks.items() if attack["auc"] is not None}
-    if not found:
+    made = view.attacks.made if view.attacks else ()
+    if not made:
         return None
-    seeded = view["job"]["privacy"].get("noise_seed") is not None  # whoever has the seed: nothing bounds that attacker
-    bounds = {name: (None,) * 3 if seeded else tuple(map(attack.get, _BOUND)) for name, attack in found.items()}
-    texts = {
-        name: f"{spoken(name)}: AUC {measured_text(*map(attack.get, _AREA))}; bound {bound_text(*bounds[name])}, "
-        f"{KINDS.get(attack.get('scored_by', ''), '')}; the attacker has {_needs(attack)}"
-        for name, attack in found.items()
-    }
-    strongest = max(found, key=lambda name: found[name]["auc"])
+    largest = max(made, key=lambda attack: attack.auc.value)
+    texts = [
+        f"{spoken(attack.name)}: AUC {measured_text(*attack.auc)}; bound {bound_text(*(attack.bound or NO_NUMBER))}, "
+        f"{KINDS.get(attack.kind, '')}; the attacker has {attack.needs}"
+        for attack in made
+    ]
 
-    def series(title: str, marks: Any, role: str, chosen: Callable[[str], tuple[Any, ...]], number: int = 0) -> Series:
-        value, low, high = zip(*map(chosen, found), strict=True)
-        told = [texts[name] for name in found]
-        return Series(title, value, range(len(found)), marks, role, low, high, number, told)
+    def series(title: str, marks: Any, role: str, of: Callable[[Attack], Interval | None], number: int = 0) -> Series:
+        value, low, high = zip(*(of(attack) or NO_NUMBER for attack in made), strict=True)
+        return Series(title, value, range(len(made)), marks, role, low, high, number, texts)
 
-    def measured(name: str) -> tuple[Any, ...]:
-        return tuple(map(found[name].get, _AREA))
-
-    def formula(name: str) -> tuple[Any, ...]:
-        return found[name].get("closed_form"), None, None
+    def formula(attack: Attack) -> Interval | None:
+        return None if attack.closed_form is None else Interval.at(attack.closed_form)
 
     return Chart(
         "attacks",
         "Attack AUC",
-        f"{len(found)} attacks, each beside the bound of its own kind of attacker; "
-        f"the strongest is {spoken(strongest)} with AUC {auc_text(found[strongest]['auc'])}.",
+        f"{len(made)} attacks, each beside the bound of its own kind of attacker; "
+        f"the strongest is {spoken(largest.name)} with AUC {auc_text(largest.auc.value)}.",
         [
-            series("bound of its kind of attacker", ("ticks",), "limit", bounds.__getitem__),
+            series("bound of its kind of attacker", ("ticks",), "limit", lambda attack: attack.bound),
             series("by the formula", ("points",), "limit", formula, 2),
-            series("measured, 95 % interval", ("points",), "attack", measured),
+            series("measured, 95 % interval", ("points",), "attack", lambda attack: attack.auc),
         ],
-        Axis("attack AUC", min(0.45, *(attack["auc"] for attack in found.values())) - 0.02, 1.01),
-        Axis(rows=[spoken(name) for name in found]),
+        Axis("attack AUC", min(0.45, *(attack.auc.value for attack in made)) - 0.02, 1.01),
+        Axis(rows=[spoken(attack.name) for attack in made]),
         [Rule("guessing", GUESSING, "limit", upright=True)],
         list(_ATTACK_COLUMNS),
         [
             [
-                Cell(spoken(name)),
-                Cell(_needs(attack)),
-                _area(*measured(name)),
-                _area(attack.get("closed_form")),
-                Cell(bound_text(*bounds[name]), bounds[name][0]),
-                _area(attack.get("tpr_at_fpr_0_001")),
-                _area(attack.get("tpr_at_fpr_0_01")),
-                Cell(count_text(attack.get("records")), attack.get("records")),
+                Cell(spoken(attack.name)),
+                Cell(attack.needs),
+                _area(*attack.auc),
+                _area(attack.closed_form),
+                Cell(bound_text(*(attack.bound or NO_NUMBER)), attack.bound and attack.bound.value),
+                _area(attack.tpr_0_001),
+                _area(attack.tpr_0_01),
+                Cell(count_text(attack.records), attack.records),
             ]
-            for name, attack in found.items()
+            for attack in made
         ],
     )
 
@@ -156,24 +145,6 @@ _ATTACK_COLUMNS = (
     *("Attack", "The attacker has", "AUC", "By the formula", "Bound of its kind"),
     *("TPR at 0.1 % FPR", "TPR at 1 % FPR", "Records"),
 )
-_AREA = ("auc", "auc_low", "auc_high")
-_BOUND = ("ceiling", "ceiling_low", "ceiling_high")
-
-
-def _needs(attack: dict[str, Any]) -> str:
-    return str(attack.get("needs", "")).replace("+", " + ")
-
-
-def audit_text(view: RunView) -> str:
-    """Return what the audit of a run found, in a sentence."""
-    audit = view["audit"] or {}
-    return (
-        "Records with fair-coin labels were planted, and an attacker guessed "
-        f"{count_text(audit.get('right'))} of {count_text(audit.get('guessed'))} coins right: ε is at least "
-        f"{at_least_text(audit['lower_bound'])} at {significant(100 * audit['confidence'])} % confidence, and "
-        f"{view['promise']['epsilon_text']} is claimed. "
-        + ("The claim holds." if audit["passed"] else "The claim does NOT hold.")
-    )
 
 
 # ---- several runs, several epochs
@@ -181,12 +152,12 @@ def audit_text(view: RunView) -> str:
 
 def series_name(view: RunView) -> str:
     """Return what runs have in common that one line of a chart joins."""
-    promise = view["promise"]
-    if promise["epsilon"] is None:
+    promise = view.promise
+    if promise.epsilon is None:
         return "without noise"
-    draws = f", {promise['draws']} draws" if promise["draws"] > 1 else ""
-    seeded = "" if promise["private"] else " (seeded: not private)"
-    return f"{promise['mechanism']}, {promise['estimator']}{draws}{seeded}"
+    draws = f", {promise.draws} draws" if promise.draws > 1 else ""
+    seeded = "" if promise.private else " (seeded: not private)"
+    return f"{promise.mechanism}, {promise.estimator}{draws}{seeded}"
 
 
 _Point = tuple[RunView, float, Interval]
@@ -200,22 +171,23 @@ def trade_off(views: Sequence[RunView], against: str) -> Chart | None:
     """
 
     def place(view: RunView) -> float | None:
-        attack = strongest_attack(view)
-        return view["promise"]["epsilon"] or None if against == "epsilon" else attack and attack["auc"]
+        if against == "epsilon":
+            return view.promise.epsilon or None
+        return view.attack_auc.value if view.attack_auc else None
 
-    shown = [(view, x, area) for view in views if (x := place(view)) is not None and (area := tested(view))]
+    shown = [(view, x, area) for view in views if (x := place(view)) is not None and (area := view.auc)]
     if len(shown) < 2:
         return None
     reached, places = [area.value for *_, area in shown], sorted({x for _, x, _ in shown})
-    plain = [area.value for view in views if view["promise"]["epsilon"] is None and (area := tested(view))]
-    records = next((view["train_records"] for view, *_ in shown if view["train_records"]), None)
+    plain = [area.value for view in views if view.promise.epsilon is None and (area := view.auc)]
+    records = next((view.train_records for view, *_ in shown if view.train_records), None)
     across, rules = Axis("AUC of the strongest attack"), list[Rule]()
     if against == "epsilon":
         across = Axis("ε (logarithmic)", logarithmic=True, at=places if len(places) <= _MANY else ())
         rules = [Rule(f"without noise ({auc_text(mean(plain))})", mean(plain), "limit")] if plain else []
     return Chart(
         f"trade-off-{against}",
-        shown[0][0]["data"] + (f", {records:,} training records" if records else ""),
+        shown[0][0].data + (f", {records:,} training records" if records else ""),
         f"{len(shown)} runs; test AUC from {auc_text(min(reached))} to {auc_text(max(reached))}.",
         [series for number, name in enumerate(_kinds(shown)) for series in _kind(shown, name, number)],
         across,
@@ -224,10 +196,10 @@ def trade_off(views: Sequence[RunView], against: str) -> Chart | None:
         ["Run", "Mechanism", "ε", "Attack AUC", "Test AUC"],
         [
             [
-                Cell(view["name"]),
+                Cell(view.name),
                 Cell(series_name(view)),
-                Cell(view["promise"]["epsilon_text"], view["promise"]["epsilon"]),
-                _area((strongest_attack(view) or {"auc": None})["auc"]),
+                Cell(view.promise.epsilon_text, view.promise.epsilon),
+                _area(view.attack_auc.value if view.attack_auc else None),
                 _area(*area),
             ]
             for view, _, area in shown
@@ -244,9 +216,9 @@ def _kind(shown: Sequence[_Point], name: str, number: int) -> list[Series]:
     points = [point for point in shown if series_name(point[0]) == name]
     levels: dict[float | None, list[tuple[float, float]]] = {}
     for view, x, area in points:
-        levels.setdefault(view["promise"]["epsilon"], []).append((x, area.value))
+        levels.setdefault(view.promise.epsilon, []).append((x, area.value))
     means = sorted((mean(x for x, _ in level), mean(y for _, y in level)) for level in levels.values())
-    texts = [f"{view['name']}: ε = {budget_text(view)}, test AUC {measured_text(*area)}" for view, _, area in points]
+    texts = [f"{view.name}: ε = {view.budget}, test AUC {measured_text(*area)}" for view, _, area in points]
     xs, ys = [x for _, x, _ in points], [area.value for *_, area in points]
     lows, highs = (
         [min(area.low, area.value) for *_, area in points],
@@ -261,24 +233,25 @@ def _kind(shown: Sequence[_Point], name: str, number: int) -> list[Series]:
 
 def metrics_of(views: Sequence[RunView]) -> list[str]:
     """Return the metrics that runs have after epochs, of those that are drawn."""
-    return [key for key in METRICS if any(entry.get(key) is not None for view in views for entry in view["curves"])]
+    return [key for key in METRICS if any(entry.get(key) is not None for view in views for entry in view.curves)]
 
 
 def curves(views: Sequence[RunView], metric: str) -> Chart | None:
     """Return a metric of runs after each epoch; of one run with its interval."""
-    measured = [[entry for entry in view["curves"] if entry.get(metric) is not None] for view in views]
+    measured = [[entry for entry in view.curves if entry.get(metric) is not None] for view in views]
     shown = [(view, entries) for view, entries in zip(views, measured, strict=True) if entries]
     if not shown:
         return None
     name, number = METRICS[metric], len(views)
 
-    def text(entry: dict[str, Any]) -> str:
-        area = (entry.get(metric + end) for end in ("", "_low", "_high"))
-        return measured_text(*area) if "auc" in metric else significant(entry[metric])
+    def text(entry: Mapping[str, Any]) -> str:
+        return (
+            measured_text(*(Interval.of(entry, metric) or NO_NUMBER)) if "auc" in metric else significant(entry[metric])
+        )
 
     first, newest = shown[0][1][0], shown[0][1][-1]
     if all(len(entries) < 2 for _, entries in shown):
-        told = ", ".join(f"{view['name']} {text(entries[0])}" for view, entries in shown)
+        told = ", ".join(f"{view.name} {text(entries[0])}" for view, entries in shown)
         return Chart(f"curves-{metric}", name, f"{name} after the one epoch that was measured: {told}.")
     last = max(entry["epoch"] for _, entries in shown for entry in entries)
     return Chart(
@@ -289,7 +262,7 @@ def curves(views: Sequence[RunView], metric: str) -> Chart | None:
         else f"From {text(first)} after epoch {first['epoch']} to {text(newest)} after epoch {newest['epoch']}.",
         [
             Series(
-                view["name"],
+                view.name,
                 [entry["epoch"] for entry in entries],
                 [entry[metric] for entry in entries],
                 ("line", "points") if len(entries) <= 30 else ("line",),
@@ -297,7 +270,7 @@ def curves(views: Sequence[RunView], metric: str) -> Chart | None:
                 [entry.get(f"{metric}_low") for entry in entries] if number == 1 else (),
                 [entry.get(f"{metric}_high") for entry in entries] if number == 1 else (),
                 place // _RUN_ROLES,
-                [f"{view['name']}, epoch {entry['epoch']}: {text(entry)}" for entry in entries],
+                [f"{view.name}, epoch {entry['epoch']}: {text(entry)}" for entry in entries],
                 in_legend=1 < number <= _MANY,
             )
             for place, (view, entries) in enumerate(zip(views, measured, strict=True))
@@ -307,12 +280,12 @@ def curves(views: Sequence[RunView], metric: str) -> Chart | None:
         Axis(name),
         (),
         ["Run", *(f"Epoch {epoch}" for epoch in range(1, last + 1))],
-        [[Cell(view["name"]), *_by_epoch(entries, last, metric, text)] for view, entries in shown],
+        [[Cell(view.name), *_by_epoch(entries, last, metric, text)] for view, entries in shown],
     )
 
 
 def _by_epoch(
-    entries: Sequence[dict[str, Any]], last: int, metric: str, text: Callable[[dict[str, Any]], str]
+    entries: Sequence[Mapping[str, Any]], last: int, metric: str, text: Callable[[Mapping[str, Any]], str]
 ) -> list[Cell]:
     found = {entry["epoch"]: entry for entry in entries}
     return [

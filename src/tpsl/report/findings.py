@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from tpsl.files import for_json, read_plain, write_atomically
+from tpsl.report.words import at_least_text, count_text, significant
 from tpsl.run.run_folder import RunError, RunFolder
 
 Finding = Literal["attacks", "audit", "replay", "examination"]
-FINDINGS: tuple[Finding, ...] = get_args(Finding)
 
 
 def keep_finding(run: Path, finding: Finding, content: dict[str, Any]) -> None:
@@ -69,3 +69,30 @@ _NEEDED: dict[Finding, tuple[str, ...]] = {
 
 def _path(run: Path, finding: Finding) -> Path:
     return RunFolder(run).label / f"{finding}.json"
+
+
+def audit_words(run: Path, claimed: str) -> list[str]:
+    """Return what audits of a run have found, a sentence each; `claimed` is the ε of its release as it is shown."""
+    found, audit, replay = read_finding(run, "examination"), read_finding(run, "audit"), read_finding(run, "replay")
+    told = list[str]()
+    if audit:
+        bound, confidence = at_least_text(audit["lower_bound"]), significant(100 * audit["confidence"])
+        told.append(
+            "Records with fair-coin labels were planted, and an attacker guessed "
+            f"{count_text(audit.get('right'))} of {count_text(audit.get('guessed'))} coins right: ε is at least "
+            f"{bound} at {confidence} % confidence, and {claimed} is claimed. "
+            f"The claim {'holds' if audit['passed'] else 'does NOT hold'}."
+        )
+    if found and found["passed"]:
+        told.append(f"The audit looked at {', '.join(found['parts'])} and found nothing.")
+    elif found:
+        told.append(f"The audit FAILED. {'. '.join(found['accusations'])}.")
+    if replay and replay["passed"]:
+        told.append(
+            f"Record and replay: {replay['flipped']:,} true labels flipped, the noisy ones kept; all "
+            f"{replay['bytes']:,} bytes of transcript and weights stayed the same."
+        )
+    elif replay:
+        changed = len(replay.get("differences") or ()) or "some"
+        told.append(f"Record and replay FAILED: {changed} files changed when true labels were flipped.")
+    return told

@@ -22,8 +22,9 @@ def asset(name: str) -> str:
     return resources.files("tpsl.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def document(title: str, body: Markup, *, style: str, script: str = "", policy: str = "") -> str:
-    """Return a whole page, which may run this script and load nothing; `policy` adds what else it may do."""
+def document(title: str, body: Markup, *, scripts: Sequence[str] = (), policy: str = "") -> str:
+    """Return a whole page, which may run these scripts and load nothing; `policy` adds what else it may do."""
+    script, style = "".join(map(asset, scripts)), asset("chart.css") + asset("page.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     allowed = f"script-src 'sha256-{digest}'; " if script else ""
     rules = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; {allowed}{policy}"
@@ -45,6 +46,12 @@ def facts(pairs: Iterable[tuple[str, str | None]]) -> Markup:
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs if value))
 
 
+def pictures(charts: Sequence[Chart], title: str) -> Markup:
+    """Return charts that stand alone, as a notebook shows them."""
+    shown = (tag("div", tag("h4", chart.title), svg(chart)) for chart in charts if chart.series)
+    return tag("div", tag("style", Markup(asset("chart.css"))), tag("p", title), *shown)
+
+
 def intro(*text: str | None) -> Markup | None:
     """Return an introducing paragraph, or nothing."""
     return tag("p", *text, class_="intro") if any(text) else None
@@ -53,16 +60,8 @@ def intro(*text: str | None) -> Markup | None:
 Row = Sequence[Cell | Markup]
 
 
-def table(caption: str, columns: Sequence[str], rows: Iterable[Row], style: str = "sortable wide") -> Markup:
+def table(caption: str, columns: Sequence[str], rows: Sequence[Row], style: str = "sortable wide") -> Markup:
     """Return a table in which each cell knows its column, so that a narrow screen shows rows as cards."""
-    return grouped_table(caption, columns, [(None, list(rows))], style)
-
-
-def grouped_table(
-    caption: str, columns: Sequence[str], groups: Sequence[tuple[Markup | None, Sequence[Row]]], style: str
-) -> Markup:
-    """Return a table of groups of rows, each below its heading if it has one."""
-    rows = [row for _, group in groups for row in group]
     numbers = {at for row in rows for at, cell in enumerate(row) if isinstance(cell, Cell) and cell.value is not None}
     styles = ["number" if column and column in numbers else None for column in range(len(columns))]
 
@@ -71,19 +70,10 @@ def grouped_table(
         place = {"class_": styles[column], "data_head": columns[column], "data_value": value}
         return tag("td", content, **place) if column else tag("th", content, scope="row", **place)
 
-    bodies = (
-        tag(
-            "tbody",
-            tag("tr", tag("th", heading, scope="rowgroup", colspan=len(columns)), class_="data-set")
-            if heading
-            else None,
-            *(tag("tr", *(cell_of(column, cell) for column, cell in enumerate(row))) for row in group),
-        )
-        for heading, group in groups
-    )
     heads = (tag("th", name, scope="col", class_=one) for name, one in zip(columns, styles, strict=True))
-    head = tag("thead", tag("tr", *heads))
-    drawn = tag("table", tag("caption", caption, class_="unseen"), head, *bodies, class_=style)
+    lines = (tag("tr", *(cell_of(column, cell) for column, cell in enumerate(row))) for row in rows)
+    head, body = tag("thead", tag("tr", *heads)), tag("tbody", *lines)
+    drawn = tag("table", tag("caption", caption, class_="unseen"), head, body, class_=style)
     return tag("div", drawn, class_="scroll", role="region", tabindex=0, aria_label=caption)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from tpsl.report.known_vaults import Memory, ledger_at, spent_in
-from tpsl.report.run_view import VaultFacts
+from tpsl.report.run_view import LedgerEntry, LedgerView, VaultFacts
 from tpsl.report.words import records_text, rounded_up
 from tpsl.run.job import Job
 from tpsl.run.result import LedgerNote, TrainResult
@@ -17,35 +17,26 @@ from tpsl.vault.cost import as_json
 from tpsl.vault.ledger import describe_release
 
 
-@dataclass(frozen=True)
-class RunLedger:
+@dataclass(frozen=True, kw_only=True)
+class RunLedger(VaultFacts):
     """What is known of a run's vault, and of others that have released its labels and are gone."""
 
     place: Path | None = None
     """The address of the label in the vault; None if the vault is gone."""
-    content: dict[str, Any] | None = None
-    """The ledger, ready for JSON."""
+    content: LedgerView | None = None
     note: str = ""
     """Why there is no ledger, or nothing."""
     total: Spent | None = None
     """What the run's records have spent in all; None if nothing was released yet."""
-    gone: int = 0
-    """How many vaults are gone that runs on the same data name: the total is at least that."""
-    all_labels: Spent | None = None
-    """The most that any record has spent over all labels of the vault; None if it has no other label."""
-    apart: str | None = None
-    """Why the labels of a second vault are nobody's in the first; None if it is the label party's one vault."""
 
     @property
-    def facts(self) -> VaultFacts:
-        """What is to be known besides the total, ready for JSON."""
-        over_all = as_json(self.all_labels.epsilon) if self.all_labels else None
-        return VaultFacts(gone_vaults=self.gone, epsilon_all_labels=over_all, apart=self.apart)
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """The entries, oldest first."""
+        return self.content.entries if self.content else ()
 
-    @property
-    def heads(self) -> list[str]:
-        """The hashes of its entries, oldest first."""
-        return [entry["hash"] for entry in self.content["entries"]] if self.content else []
+    def known(self) -> dict[str, Any]:
+        """Return what is to be known besides the total, ready for JSON."""
+        return {field.name: getattr(self, field.name) for field in fields(VaultFacts)}
 
 
 def read_ledger(run: RunFolder, job: Job, memory: Memory | None = None) -> RunLedger:
@@ -61,8 +52,15 @@ def read_ledger(run: RunFolder, job: Job, memory: Memory | None = None) -> RunLe
         total = spent_in(run, ledger, {_description(job, ledger.classes)})
     total = total.plus(besides) if total else None
     if ledger is None or place is None:
-        return RunLedger(note=_absent(noted), total=total, gone=gone)
-    return RunLedger(place, _content(ledger, place), "", total, gone, ledger.all_labels, ledger.apart)
+        return RunLedger(note=_absent(noted), total=total, gone_vaults=gone)
+    return RunLedger(
+        place=place,
+        content=_content(ledger, place),
+        total=total,
+        gone_vaults=gone,
+        epsilon_all_labels=as_json(ledger.all_labels.epsilon) if ledger.all_labels else None,
+        apart=ledger.apart,
+    )
 
 
 def result_now(run: RunFolder, result: TrainResult) -> tuple[TrainResult, RunLedger]:
@@ -104,30 +102,28 @@ def _absent(noted: LedgerNote | None) -> str:
     )
 
 
-def _content(ledger: Ledger, vault: Path) -> dict[str, Any]:
+def _content(ledger: Ledger, vault: Path) -> LedgerView:
     unit = ledger.largest_unit
     names = {entry.details["label"]: entry.details["name"] for entry in ledger.entries if "name" in entry.details}
-    return {
-        "vault": vault_label(vault),
-        "classes": ledger.classes,
-        "records": ledger.records,
-        "released_records": ledger.released_records,
-        "private": ledger.private,
-        "epsilon_text": rounded_up(ledger.epsilon_per_record, 4),
-        "delta_text": rounded_up(ledger.delta_per_record, 2),
-        "unit_text": f"{rounded_up(unit.epsilon, 4)} ({records_text(unit.records)})" if unit else None,
-        "head": ledger.head,
-        "entries": [
-            {
-                "sequence": entry.sequence,
-                "time": entry.time,
-                "what": (entry.description if entry.is_release else entry.kind)
+    return LedgerView(
+        vault=vault_label(vault),
+        classes=ledger.classes,
+        records=ledger.records,
+        released_records=ledger.released_records,
+        epsilon_text=rounded_up(ledger.epsilon_per_record, 4),
+        delta_text=rounded_up(ledger.delta_per_record, 2),
+        unit_text=f"{rounded_up(unit.epsilon, 4)} ({records_text(unit.records)})" if unit else None,
+        entries=tuple(
+            LedgerEntry(
+                sequence=entry.sequence,
+                time=entry.time,
+                what=(entry.description if entry.is_release else entry.kind)
                 + (f" ({names[entry.details['label']]})" if len(names) > 1 else ""),
-                "records": entry.details.get("records"),
-                "epsilon_text": rounded_up(entry.epsilon, 4) if entry.is_release else "",
-                "delta_text": rounded_up(entry.delta, 2) if entry.is_release else "",
-                "hash": entry.hash,
-            }
+                records=entry.details.get("records"),
+                epsilon_text=rounded_up(entry.epsilon, 4) if entry.is_release else "",
+                delta_text=rounded_up(entry.delta, 2) if entry.is_release else "",
+                hash=entry.hash,
+            )
             for entry in ledger.entries
-        ],
-    }
+        ),
+    )

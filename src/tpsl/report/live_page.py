@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
 
-from tpsl.report.html_parts import asset, document
+from tpsl.report.html_parts import document
 from tpsl.report.markup import Markup, joined, tag
 from tpsl.report.page import page
 from tpsl.report.run_list import run_list, running
@@ -50,18 +50,15 @@ def list_page(title: str, content: Markup, version: str) -> str:
         tag("a", "Skip to the runs", class_="skip", href="#list"),
         tag(
             "div",
-            tag("span", "tpsl", class_="mark"),
             search,
             tag("span", id="found", class_="small", role="status"),
             tag("span", id="live", class_="small", role="status"),
-            tag("button", type="button", id="theme", hidden=True),
             class_="bar",
         ),
         tag("main", content, id="list", class_="browser", tabindex=-1, data_version=version),
         tag("footer", tag("p", "This page follows a folder on this machine and changes nothing in it.")),
     )
-    script = asset("page.js") + asset("runs.js")
-    return document(title, body, script=script, style=asset("page.css"), policy="connect-src 'self'; ")
+    return document(title, body, scripts=("page.js", "runs.js"), policy="connect-src 'self'; ")
 
 
 class LivePage(ThreadingHTTPServer):
@@ -71,7 +68,6 @@ class LivePage(ThreadingHTTPServer):
 
     def __init__(self, watched: WatchedFolder, port: int = 0) -> None:
         self.watched, self.secret = watched, secrets.token_urlsafe(16)
-        self._last: tuple[str, Markup] = "", Markup()
         try:
             super().__init__((ADDRESS, port), _Answer)
         except (OSError, OverflowError) as error:
@@ -106,24 +102,21 @@ class LivePage(ThreadingHTTPServer):
         return self._run(unquote(name)) if kind == "runs" else None
 
     def _list(self, place: str, known: str | None) -> _Content:
-        snapshot = self.watched.snapshot()
+        snapshot, name = self.watched.snapshot(), self.watched.folder.resolve().name
         version = _version(snapshot)
         if place == "list" and version == known:
-            return _Content(_HTML, None, version=version)
-        name = self.watched.folder.resolve().name
-        if self._last[0] != version:
-            self._last = version, run_list(snapshot, name, self.watched.party)
-        content = self._last[1]
+            return _Content(_HTML, None, version)
+        content = run_list(snapshot, name, self.watched.party)
         return _Content(_HTML, _bytes(content if place else list_page(f"Runs in {name}/", content, version)), version)
 
     def _run(self, name: str) -> _Content | None:
-        view = next((view for view in self.watched.snapshot().views if view["name"] == name), None)
+        view = next((view for view in self.watched.snapshot().views if view.name == name), None)
         return _Content(_HTML, _bytes(page([view], title=name, home=f"/{self.secret}/"))) if view else None
 
 
 def _version(snapshot: Snapshot) -> str:
     """Return what differs whenever the list does, also when a run has fallen quiet."""
-    names = repr([run.view["name"] for run in running(snapshot)])
+    names = repr([run.view.name for run in running(snapshot)])
     return f'"{snapshot.version}-{hashlib.sha256(names.encode(errors="replace")).hexdigest()[:8]}"'
 
 

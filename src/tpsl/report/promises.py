@@ -62,6 +62,7 @@ def promise_of(
         epsilon=for_json(epsilon),
         delta=delta,
         private=spent.private,
+        seeded=job.privacy.noise_seed is not None,
         large_delta=large,
         epsilon_text=rounded_up(epsilon, 4),
         delta_text=rounded_up(delta, 2),
@@ -102,7 +103,7 @@ class _Facts:
     """None: that of ε and δ."""
     closed_form: float | None = None
     closed_form_best: float | None = None
-    closed_form_roc: list[list[float]] | None = None
+    closed_form_roc: tuple[list[float], list[float]] | None = None
     worth: float | None = None
     """The clean labels that one noisy label is worth, with equal classes; None without noise."""
 
@@ -137,7 +138,7 @@ def _facts(privacy: PrivacyConfig, classes: int) -> _Facts:
     )
 
 
-def best_roc(mechanism: Mechanism) -> list[list[float]] | None:
+def best_roc(mechanism: Mechanism) -> tuple[list[float], list[float]] | None:
     """Return the ROC curve of the best attack on one noisy label of two classes, as FPR and TPR."""
     if mechanism.classes != 2:
         return None
@@ -147,4 +148,5 @@ def best_roc(mechanism: Mechanism) -> list[list[float]] | None:
     negative, positive = (np.concatenate([[0.0], np.cumsum(np.exp(likelihood[order, y]))]) for y in (0, 1))
     # Thousands of outcomes make a curve that a hundred points show as well.
     chosen = np.unique(np.searchsorted(negative + positive, np.linspace(0.0, 2.0, _ROC_POINTS)).clip(0, len(order)))
-    return [np.minimum(axis[chosen], 1.0).round(6).tolist() for axis in (negative, positive)]
+    false, true = (np.minimum(axis[chosen], 1.0).round(6).tolist() for axis in (negative, positive))
+    return false, true

@@ -1,7 +1,6 @@
 """From a run folder to a `RunView`, as the party that reads it may see the run.
 
-The label party sees everything. In what a feature party sees, nothing depends on true labels: metrics of test records
-are there only where the label party has handed them over, which are those of noisy labels. Where only the label
+The label party sees everything. In what a feature party sees, nothing depends on true labels. Where only the label
 party's folder is at hand, the view is what it can hand over: what a signed statement says too, numbers of records and
 what they have spent. Not the ledger's entries and hashes (a correction of labels is among them), not what people with
 several records have spent over alignments (whom the label party knows may be the label), and nothing that was measured.
@@ -10,31 +9,35 @@ several records have spent over alignments (whom the label party knows may be th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tpsl.data.config import TableData
 from tpsl.data.dataset import feature_party_names
-from tpsl.files import for_json
+from tpsl.files import for_json, read_plain
 from tpsl.handover.learning import learned_result
+from tpsl.handover.signing import check
 from tpsl.net.messages import LABEL_PARTY
-from tpsl.report.findings import FINDINGS, read_finding
+from tpsl.report.findings import audit_words, read_finding
 from tpsl.report.known_vaults import Memory, data_group, ledger_at
 from tpsl.report.ledgers import read_ledger
 from tpsl.report.promises import promise_of
-from tpsl.report.run_view import Promise, RunView
+from tpsl.report.run_view import Attacks, Interval, Promise, RunView
 from tpsl.report.sightings import sightings
-from tpsl.report.statements import newest_statement, own_statement
-from tpsl.report.version_view import origin_of, versions_of
 from tpsl.report.words import (
     FEATURES_STAY_TEXT,
     FEATURES_TEXT,
+    auc_text,
     counted,
     learned_texts,
     records_text,
+    rounded_up,
     spent_text,
+    time_text,
 )
 from tpsl.run.checkpoint import saved_steps
 from tpsl.run.job import Job, dotted
@@ -42,9 +45,14 @@ from tpsl.run.job_sections import TrainingConfig
 from tpsl.run.run_folder import RunError, RunFolder
 from tpsl.vault import Spent
 from tpsl.vault.ledger import Ledger
+from tpsl.vault.place import address_of
+from tpsl.vault.statement import require_statement
 
 ANY_FEATURE_PARTY = "feature"
 """Stands for the one feature party that there is, whatever its name."""
+_LARGEST_STATEMENT = 1 << 20
+_SHOWN_VERSION = 12
+_SCORES = {"test_log_loss": "log loss", "test_accuracy": "accuracy", "test_calibration_error": "calibration error"}
 
 
 def read_view(path: Path, party: str, name: str | None = None, *, memory: Memory | None = None) -> RunView:
@@ -91,37 +99,50 @@ def read_run(path: Path, name: str | None = None, *, memory: Memory | None = Non
         )
     result, curves = run.result(), for_json(run.metrics())
     ledger = read_ledger(run, job, memory)
-    classes = result.classes if result else ledger.content["classes"] if ledger.content else job.classes
-    view = job_view(path, job, LABEL_PARTY, promise_of(job, classes, result, ledger.total), classes, name)
+    classes = result.classes if result else ledger.content.classes if ledger.content else job.classes
+    promise = promise_of(job, classes, result, ledger.total)
+    view = job_view(path, job, LABEL_PARTY, promise, classes, name)
     files = [run.path / "result.json", *run.label.glob("*.json*"), *(run.label / "checkpoints").glob("*")]
-    view["updated"] = last_change([run.job_path, *files])
-    view["step"] = max([0, *saved_steps(run.label / "checkpoints"), *(int(entry.get("step", 0)) for entry in curves)])
-    view["epoch"] = max((int(entry["epoch"]) for entry in curves), default=0)
-    view["ledger"], view["ledger_note"] = ledger.content, ledger.note
-    view["spent_by"] = "ledger" if ledger.content else "note" if ledger.total else "run"
-    view = {**view, **ledger.facts}
-    view["statement"] = own_statement(run, ledger.place or run.vault(), ledger.heads)
-    view["curves"] = curves
-    view["local_head"] = for_json(run.local_head())
-    view["recorded"] = not job.trains or all(
-        (run.party(name) / "transcript").is_dir() for name in view["feature_parties"]
+    attacks, head, address = read_finding(path, "attacks"), run.local_head(), address_of(ledger.place or run.vault())
+    beside = (run.path, run.label, address.folder, address.folder.parent, address.folder.parent / "statements")
+    audited = (read_finding(path, "audit") or {}).get("lower_bound")
+    view = replace(
+        view,
+        **ledger.known(),
+        updated=last_change([run.job_path, *files]),
+        step=max([0, *saved_steps(run.label / "checkpoints"), *(int(entry.get("step", 0)) for entry in curves)]),
+        epoch=max((int(entry["epoch"]) for entry in curves), default=0),
+        ledger=ledger.content,
+        ledger_note=ledger.note,
+        spent_by="ledger" if ledger.content else "note" if ledger.total else "run",
+        statement=newest_statement(beside, [entry.hash for entry in ledger.entries], address.label),
+        curves=curves,
+        local_head_words=f"The run also has a local head, trained on true labels, which never leaves the label party: "
+        f"test AUC {auc_text(for_json(head)['test_auc'])}."
+        if head
+        else "",
+        recorded=not job.trains or all((run.party(name) / "transcript").is_dir() for name in view.feature_parties),
+        attacks=Attacks.of(attacks, seeded=promise.seeded) if attacks else None,
+        audited_epsilon=audited,
+        audit_words=audit_words(path, promise.epsilon_text),
     )
-    for finding in FINDINGS:
-        view[finding] = read_finding(path, finding)
-    if result is not None:
-        content = result.as_dict()
-        view["state"] = "finished"
-        view["step"] = result.steps
-        view["epoch"] = result.epochs
-        view["kept_epoch"] = result.kept_epoch if job.training.patience and job.statistic is None else None
-        view["statistic_records"] = result.statistic_records
-        view["train_records"], view["test_records"] = result.train_records, result.test_records
-        view["samples_per_second"], view["seconds"] = content["samples_per_second"], content["seconds"]
-        view["test"] = {key: value for key, value in content.items() if key.startswith("test_") and key != _RECORDS}
-    return view
-
-
-_RECORDS = "test_records"
+    if result is None:
+        return view
+    content = result.as_dict()
+    return replace(
+        view,
+        state="finished",
+        step=result.steps,
+        epoch=result.epochs,
+        kept_epoch=result.kept_epoch if job.training.patience and job.statistic is None else None,
+        statistic_records=result.statistic_records,
+        train_records=result.train_records,
+        test_records=result.test_records,
+        samples_per_second=content["samples_per_second"],
+        seconds=content["seconds"],
+        auc=Interval.of(content, "test_auc"),
+        scores={name: content[key] for key, name in _SCORES.items()},
+    )
 
 
 def _printable(name: str) -> str:
@@ -139,54 +160,46 @@ def _data_name(job: Job) -> str:
 
 
 def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, name: str | None) -> RunView:
-    """Return the view of a run of which nothing is known but the job and what it promises."""
-    agreed = job.agreed()
+    """Return the view of a run of which nothing is known but the job, what it promises and where it comes from."""
+    run, parties = RunFolder(path), tuple(feature_party_names(job.data))
+    origin, versions = run.origin(party), {}
+    with contextlib.suppress(RunError):  # no half of a run that was never evaluated has a version
+        versions = run.noted_versions(party, parties if party == LABEL_PARTY else [party])
+    starts_from = origin_words = None
+    if origin is not None:  # only its name is told, not where it lies
+        starts_from, had = Path(origin.run).name, "are in these weights too"
+        if origin.released is not None:
+            had = f"had spent ε = {rounded_up(origin.released.epsilon, 4)} in all"
+        version = _version_text(origin.versions)
+        origin_words = f"{starts_from} (version {version}), whose {records_text(origin.train_records)} {had}"
     return RunView(
         name=_printable(name or path.resolve().name),
         party=party,
-        state="unfinished",
-        updated=None,
         data=_data_name(job),
         data_group=data_group(job),
         classes=classes,
-        train_records=None,
-        test_records=None,
-        step=0,
-        epoch=0,
         epochs=job.training.epochs,
-        kept_epoch=None,
-        statistic_records=0,
-        samples_per_second=None,
-        seconds=None,
-        feature_parties=list(feature_party_names(job.data)),
+        feature_parties=parties,
         crossed=None if job.hands_over or party == LABEL_PARTY else _sent_width(job, party),
-        versions=versions_of(RunFolder(path), party, feature_party_names(job.data)),
-        program=RunFolder(path).program(party),
-        origin=origin_of(RunFolder(path), party),
+        version=_version_text(versions),
+        program=run.program(party),
+        starts_from=starts_from,
+        origin_words=origin_words,
         promise=promise,
         features_words=FEATURES_STAY_TEXT if job.hands_over else FEATURES_TEXT,
         sightings=sightings(job, promise),
-        job=agreed,
+        job=job.agreed(),
         job_digest=job.digest(),
         changed=_changed(job),
-        ledger=None,
-        ledger_note="",
-        spent_by="run",
-        statement=None,
-        gone_vaults=0,
-        epsilon_all_labels=None,
-        apart=None,
-        scratch=RunFolder(path).is_scratch,
-        test=None,
-        learned={},
-        local_head=None,
-        curves=[],
-        recorded=False,
-        attacks=None,
-        audit=None,
-        replay=None,
-        examination=None,
+        scratch=run.is_scratch,
     )
+
+
+def _version_text(versions: Mapping[str, str]) -> str:
+    """Return the beginning of a version; where several parties have halves, of each by its name."""
+    if len(versions) == 1:
+        return next(iter(versions.values()))[:_SHOWN_VERSION]
+    return ", ".join(f"{party} {version[:_SHOWN_VERSION]}" for party, version in versions.items())
 
 
 def _changed(job: Job) -> dict[str, Any]:
@@ -211,6 +224,31 @@ def last_change(files: Iterable[Path]) -> str | None:
     return datetime.fromtimestamp(max(times), UTC).isoformat(timespec="seconds") if times else None
 
 
+def newest_statement(
+    folders: Iterable[Path], heads: Sequence[str] | None = None, label: str | None = None, *, newer: bool = True
+) -> str | None:
+    """Return what the newest statement in these folders says whose signature holds; None if there is none.
+
+    With `heads`, the hashes of a ledger's entries, oldest first, it must speak of that ledger, and of the `label` if
+    one is given; how many entries are `newer` is told then. The signer is not traced to an authority here: `tpsl vault
+    statement --check` does that. A file may come from the other side: what is not a whole statement is passed over.
+    """
+    files = {file for folder in folders if folder.is_dir() for file in folder.glob("statement-*.json")}
+    for file in sorted(files, key=lambda file: file.name, reverse=True):  # their names begin with the time
+        try:
+            content = check(json.loads(read_plain(file, _LARGEST_STATEMENT))).content
+            require_statement(content)
+        except (OSError, ValueError, RecursionError):
+            continue
+        if label in (None, content["label"]) and (heads is None or content["ledger_head"] in heads):
+            since = len(heads) - 1 - heads.index(content["ledger_head"]) if heads and newer else 0
+            more = f"; {since:,} newer ledger {'entry' if since == 1 else 'entries'}" if since else ""
+            spent = spent_text(content["epsilon_per_record"], content["delta_per_record"])
+            signer, time = content["signer"]["party"], time_text(content["time"])
+            return f"{file.name}, signed by {signer} on {time} UTC: at most {spent}{more}"
+    return None
+
+
 # ---- a feature party
 
 
@@ -221,35 +259,28 @@ def read_feature_run(path: Path, party: str, name: str | None = None) -> RunView
     folder and the run's result hold, the view is the same.
     """
     run = RunFolder(path)
-    job = run.job()
-    names = feature_party_names(job.data)
+    job, names = run.job(), feature_party_names(run.job().data)
     if party not in names:
         raise RunError(f"{path}: {party!r} is not a feature party of the job; they are {', '.join(names)}")
     if not run.party(party).is_dir():
         raise RunError(f"{path}: has no folder of the feature party {party!r}")
-    classes = job.classes
     result, learned = run.party_result(party), learned_result(run, party)
     records = result.train_records if result is not None else learned.records if learned is not None else None
-    promise = promise_of(job, classes, records=records)
-    view = job_view(path, job, party, promise, classes, name)
-    view["train_records"] = records
-    checkpoints = run.party(party) / "checkpoints"
-    files = [run.job_path, *run.party(party).glob("*.json"), *checkpoints.glob("*")]
-    view["updated"] = last_change(files)
-    view["step"] = max([0, *saved_steps(checkpoints)])
-    view["ledger_note"] = (
-        "The ledger is the label party’s; a feature party does not see it. The ε here is that of this run’s own "
-        "release; what else was released of the same labels adds to it."
+    promise, checkpoints = promise_of(job, job.classes, records=records), run.party(party) / "checkpoints"
+    return replace(
+        job_view(path, job, party, promise, job.classes, name),
+        state="unfinished" if result is None and learned is None else "finished",
+        train_records=records,
+        updated=last_change([run.job_path, *run.party(party).glob("*.json"), *checkpoints.glob("*")]),
+        step=result.steps if result is not None else max([0, *saved_steps(checkpoints)]),
+        epoch=result.epochs if result is not None else 0,
+        samples_per_second=result.samples_per_second if result is not None else None,
+        ledger_note="The ledger is the label party’s; a feature party does not see it. The ε here is that of this "
+        "run’s own release; what else was released of the same labels adds to it.",
+        statement=newest_statement([run.party(party)]),
+        learned=None if learned is None else learned_texts(learned),
+        sightings=sightings(job, promise, learned=learned is not None),
     )
-    view["statement"] = newest_statement([run.party(party)])
-    if result is not None:
-        view["state"] = "finished"
-        view["step"], view["epoch"] = result.steps, result.epochs
-        view["samples_per_second"] = result.samples_per_second
-    if learned is not None:
-        view["state"], view["learned"] = "finished", learned_texts(learned)
-        view["sightings"] = sightings(job, promise, learned=True)
-    return view
 
 
 def read_handed_view(path: Path, party: str, name: str | None = None, *, memory: Memory | None = None) -> RunView:
@@ -264,23 +295,32 @@ def read_handed_view(path: Path, party: str, name: str | None = None, *, memory:
     if ledger is None or place is None:
         raise ValueError(f"{path}: its vault cannot be reached, and it says what was spent; name it with --vault")
     records = result.train_records if result is not None else ledger.records
-    stated = _stated_total(ledger, records)
+    stated, address = _stated_total(ledger, records), address_of(place)
     total = stated.plus(besides) if stated is not None else None
-    promise = promise_of(job, ledger.classes, total=total, records=records)
-    view = job_view(path, job, party, promise, ledger.classes, name)
-    view["program"] = run.program(LABEL_PARTY)
-    view["train_records"], view["spent_by"] = records, "ledger" if total is not None else "run"
-    view["gone_vaults"], view["apart"] = gone, ledger.apart
-    view["updated"] = max((entry.time for entry in ledger.entries if entry.is_release), default=None)
-    found = own_statement(run, place, [entry.hash for entry in ledger.entries])
-    view["statement"] = found and {**found, "entries_since": None}
-    view["ledger_note"] = (
-        f"By the label party’s ledger {ledger.released_records:,} of {records_text(ledger.records)} had a release, and "
-        f"{_spent_words(stated)} Its entries stay with the label party; a signed statement sums them up."
+    beside = (run.path, run.label, address.folder, address.folder.parent, address.folder.parent / "statements")
+    hashes = [entry.hash for entry in ledger.entries]
+    return replace(
+        job_view(
+            path,
+            job,
+            party,
+            promise_of(job, ledger.classes, total=total, records=records),
+            ledger.classes,
+            name,
+        ),
+        program=run.program(LABEL_PARTY),
+        train_records=records,
+        spent_by="run" if total is None else "ledger",
+        gone_vaults=gone,
+        apart=ledger.apart,
+        updated=max((entry.time for entry in ledger.entries if entry.is_release), default=None),
+        statement=newest_statement(beside, hashes, address.label, newer=False),
+        ledger_note=f"By the label party’s ledger {ledger.released_records:,} of {records_text(ledger.records)} had a "
+        f"release, and {_spent_words(stated)} Its entries stay with the label party; a signed statement sums them up.",
+        state="unfinished" if result is None else "finished",
+        step=0 if result is None else result.steps,
+        epoch=0 if result is None else result.epochs,
     )
-    if result is not None:
-        view["state"], view["step"], view["epoch"] = "finished", result.steps, result.epochs
-    return view
 
 
 def _stated_total(ledger: Ledger, records: int) -> Spent | None:

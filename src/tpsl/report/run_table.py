@@ -1,4 +1,4 @@
-"""The runs as a table for the terminal."""
+"""The runs as a table: the same cells on a page, in the list of `tpsl ui` and in the terminal."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from tpsl.report.run_view import RunView
-from tpsl.report.verdicts import attack_without_run, promised_bound_of, strongest_attack
+from tpsl.report.chart import Cell
+from tpsl.report.run_view import Interval, RunView
+from tpsl.report.verdicts import cost
 from tpsl.report.words import (
     KINDS,
+    MISSING,
+    NO_NUMBER,
+    at_least_text,
     auc_text,
     bound_text,
-    budget_text,
+    count_text,
+    duration_text,
     interval_text,
     of_vault,
     privacy_text,
-    share_text,
+    signed_text,
     spoken,
+    time_text,
 )
 
 
@@ -30,57 +36,71 @@ def summary(view: RunView) -> dict[str, Any]:
     `attack` is the strongest one that was measured, and `bound` is that of its kind of attacker, `bound_of`. Of a run
     that was not attacked they are null, and the bound of who scores by what was released alone.
     """
-    test, promise = view["test"] or {}, view["promise"]
-    attack, without = strongest_attack(view), attack_without_run(view)
+    promise, attack, without = view.promise, view.attack, view.attack_without_run
     return {
-        "name": view["name"],
-        "state": view["state"],
-        "mechanism": promise["mechanism"],
-        "estimator": promise["estimator"],
-        "total_epsilon": promise["total_epsilon"],
-        "total_delta": promise["total_delta"],
-        "epsilon": promise["epsilon"],
-        "delta": promise["delta"],
-        "private": promise["private"],
-        "epsilon_all_labels": view["epsilon_all_labels"],
-        "gone_vaults": view["gone_vaults"],
-        "apart": view["apart"],
-        **{key: test.get(key) for key in ("test_auc", "test_auc_low", "test_auc_high")},
-        "attack": attack and attack["name"],
-        **{f"attack_{key}": attack and attack[key] for key in ("auc", "auc_low", "auc_high")},
-        **_bound(view),
-        "without_run_auc": without and without["auc"],
-        "predicted_attack": promise["attack"],
-        "predicted_auc": promise["closed_form"],
-        "epochs": view["epoch"],
-        "samples_per_second": view["samples_per_second"],
-        "audited_epsilon": (view["audit"] or {}).get("lower_bound"),
+        "name": view.name,
+        "state": view.state,
+        "mechanism": promise.mechanism,
+        "estimator": promise.estimator,
+        "total_epsilon": promise.total_epsilon,
+        "total_delta": promise.total_delta,
+        "epsilon": promise.epsilon,
+        "delta": promise.delta,
+        "private": promise.private,
+        "epsilon_all_labels": view.epsilon_all_labels,
+        "gone_vaults": view.gone_vaults,
+        "apart": view.apart,
+        "version": view.version,
+        "starts_from": view.starts_from,
+        "train_records": view.train_records,
+        **_numbers("test_auc", view.auc),
+        "attack": attack and attack.name,
+        **_numbers("attack_auc", view.attack_auc),
+        **_numbers("bound", view.bound),
+        "bound_of": view.bound_of,
+        "without_run_auc": without and without.auc.value,
+        "predicted_attack": promise.attack,
+        "predicted_auc": promise.closed_form,
+        "epochs": view.epoch,
+        "samples_per_second": view.samples_per_second,
+        "audited_epsilon": view.audited_epsilon,
     }
 
 
-def _bound(view: RunView) -> dict[str, Any]:
-    """Return the bound that stands beside the attack of a table, and the kind of attacker whom it is for."""
-    attack, proved = strongest_attack(view), view["promise"]["ceiling"]
-    if attack is None:
-        return {"bound": proved, "bound_low": proved, "bound_high": proved, "bound_of": promised_bound_of(view)}
+def _numbers(name: str, interval: Interval | None) -> dict[str, float | None]:
+    return dict(zip((name, f"{name}_low", f"{name}_high"), interval or NO_NUMBER, strict=True))
+
+
+def run_cells(view: RunView, views: Sequence[RunView] = ()) -> dict[str, Cell]:
+    """Return what tables show of a run among `views`, by column; each place chooses its columns."""
+    promise, attack, lost = view.promise, view.attack, cost(view, views)
+    private, bound, kind = privacy_text(view), bound_text(*(view.bound or NO_NUMBER)), KINDS.get(view.bound_of, "")
+    delta = f"δ = {promise.total_delta_text}" if promise.total_delta else ""
+    wait = "" if view.state == "finished" else f"unfinished: epoch {view.epoch:,} of {view.epochs:,}"
+    attacked = (interval_text(attack.auc.low, attack.auc.high), spoken(attack.name)) if attack else ()
     return {
-        "bound": attack["bound"],
-        "bound_low": attack["bound_low"],
-        "bound_high": attack["bound_high"],
-        "bound_of": attack["kind"],
+        "Run": Cell(view.name, None, _some(wait)),
+        "Written (UTC)": Cell(time_text(view.updated)),
+        "ε": Cell(promise.total_epsilon_text, promise.total_epsilon, _some(delta, view.own_share)),
+        "Test AUC": _area(view.auc, *([interval_text(view.auc.low, view.auc.high)] if view.auc else [])),
+        "Attack AUC": _area(view.attack_auc, *attacked),
+        "Bound": Cell(bound, view.bound and view.bound.value, _some(kind)),
+        "Private": Cell(private),
+        "Mechanism": Cell(promise.mechanism, None, [promise.estimator]),
+        "Cost in AUC": Cell(signed_text(-lost.value, 4) if lost else MISSING, lost and -lost.value),
+        "Audited ε ≥": Cell(at_least_text(view.audited_epsilon), view.audited_epsilon),
+        "Training records": Cell(count_text(view.train_records), view.train_records),
+        "Records/s": Cell(count_text(view.samples_per_second), view.samples_per_second),
+        "Trained in": Cell(duration_text(view.seconds), view.seconds),
     }
 
 
-def shown(view: RunView) -> dict[str, Any]:
-    """Return the attack of the table and its bound as pages show them; the bound alone where there is no attack."""
-    numbers = summary(view)
-    return {
-        "name": numbers["attack"],
-        **{key: numbers[f"attack_{key}"] for key in ("auc", "auc_low", "auc_high")},
-        "bound": numbers["bound"],
-        "bound_text": bound_text(*(numbers[f"bound{end}"] for end in ("", "_low", "_high"))),
-        "bound_of": KINDS.get(numbers["bound_of"], ""),
-    }
+def _area(area: Interval | None, *notes: str) -> Cell:
+    return Cell(auc_text(area and area.value), area and area.value, _some(*notes))
+
+
+def _some(*texts: str) -> list[str]:
+    return [text for text in texts if text]
 
 
 def summary_table(views: Sequence[RunView]) -> Table:
@@ -96,15 +116,13 @@ def summary_table(views: Sequence[RunView]) -> Table:
     table.add_column("Bound", justify="right", min_width=14, max_width=14)
     table.add_column("Private")
     for view in views:
-        attack, test = shown(view), view["test"] or {}
-        table.add_row(
-            Text(view["name"]),
-            _budget(view),
-            _with_interval(test.get("test_auc"), test.get("test_auc_low"), test.get("test_auc_high")),
-            _with_interval(attack["auc"], attack["auc_low"], attack["auc_high"], spoken(attack["name"] or "")),
-            Text.assemble(attack["bound_text"], (f"\n{attack['bound_of']}", "dim")),
-            Text(privacy_text(view), style="" if privacy_text(view) == "yes" else "bold red"),
-        )
+        cells = run_cells(view)
+        texts = [
+            Text.assemble(cell.text, ("".join(f"\n{note}" for note in cell.notes), "dim"))
+            for cell in (cells[str(column.header)] for column in table.columns)
+        ]
+        texts[-1].stylize("" if view.private else "bold red")
+        table.add_row(*texts)
     return table
 
 
@@ -113,15 +131,5 @@ def vault_sentences(views: Sequence[RunView]) -> list[str]:
     found: dict[str, list[str]] = {}
     for view in views:
         for text in of_vault(view):
-            found.setdefault(text, []).append(view["name"])
+            found.setdefault(text, []).append(view.name)
     return [f"{', '.join(names)}: {text}" for text, names in found.items()]
-
-
-def _budget(view: RunView) -> Text:
-    share = share_text(view)
-    return Text.assemble(budget_text(view), (f"\n{share}" if share else "", "dim"))
-
-
-def _with_interval(area: float | None, low: float | None, high: float | None, name: str = "") -> Text:
-    below = [text for text in (interval_text(low, high), name) if text]
-    return Text.assemble(auc_text(area), ("".join(f"\n{text}" for text in below), "dim"))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from tpsl.report.run_view import Promise, Sighting
+from tpsl.report.run_view import Promise
 from tpsl.run.job import Job
 
 
-def sightings(job: Job, promise: Promise, *, learned: bool = False) -> list[Sighting]:
+def sightings(job: Job, promise: Promise, *, learned: bool = False) -> list[tuple[str, str, str]]:
     """Return what each side gets to see in this job; it follows from the agreement alone.
 
     Where labels are handed over, another model than the network may be `learned` from them.
     """
-    if promise["epsilon"] is None or job.privacy.noise_seed is not None:
+    if promise.epsilon is None or promise.seeded:
         bound = "yes, and they show the labels"
     else:
-        bound = f"yes; all of them together say about a label at most what ε = {promise['epsilon_text']} allows"
+        bound = f"yes; all of them together say about a label at most what ε = {promise.epsilon_text} allows"
     rows = [
         ("True labels", "never", "yes, in its vault"),
         ("Noisy labels", "not sent, but they can be read off the gradients", "yes, drawn once for each record"),
@@ -51,27 +49,21 @@ def sightings(job: Job, promise: Promise, *, learned: bool = False) -> list[Sigh
         rows.append(("When training stops early", "yes; decided on noisy labels", "yes"))
     if job.training.head == "local":
         rows.append(("The local head, trained on true labels", "never", "yes; it must not leave"))
-    return _as_sightings(rows)
+    return rows
 
 
-def _of_a_hand_over(bound: str, learned: bool) -> list[Sighting]:
+def _of_a_hand_over(bound: str, learned: bool) -> list[tuple[str, str, str]]:
     """Return what each side sees where the noisy labels cross, once, and the feature party trains alone."""
     network = [
         ("Gradients", "its own: both halves are in its process", "there are none"),
         ("Weights", "of both halves", "never"),
     ]
-    return _as_sightings(
-        [
-            ("True labels", "never", "yes, in its vault"),
-            ("Noisy labels", bound, "yes, drawn once for each record"),
-            ("Features, embeddings", "its own, and sends none", "never"),
-            ("Test metrics", "never", "never, unless it is given predictions"),
-            ("Losses from noisy labels, predictions", "yes", "never"),
-            *([("The model", "yes: it has fitted it alone", "never")] if learned else network),
-            ("The job", "yes", "yes"),
-        ]
-    )
-
-
-def _as_sightings(rows: Iterable[tuple[str, str, str]]) -> list[Sighting]:
-    return [Sighting(what=what, feature=feature, label=label) for what, feature, label in rows]
+    return [
+        ("True labels", "never", "yes, in its vault"),
+        ("Noisy labels", bound, "yes, drawn once for each record"),
+        ("Features, embeddings", "its own, and sends none", "never"),
+        ("Test metrics", "never", "never, unless it is given predictions"),
+        ("Losses from noisy labels, predictions", "yes", "never"),
+        *([("The model", "yes: it has fitted it alone", "never")] if learned else network),
+        ("The job", "yes", "yes"),
+    ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tpsl.report.chart import Cell
-from tpsl.report.html_parts import asset, document, table
+from tpsl.report.html_parts import document, table
 from tpsl.report.markup import Markup, joined, tag
 from tpsl.report.words import records_text, spent_text
 
@@ -42,7 +42,7 @@ def statement_page(document_: dict[str, Any], file: str) -> str:
         tag("p", tag("code", document_["signature"])),
         tag("p", "It is over the JSON in ", tag("code", file), ", which anybody can check: ", tag("code", check)),
     )
-    return document(title, tag("main", body, class_="statement"), style=asset("page.css"))
+    return document(title, tag("main", body, class_="statement"))
 
 
 def _lead(content: dict[str, Any]) -> str:

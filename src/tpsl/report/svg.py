@@ -72,9 +72,10 @@ class _Drawing:
             tag("desc", chart.summary, id=names[1]),
             *map(self.rule, chart.rules),
             *self.frame(),
-            *(tag("g", *self.marks(one), class_=f"series {one.role}", data_series=one.name) for one in chart.series),
+            *(tag("g", *self.marks(one), data_series=one.name, **_role(one.role)) for one in chart.series),
             *keys,
             viewBox=f"0 0 {_WIDTH} {below + _KEY * len(keys) - 8:g}",
+            class_="chart",
             role="img",
             aria_labelledby=names[0],
             aria_describedby=names[1],
@@ -127,7 +128,7 @@ class _Drawing:
         x, y = (self.x(rule.value), None) if rule.upright else (None, self.y(rule.value))
         ends = (x, self.y.start, x, self.y.end) if x is not None else (self.x.start, y or 0, self.x.end, y or 0)
         line = _line(*ends, "line", stroke_dasharray=_DASHES[1])
-        return tag("g", line, class_=f"series {rule.role}", data_series=rule.name)
+        return tag("g", line, data_series=rule.name, **_role(rule.role))
 
     def key(self, one: Series | Rule, at: float) -> Markup:
         """Return a line of the legend."""
@@ -139,7 +140,11 @@ class _Drawing:
             signs.append(tag("path", d=f"M{left + 12:g} {at:g}{_SYMBOLS[number % len(_SYMBOLS)]}", class_="point"))
         if "ticks" in marks:
             signs.append(tag("path", d=f"M{left + 12:g} {at:g}m0 -7v14", class_="mark"))
-        return tag("g", *signs, _text(one.name, left + 32, at + 4, "tick"), class_=f"series {one.role}")
+        return tag("g", *signs, _text(one.name, left + 32, at + 4, "tick"), **_role(one.role))
+
+
+def _role(role: str) -> dict[str, str]:
+    return {"class_": f"series {role}", "style": f"--role:var(--{role})"}
 
 
 def _path(places: Sequence[tuple[float, float] | None]) -> str:

@@ -6,7 +6,9 @@ import hashlib
 import os
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tpsl.files import draft_of
@@ -19,11 +21,8 @@ from tpsl.report.promises import promise_of
 from tpsl.report.run_reading import job_view, last_change, read_view
 from tpsl.report.run_view import RunView
 from tpsl.run.observer import PROGRESS, RunProgress
-from tpsl.run.result import LedgerNote
 from tpsl.run.run_folder import NOT_PRIVATE, RunError, RunFolder
 from tpsl.vault.place import address_of
-
-Traces = tuple[tuple[str, int, int, int], ...]
 
 _HOW_FAR = (PROGRESS, draft_of(Path(PROGRESS)).name)
 _KEPT = 0.3  # seconds in which many readers share one snapshot
@@ -58,22 +57,6 @@ class Snapshot:
         return [run.view for run in self.runs]
 
 
-@dataclass(frozen=True)
-class _Known:
-    """What the last snapshot saw of one run."""
-
-    vault: Path | None
-    traces: Traces
-    """Of the run's folder and its vault."""
-    memory: str
-    """The version of what all runs remember of vaults."""
-    view: RunView | str
-
-    @property
-    def version(self) -> str:
-        return _digest(repr(self.traces) + self.memory)
-
-
 class WatchedFolder:
     """All runs in a folder, and in its folders, as one party may see them. Nothing is ever written."""
 
@@ -81,8 +64,7 @@ class WatchedFolder:
         if not folder.is_dir():
             raise RunError(f"{folder}: there is no such folder")
         self.folder, self.party = folder, party
-        self._known: dict[Path, _Known] = {}
-        self._notes: dict[Path, tuple[Traces, LedgerNote | None]] = {}
+        self._read: dict[Path, tuple[str, RunView | str]] = {}
         self._lock = threading.Lock()
         self._last: tuple[float, Snapshot] | None = None
 
@@ -90,70 +72,55 @@ class WatchedFolder:
         """Return the runs, sorted by path; only those that have changed are read. From any thread."""
         with self._lock:
             if self._last is None or time.monotonic() - self._last[0] > _KEPT:
-                found = self._read_all(progress)
+                found = self._look(progress)
                 self._last = time.monotonic(), found
             return self._last[1]
 
-    def _read_all(self, progress: Progress) -> Snapshot:
-        known: dict[Path, _Known] = {}
+    def _look(self, progress: Progress) -> Snapshot:
         paths = sorted(runs_in(self.folder))
-        # Before reading: what changes while a run is read is seen next time.
-        traces = {path: _traces(path, self.party) for path in paths}
-        self._notes = {path: self._note_of(path, traces[path]) for path in paths}
-        memory = Memory({path: note for path, (_, note) in self._notes.items()})
+        # A feature party that has its own folder is shown nothing of what the label party has noted.
+        notes = {path: None if (path / self.party).is_dir() and self._is_feature else note_of(path) for path in paths}
+        memory, read = Memory(notes), dict[Path, tuple[str, RunView | str]]()
+        vaults = {path: _vault_of(path, memory) for path in paths}
         for done, path in enumerate(paths):
             progress(done, len(paths), path.name)
-            known[path] = self._known_of(path, traces[path], memory)
-        self._known = known
-        read = {path: found.view for path, found in known.items() if not isinstance(found.view, str)}
-        views = told_apart(list(read.values()))
-        runs = [self._watched(path, known[path], view) for path, view in zip(read, views, strict=True)]
-        problems = [found.view for found in known.values() if isinstance(found.view, str)]
-        state = [(path, found.version) for path, found in known.items()], [run.progress for run in runs]
-        return Snapshot(tuple(runs), tuple(problems), _digest(repr(state)))
+            # Before reading: what changes while a run is read is seen next time.
+            version, before = _version(path, self.party, vaults[path], memory.version), self._read.get(path)
+            read[path] = (
+                before if before and before[0] == version else (version, self._view(path, vaults[path], memory))
+            )
+        self._read = read
+        found = {path: view for path, (_, view) in read.items() if not isinstance(view, str)}
+        runs = [
+            self._watched(path, view, vaults[path])
+            for path, view in zip(found, told_apart(list(found.values())), strict=True)
+        ]
+        problems = tuple(view for _, view in read.values() if isinstance(view, str))
+        state = [(path, version) for path, (version, _) in read.items()], [run.progress for run in runs]
+        return Snapshot(tuple(runs), problems, _digest(repr(state)))
 
-    def _watched(self, path: Path, known: _Known, view: RunView) -> WatchedRun:
+    @property
+    def _is_feature(self) -> bool:
+        return self.party != LABEL_PARTY
+
+    def _watched(self, path: Path, view: RunView, vault: Path | None) -> WatchedRun:
         """Return a run with how far it is; that is read each time, and the run is not read again for it."""
-        folder, vault = path / view["party"], known.vault if self.party == LABEL_PARTY else None
-        progress = RunProgress.read(folder)
-        written = last_change([folder / PROGRESS]) if progress else None
-        name = None if vault is None else vault_label(vault)
-        return WatchedRun(view, known.version, name, progress, written or view["updated"])
+        progress = RunProgress.read(path / view.party)
+        written = last_change([path / view.party / PROGRESS]) if progress else None
+        name = None if vault is None or self._is_feature else vault_label(vault)
+        return WatchedRun(view, self._read[path][0], name, progress, written or view.updated)
 
-    def _note_of(self, path: Path, own: Traces) -> tuple[Traces, LedgerNote | None]:
-        """Return what a run has noted of its vault, read again if a file of the run has changed.
-
-        A feature party that has its own folder is shown nothing of it.
-        """
-        before = self._notes.get(path)
-        if before and before[0] == own:
-            return before
-        return own, note_of(path) if self.party == LABEL_PARTY or not (path / self.party).is_dir() else None
-
-    def _known_of(self, path: Path, own: Traces, memory: Memory) -> _Known:
-        """Return what is known of a run; it is read again if a file has changed that its view is made of."""
-        before, vault = self._known.get(path), self._vault_of(path, memory)
-        traces = own + (_traces_in(address_of(vault).folder) if vault else ())
-        if before and (before.traces, before.memory) == (traces, memory.version):
-            return before
-        return _Known(vault, traces, memory.version, self._read(path, vault, memory))
-
-    def _vault_of(self, path: Path, memory: Memory) -> Path | None:
-        """Return where the label party's vault is, or was; a note that cannot be read is reported with the run."""
-        run = RunFolder(path)
-        try:
-            return (memory.place(run) or run.vault()) if run.label.is_dir() else None
-        except ValueError:
-            return None
-
-    def _read(self, path: Path, vault: Path | None, memory: Memory) -> RunView | str:
+    def _view(self, path: Path, vault: Path | None, memory: Memory) -> RunView | str:
         name = path.relative_to(self.folder).as_posix() if path != self.folder else path.resolve().name
         try:
             if vault is not None and is_written(address_of(vault).folder):
                 if not (path / self.party).is_dir():
                     return f"{path}: its vault is being written, or its writer was killed"
-                if self.party == LABEL_PARTY:
-                    return _without_vault(path, name)
+                if not self._is_feature:
+                    # Opening it would wait for the writer, or undo what a killed writer has left: more than reading.
+                    job = RunFolder(path).job()
+                    view = job_view(path, job, LABEL_PARTY, promise_of(job, job.classes), job.classes, name)
+                    return replace(view, ledger_note="The vault is being written, or its writer was killed.")
             return read_view(path, self.party, name, memory=memory)
         except (ValueError, OSError) as error:
             return str(error)
@@ -161,48 +128,40 @@ class WatchedFolder:
             return f"{path}: cannot be read ({error!r})"
 
 
-def _without_vault(path: Path, name: str) -> RunView:
-    """Return what the job says of a run whose vault is being written.
-
-    Opening it would wait for the writer, or undo what a killed writer has left: both are more than reading.
-    """
-    job = RunFolder(path).job()
-    classes = job.classes
-    view = job_view(path, job, LABEL_PARTY, promise_of(job, classes), classes, name)
-    view["ledger_note"] = "The vault is being written, or its writer was killed."
-    return view
+def _vault_of(path: Path, memory: Memory) -> Path | None:
+    """Return where the label party's vault is, or was; a note that cannot be read is reported with the run."""
+    run = RunFolder(path)
+    with suppress(ValueError):
+        return (memory.place(run) or run.vault()) if run.label.is_dir() else None
+    return None
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", errors="surrogateescape")).hexdigest()[:32]
-
-
-def _traces(run: Path, party: str) -> Traces:
-    """Return what changes when any file in the run's folder does that a view is made of.
+def _version(run: Path, party: str, vault: Path | None, memory: str) -> str:
+    """Return what differs whenever a file does that the view is made of, but for how far the run is.
 
     Of a party without a folder (it may have another name, or another party hands its view over) all folders count.
     """
     own = [run / party] if (run / party).is_dir() else folders_in(run)
-    inner = [folder / name for folder in own for name in ("checkpoints", NOT_PRIVATE)]
-    return _traces_in(run, *own, *inner)
+    places = [run, *own, *(folder / name for folder in own for name in ("checkpoints", NOT_PRIVATE))]
+    if vault is not None:
+        places.append(address_of(vault).folder)
+    listed = set(map(str, places))
+    # A folder changes with each file in it: of those that are listed, the files count.
+    traces = sorted(trace for place in places for trace in _traces(place) if trace[0] not in listed)
+    return _digest(repr(traces) + memory)
 
 
-def _traces_in(*places: Path) -> Traces:
-    """Return what changes when any file in these folders does, but for how far a run is."""
-    traces, listed = list[tuple[str, int, int, int]](), set(map(str, places))
-    for place in places:
-        try:
-            entries = list(os.scandir(place))
-        except OSError:
-            entries = []
-        # A folder changes with each file in it: of those that are listed, the files count.
-        traces += [_trace(entry) for entry in entries if entry.path not in listed and entry.name not in _HOW_FAR]
-    return tuple(sorted(traces))
+def _traces(place: Path) -> Iterator[tuple[str, int, int, int]]:
+    with suppress(OSError):
+        for entry in os.scandir(place):
+            if entry.name in _HOW_FAR:
+                continue
+            try:
+                state = entry.stat()
+                yield entry.path, state.st_mtime_ns, state.st_size, state.st_ino
+            except OSError:  # gone by now, or a link to nothing: the others still count
+                yield entry.path, 0, 0, 0
 
 
-def _trace(entry: os.DirEntry[str]) -> tuple[str, int, int, int]:
-    try:
-        state = entry.stat()
-    except OSError:  # gone by now, or a link to nothing: the others still count
-        return entry.path, 0, 0, 0
-    return entry.path, state.st_mtime_ns, state.st_size, state.st_ino
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", errors="surrogateescape")).hexdigest()[:32]

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 MISSING = "–"
 """Shown where there is no number."""
+NO_NUMBER = (None, None, None)
+"""An interval of nothing."""
 LARGE_DELTA_TEXT = "δ is above 1/records: the promise is expected to fail for at least one record."
 """Said of a run that was permitted such a δ."""
 
@@ -95,8 +97,8 @@ def spoken(name: str) -> str:
 
 
 def interval_text(low: float | None, high: float | None) -> str:
-    """Return the interval as `low–high`, or nothing where an end is missing."""
-    return "" if low is None or high is None else f"{low:.4f}–{high:.4f}"
+    """Return the interval as `low–high`, or nothing where it has no width or an end is missing."""
+    return "" if low is None or high is None or low == high else f"{low:.4f}–{high:.4f}"
 
 
 class Guarantee(Protocol):
@@ -153,22 +155,9 @@ def learned_texts(result: LearnResult) -> dict[str, str]:
     }
 
 
-def budget_text(view: RunView) -> str:
-    """Return the total `ε` or, where δ is not zero, `ε, δ = …` as it is shown everywhere."""
-    promise = view["promise"]
-    return promise["total_epsilon_text"] + (f", δ = {promise['total_delta_text']}" if promise["total_delta"] else "")
-
-
 def of_vault(view: RunView) -> list[str]:
     """Return what is to be said of a run's vault, as every page shows it."""
-    return vault_texts(view, f"ε = {budget_text(view)}")
-
-
-def share_text(view: RunView) -> str:
-    """Return this run's own ε where earlier or later releases of the same labels have added to it, or nothing."""
-    promise = view["promise"]
-    own, whole = (promise["epsilon"], promise["delta"]), (promise["total_epsilon"], promise["total_delta"])
-    return "" if own == whole else f"this run: {promise['epsilon_text']}"
+    return vault_texts(view, f"ε = {view.budget}")
 
 
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -186,21 +175,21 @@ def vault_texts(facts: VaultFacts, total: str) -> list[str]:
 
     `total` is what the run's labels have spent in all.
     """
-    found, over_all = [gone_text(total, facts["gone_vaults"])], facts["epsilon_all_labels"]
+    found, over_all = [gone_text(total, facts.gone_vaults)], facts.epsilon_all_labels
     if over_all is not None:
         found.append(f"over all labels of the vault: ε = {rounded_up(float(over_all), 4)}")
-    if facts["apart"] is not None:
-        found.append(f"This vault is apart from the label party’s other one: {facts['apart']}")
+    if facts.apart is not None:
+        found.append(f"This vault is apart from the label party’s other one: {facts.apart}")
     return [text for text in found if text]
 
 
 def privacy_text(view: RunView) -> str:
     """Return whether the run is private and, if it is not, why."""
-    if view["promise"]["large_delta"]:
-        return f"only up to δ = {view['promise']['total_delta_text']}"
-    if view["promise"]["private"]:
+    if view.promise.large_delta:
+        return f"only up to δ = {view.promise.total_delta_text}"
+    if view.promise.private:
         return "yes"
-    return "no: no noise" if view["promise"]["total_epsilon"] is None else "no: seeded noise"
+    return "no: no noise" if view.promise.total_epsilon is None else "no: seeded noise"
 
 
 def odds_factor(epsilon: float) -> str:
@@ -248,13 +237,3 @@ FEATURES_TEXT = (
     "reveal of the features behind them."
 )
 """Stands beside the promise, which speaks about labels only, on every page."""
-
-
-def exposure_text(view: RunView) -> str:
-    """Return what of the reader's own features crosses the border, in a sentence."""
-    if view["crossed"] is None:
-        return "None of your features crosses the border: you train alone."
-    return (
-        f"Of your features, {view['crossed']:,} numbers for each record cross the border, and nothing is proved about "
-        "what they reveal."
-    )
