@@ -9,13 +9,12 @@ attacker is granted and nobody else gets.
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,20 +35,16 @@ RECORDED_STEPS = 64
 
 _FORMAT = 1
 _TYPES: dict[str, np.dtype[Any]] = {".i64": np.dtype("<i8"), ".f32": np.dtype("<f4")}
-_FIRST = "members.0."
-Value = TypeVar("Value")
 Float32s = npt.NDArray[np.float32]
 
 
 class _Recording:
     """Files of binary records that grow together, after they were cut back to what a checkpoint counts on."""
 
-    def __init__(
-        self, folder: Path, what: str, about: Mapping[str, object], columns: Mapping[str, tuple[int, int]]
-    ) -> None:
+    def __init__(self, folder: Path, what: str, width: int, columns: Mapping[str, tuple[int, int]]) -> None:
         """`columns` are the files by name, each with the numbers in a record and how many records are kept."""
         make_private_folder(folder)
-        write_atomically(folder / f"{what}.json", json.dumps({"format": _FORMAT, **about}).encode())
+        write_atomically(folder / f"{what}.json", json.dumps({"format": _FORMAT, "width": width}).encode())
         self._files = {folder / name: _cut_back(folder / name, width * keep) for name, (width, keep) in columns.items()}
 
     def _append(self, *columns: npt.NDArray[np.generic]) -> None:
@@ -95,7 +90,7 @@ class TranscriptWriter(_Recording):
     def __init__(self, folder: Path, width: int, steps_before: int = 0, records_before: int = 0) -> None:
         widths = {"rows.i64": 1, "embeddings.f32": width, "gradients.f32": width}
         columns = {"sizes.i64": (1, steps_before)} | {name: (w, records_before) for name, w in widths.items()}
-        super().__init__(folder, "transcript", {"width": width}, columns)
+        super().__init__(folder, "transcript", width, columns)
 
     def record(self, rows: npt.NDArray[np.int64], embeddings: Tensor, gradients: Tensor) -> None:
         """Append one step."""
@@ -107,12 +102,11 @@ class TrajectoryWriter(_Recording):
 
     def __init__(self, folder: Path, top: nn.Module, steps_before: int = 0) -> None:
         self._top, width = top, sum(p.numel() for p in top.parameters())
-        layout = [[name, list(p.shape)] for name, p in top.named_parameters()]
-        super().__init__(folder, "trajectory", {"layout": layout}, {"trajectory.f32": (width, steps_before)})
+        super().__init__(folder, "trajectory", width, {"trajectory.f32": (width, steps_before)})
 
     def record(self) -> None:
         """Append the weights as they are now."""
-        self._append(torch.cat([p.detach().reshape(-1) for p in self._top.parameters()]).cpu().numpy())
+        self._append(nn.utils.parameters_to_vector(self._top.parameters()).detach().cpu().numpy())
 
 
 @dataclass(frozen=True)
@@ -129,7 +123,7 @@ class Transcript:
     """A recorded transcript, read step by step from disk: memory stays that of one batch."""
 
     def __init__(self, folder: Path) -> None:
-        self.width = width = _read_description(folder, "transcript", "width", int)
+        self.width = width = _read_width(folder, "transcript")
         self._sizes = _map_numbers(folder / "sizes.i64")
         self._columns = [_map_numbers(folder / "rows.i64")]
         self._columns += [_map_numbers(folder / name, width) for name in ("embeddings.f32", "gradients.f32")]
@@ -155,34 +149,25 @@ class Trajectory:
     """The label party's top half before each step, as a white-box attacker is granted it."""
 
     def __init__(self, folder: Path) -> None:
-        layout = _read_description(folder, "trajectory", "layout", list)
-        self._shapes = {str(name): tuple(shape) for name, shape in layout}
-        self._sizes = [math.prod(shape) for shape in self._shapes.values()]
-        self._weights = _map_numbers(folder / "trajectory.f32", sum(self._sizes))
+        self._weights = _map_numbers(folder / "trajectory.f32", _read_width(folder, "trajectory"))
 
+    @torch.no_grad()
     def load_into(self, top: nn.Module, step: int) -> None:
         """Give a top half the weights that its first member had before this step."""
-        parts = torch.split(torch.from_numpy(np.array(self._weights[step])), self._sizes)
-        recorded = {
-            name.removeprefix(_FIRST): part.view(shape)
-            for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
-            if name.startswith(_FIRST)
-        }
-        parameters = dict(top.named_parameters())
-        if {name: part.shape for name, part in recorded.items()} != {name: p.shape for name, p in parameters.items()}:
+        size, width = sum(p.numel() for p in top.parameters()), self._weights.shape[1]
+        if width % size:
             raise ValueError("the recorded weights are those of another top half")
-        with torch.no_grad():
-            for name, part in recorded.items():
-                parameters[name].copy_(part)
+        recorded = torch.from_numpy(np.array(self._weights[step, :size]))
+        nn.utils.vector_to_parameters(recorded.to(next(top.parameters()).device), top.parameters())
 
 
-def _read_description(folder: Path, what: str, key: str, kind: Callable[[Any], Value]) -> Value:
-    """Return what a recording says of itself; none, or one of another format, is a `ValueError` of one sentence."""
+def _read_width(folder: Path, what: str) -> int:
+    """Return how many numbers a record has; no recording, or one of another format, is a `ValueError`."""
     try:
         description = json.loads(read_plain(folder / f"{what}.json"))
         written = description["format"]
         if written == _FORMAT:
-            return kind(description[key])
+            return int(description["width"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{folder}: holds no {what}; record one with --set local.record_transcript=true") from error
     told = shortened(repr(written))
