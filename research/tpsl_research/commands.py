@@ -116,7 +116,7 @@ def frontier(
 
     Private heads: the paper's Laplace, Discrete and Gaussian noise; our network on noisy labels, in split training and
     handed over; trees on labels handed over; one central statistic; `auto`, by ε and the number of records the
-    statistic, or networks and trees in one committee; for comparison, logistic regression and boosted trees on the same
+    statistic, or networks and trees in one ensemble; for comparison, logistic regression and boosted trees on the same
     noisy labels with all parties' features joined, and our network on as many clean labels as the noisy ones are worth.
     Local heads: the paper's noise and ours.
 

@@ -3,7 +3,7 @@
 In the part `private` a cell is a whole replicate of the procedure, tuning by noisy validation included; in the part
 `local` it is one run with a local head, stopped by noisy validation. Each cell leaves one small row and no run; a cell
 that has its row is not computed again. One that fails leaves a row with the reason, and is tried again the next time.
-Networks and trees on noisy labels leave their scores beside their rows: `auto` is the committee of both.
+Networks and trees on noisy labels leave their scores beside their rows: `auto` is the ensemble of both.
 Noise is seeded, because an experiment should be repeatable: none of these runs is private, and their rows say so.
 """
 
@@ -30,7 +30,7 @@ from tpsl.run.job import Job
 from tpsl.select.candidates import pretraining_key
 from tpsl.select.parallel import Task, load_once, run_tasks
 from tpsl_research.frontier_cells import Cell, Row
-from tpsl_research.frontier_committee import committee_row, read_scores, scores_beside
+from tpsl_research.frontier_ensemble import ensemble_row, read_scores, scores_beside
 from tpsl_research.frontier_runs import Workplace, as_one_result, compute, pretrained, tested_with_judges
 
 
@@ -147,4 +147,4 @@ def _combined(members: Sequence[Cell], base: Job, out: Path, place: Workplace) -
         return as_one_result(rows[0])
     network, trees = (read_scores(scores_beside(path)) for path in paths)
     network = replace(network, test=tested_with_judges(members[0], base, rows[0], place))
-    return committee_row(rows, [network, trees], load_once(base))
+    return ensemble_row(rows, [network, trees], load_once(base))

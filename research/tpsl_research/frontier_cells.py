@@ -158,7 +158,7 @@ class Cell:
     def stands_for(self, base: Job) -> tuple[Cell, ...]:
         """Return the cells whose rows `auto` makes its own of: the statistic, or what learns from noisy labels.
 
-        That is the network and, where labels can be handed over, trees: a committee of both. Where the statistic of
+        That is the network and, where labels can be handed over, trees: an ensemble of both. Where the statistic of
         `auto` is another than that of its row, and for all other algorithms, there is none.
         """
         if self.algorithm != AUTO:

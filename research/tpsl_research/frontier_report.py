@@ -35,7 +35,7 @@ from tpsl_research.text_table import Table
 
 RULES = {
     "best": "best by noisy labels",
-    "committee": "committee",
+    "ensemble": "ensemble",
     "oracle": "best by test labels (not a selection rule)",
     "local": "local head",
     "run": "",
@@ -62,22 +62,22 @@ class Series:
         return {seed: float(value) for seed, value in values.items() if math.isfinite(value)}
 
 
-REFERENCE, OURS_WITHOUT_NOISE = Series(NON_PRIVATE, "best"), Series(NETWORK, "committee")
+REFERENCE, OURS_WITHOUT_NOISE = Series(NON_PRIVATE, "best"), Series(NETWORK, "ensemble")
 HEADLINE, HEADLINE_LOCAL = Series(AUTO, "run"), Series(NETWORK, "local")
 OURS = (
     Series(NETWORK, "best"),
-    Series(NETWORK, "committee"),
-    Series(HANDED_OVER, "committee"),
+    Series(NETWORK, "ensemble"),
+    Series(HANDED_OVER, "ensemble"),
     Series(TREES, "run"),
     Series(STATISTIC, "run"),
     HEADLINE,
 )
-OTHERS = (Series(JOINED_LOGISTIC, "run"), Series(JOINED_TREES, "run"), Series(CEILING, "committee"))
+OTHERS = (Series(JOINED_LOGISTIC, "run"), Series(JOINED_TREES, "run"), Series(CEILING, "ensemble"))
 """What a user would do instead, and about what any learner can make of noisy labels."""
-PRIVATE = [*(Series(name, rule) for name in BASELINES for rule in ("best", "committee", "oracle")), *OURS, *OTHERS]
+PRIVATE = [*(Series(name, rule) for name in BASELINES for rule in ("best", "ensemble", "oracle")), *OURS, *OTHERS]
 LOCAL = [Series(name, "local") for name in (*BASELINES, NETWORK)]
 COMPARISONS = (
-    *((HEADLINE, Series(LAPLACE, rule)) for rule in ("best", "committee", "oracle")),
+    *((HEADLINE, Series(LAPLACE, rule)) for rule in ("best", "ensemble", "oracle")),
     *((series, Series(LAPLACE, "best")) for series in (*OURS[1:-1], *OTHERS[:-1])),
     *((HEADLINE_LOCAL, Series(LAPLACE, rule)) for rule in ("best", "oracle")),
 )
@@ -124,7 +124,7 @@ def markdown(rows: Sequence[Row], data: str) -> str:
     parts = [
         f"# What ε buys on {data}\n",
         f"{_seeds(rows)}, each a replicate of the whole procedure, tuning included. Noise is seeded: these runs "
-        f"are not private. Non-private test AUC: {_text(plain)}; with our network and committee "
+        f"are not private. Non-private test AUC: {_text(plain)}; with our network and ensemble "
         f"{_text(auc(rows, OURS_WITHOUT_NOISE, None))}.\n",
     ]
     nothing = {"local": [0.0]}

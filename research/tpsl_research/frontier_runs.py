@@ -51,7 +51,7 @@ from tpsl_research.frontier_cells import (
     Row,
     batch_size_for,
 )
-from tpsl_research.frontier_committee import Scores, write_scores
+from tpsl_research.frontier_ensemble import Scores, write_scores
 from tpsl_research.learners import Learned, boosted_trees, ensemble, logistic
 
 _LEARNERS: dict[str, Callable[[LearnerRecords], Learned]] = {
@@ -78,9 +78,9 @@ class Workplace:
 
 
 def as_one_result(row: Row) -> Row:
-    """Return the row of a cell with one result: of candidates, that of their committee."""
+    """Return the row of a cell with one result: of candidates, that of their ensemble."""
     results = row["results"]
-    return {**row, "results": {"run": results["committee"]} if "committee" in results else results}
+    return {**row, "results": {"run": results["ensemble"]} if "ensemble" in results else results}
 
 
 def pretrained(job: Job, folder: Path, party: str) -> Path:
@@ -104,8 +104,8 @@ def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) 
     result = tune(RunSetup(job, RunFolder(place.work), device=place.device), cell.space(job.classes), data=data)
     if cell.algorithm == NETWORK and cell.epsilon is not None:
         model, noisy = TrainedModel.open(place.work), _noisy(job, place)
-        judges = noisy.take(held_out(len(load_once(job).train), job.training.validation, job.training.seed))
-        said = record_log_likelihoods(judges.mechanism, judges.draws, model.kept_predictions("validation"))
+        hold_out = noisy.take(held_out(len(load_once(job).train), job.training.validation, job.training.seed))
+        said = record_log_likelihoods(hold_out.mechanism, hold_out.draws, model.kept_predictions("validation"))
         write_scores(place.scores, Scores(said, model.kept_predictions("test")))
     # Chosen by the test set: what a selection rule could reach at most. Not a selection rule.
     oracle = max(result.candidates, key=lambda candidate: candidate.test.test_auc)
@@ -118,7 +118,7 @@ def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) 
                 "epoch": result.best.epoch,
                 **asdict(result.best.test),
             },
-            "committee": asdict(result.ensemble),
+            "ensemble": asdict(result.ensemble),
             "oracle": {"configuration": oracle.configuration, "epoch": oracle.epoch, **asdict(oracle.test)},
         },
         "candidates": [candidate.as_dict() for candidate in result.candidates],
@@ -127,11 +127,11 @@ def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) 
 
 
 def tested_with_judges(cell: Cell, base: Job, row: Row, place: Workplace) -> Probabilities:
-    """Return what a tuned cell's committee says of the test records once it is trained with its judges, too."""
+    """Return what a tuned cell's ensemble says of the test records once it is trained with its hold-out set, too."""
     job, every = cell.job(base), {"training": {"validation": 0.0}}
     data, released = load_once(job), _released(job, place)
     jobs = [changed(one, every, "a job without a hold-out") for one in jobs_of(job, cell.space(job.classes))]
-    trials = trials_of(jobs, place.work / "with-judges")
+    trials = trials_of(jobs, place.work / "with-hold-out")
     left = set[int]()
     for number, (trial, step) in enumerate(zip(trials, SearchStep.all(jobs), strict=True)):
         trial.copy_shared(trials, [*data.feature_parties, LABEL_PARTY])
@@ -218,10 +218,10 @@ def _learned(cell: Cell, job: Job, place: Workplace) -> Row:
     data, training = load_once(job), job.training
     noisy = _noisy(job, place)
     features, targets = all_features(data), NoisyTargets(noisy.mechanism, noisy.draws)
-    judges = held_out(len(data.train), training.validation, training.seed)
-    fitted = _LEARNERS[cell.algorithm](LearnerRecords(features, data.train, targets, judges, cell.seed))
+    hold_out = held_out(len(data.train), training.validation, training.seed)
+    fitted = _LEARNERS[cell.algorithm](LearnerRecords(features, data.train, targets, hold_out, cell.seed))
     tested = fitted.probabilities(features.take(data.test))
-    said = record_log_likelihoods(noisy.mechanism, targets.take(judges).draws, fitted.predicted)
+    said = record_log_likelihoods(noisy.mechanism, targets.take(hold_out).draws, fitted.predicted)
     if cell.algorithm == TREES:
         write_scores(place.scores, Scores(said, tested))
     found = evaluate(tested, reveal(data.labels)[data.test])

@@ -103,7 +103,7 @@ def test_two_processes_score_as_one_does(
     assert scores(tmp_path / "scores.parquet") == scores(tmp_path / "one.parquet")
 
 
-def test_the_committee_of_a_search_scores_too(office: Path, tmp_path: Path, tpsl: Any) -> None:
+def test_the_ensemble_of_a_search_scores_too(office: Path, tmp_path: Path, tpsl: Any) -> None:
     (tmp_path / "space.yaml").write_text("- {training: {epochs: 2}}\n")
     job = office / "run" / "job.yaml"
     tpsl("tune", job, "--out", tmp_path / "tuned", "--space", tmp_path / "space.yaml", "--json").json()

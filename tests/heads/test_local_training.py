@@ -60,7 +60,7 @@ def test_a_linear_part_goes_on_where_hidden_layers_have_seen_nothing() -> None:
         found = [part(torch.from_numpy(shifted)) for part in (linear, hidden, head)]
     aucs = [metrics.auc((logits[:, 1] - logits[:, 0]).numpy(), truth).value for logits in found]
     assert aucs[0] > aucs[1], "nothing to learn by heart"
-    assert aucs[2] > aucs[1], "and the judges trust it"
+    assert aucs[2] > aucs[1], "and the hold-out set trusts it"
 
 
 @pytest.mark.parametrize("classes", [2, 4])

@@ -73,23 +73,23 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def committee(job_of_tables: Callable[..., Job], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ensemble(job_of_tables: Callable[..., Job], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a search of two configurations."""
-    folder = tmp_path_factory.mktemp("committee") / "tuned"
+    folder = tmp_path_factory.mktemp("ensemble") / "tuned"
     space = [{"model": {"members": 2, "wide": True}}, {"model": {"bottom": [12]}}]
     tune(RunSetup(job_of_tables(), RunFolder(folder)), space)
     return folder
 
 
 @pytest.mark.long
-def test_both_engines_give_the_scores_of_runs_and_committees_from_raw_records(
-    run: Path, exported: Path, committee: Path, new_records: tuple[Path, Path], tmp_path: Path
+def test_both_engines_give_the_scores_of_runs_and_ensembles_from_raw_records(
+    run: Path, exported: Path, ensemble: Path, new_records: tuple[Path, Path], tmp_path: Path
 ) -> None:
     for party in ("shop", "label"):
-        assert set(TrainedModel.open(committee).export(tmp_path / party, party).card["files"].values()) == {"written"}
+        assert set(TrainedModel.open(ensemble).export(tmp_path / party, party).card["files"].values()) == {"written"}
     shop, bank = new_records
     calls, results = [], []
-    for folder, path in ((exported, run), (tmp_path, committee)):
+    for folder, path in ((exported, run), (tmp_path, ensemble)):
         for engine in ("torch", "onnx"):
             share, scores = (str(tmp_path / f"{name}-{path.name}-{engine}.npy") for name in ("share", "scores"))
             shared = ["--engine", engine, "--out"]
@@ -154,8 +154,8 @@ def test_the_script_refuses_a_number_that_could_be_either(
         predict_script.read_records(tmp_path / "new.csv")
 
 
-def test_the_cards_of_a_committee_name_its_members(committee: Path) -> None:
-    model, tuned = TrainedModel.open(committee), json.loads((committee / "tune.json").read_text())
+def test_the_cards_of_an_ensemble_name_its_members(ensemble: Path) -> None:
+    model, tuned = TrainedModel.open(ensemble), json.loads((ensemble / "tune.json").read_text())
     shop, label = model.card("shop"), model.card()
     assert shop["versions"] == label["versions"] == model.versions()
     assert label["metrics"]["test_auc"] == tuned["ensemble"]["test_auc"]

@@ -33,22 +33,22 @@ def test_several_classes_and_members(classes: int) -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-def test_a_committee_of_several_widths(classes: int) -> None:
+def test_an_ensemble_of_several_widths(classes: int) -> None:
     generator, members = torch.Generator().manual_seed(0), []
     for weight, width in ((0.75, 5), (0.25, 3)):
         tops = [Top(2 * width, classes, ModelConfig(bottom=(width,), top=(6,)), generator)]
         widths = {"a": width, LABEL_PARTY: width}
         members.append((weight, PrivateHead(Tops(tops, classes), cross_entropy(classes), widths)))
-    committee = Ensemble(tuple(members))
-    assert committee.widths == {"a": 8, LABEL_PARTY: 8}
-    shares = {party: torch.randn(7, 8, generator=generator) for party in committee.widths}
+    ensemble = Ensemble(tuple(members))
+    assert ensemble.widths == {"a": 8, LABEL_PARTY: 8}
+    shares = {party: torch.randn(7, 8, generator=generator) for party in ensemble.widths}
     by_hand = sum(
         weight * top.probabilities({party: share[:, cut] for party, share in shares.items()}).astype(np.float64)
         for (weight, top), cut in zip(members, (slice(0, 5), slice(5, 8)), strict=True)
     )
-    np.testing.assert_allclose(committee.probabilities(shares), by_hand, rtol=1e-6)
-    found = LabelHalf(committee, None)(*shares.values()).detach()
-    np.testing.assert_allclose(found, committee.probabilities(shares), rtol=1e-6)
+    np.testing.assert_allclose(ensemble.probabilities(shares), by_hand, rtol=1e-6)
+    found = LabelHalf(ensemble, None)(*shares.values()).detach()
+    np.testing.assert_allclose(found, ensemble.probabilities(shares), rtol=1e-6)
 
 
 def test_shares_that_begin_with_a_frozen_embedding(job_of_tables: Callable[..., Job], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The committee of a search predicts what it predicted in the search."""
+"""The ensemble of a search predicts what it predicted in the search."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from tpsl.select.search import tune
 from tpsl.select.space import configuration
 
 
-def test_new_records_get_the_committee_s_probabilities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_records_get_the_ensemble_s_probabilities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = {
         "data": {"source": "flights", "layout": "natural", "rows": 600},
         "model": {"embedding_dim": 2, "bottom": [8], "top": [8]},
@@ -32,17 +32,17 @@ def test_new_records_get_the_committee_s_probabilities(tmp_path: Path, monkeypat
     model = TrainedModel.open(tmp_path)
     assert [member.weight for member in model.members] == [candidate.weight for candidate in found.candidates]
     assert [member.epoch for member in model.members] == [1, 2, 1, 2]
-    committee = model.halves()
-    assert committee.parties == ("feature", "label")
+    ensemble = model.halves()
+    assert ensemble.parties == ("feature", "label")
     assert data.label_features is not None
     inputs = {**data.feature_parties, "label": data.label_features}
-    predicted = committee.part(inputs, dict.fromkeys(inputs, data.test))
+    predicted = ensemble.part(inputs, dict.fromkeys(inputs, data.test))
     assert evaluate(predicted, reveal(data.labels)[data.test]) == found.ensemble
     one = TrainedModel(tmp_path, model.members[:1]).halves()
     assert not np.array_equal(predicted, one.part(inputs, dict.fromkeys(inputs, data.test)))
     monkeypatch.setattr(schedule, "TEST_ROWS_AT_ONCE", 64)
-    assert [len(part) for part in schedule.in_parts(data.test, committee.networks)] == [16] * 7 + [8]
-    np.testing.assert_allclose(committee.probabilities(inputs, data.test), predicted, rtol=0, atol=1e-6)
+    assert [len(part) for part in schedule.in_parts(data.test, ensemble.networks)] == [16] * 7 + [8]
+    np.testing.assert_allclose(ensemble.probabilities(inputs, data.test), predicted, rtol=0, atol=1e-6)
     with pytest.raises(PredictionError, match="whose ensemble has no local head"):
         model.halves(local_head=True)
     (tmp_path / "runs" / found.candidates[1].run / "label" / "epochs" / "0002" / "top.safetensors").unlink()
@@ -50,7 +50,7 @@ def test_new_records_get_the_committee_s_probabilities(tmp_path: Path, monkeypat
         model.halves()
 
 
-def test_versions_of_a_committee_are_those_of_all_its_members(tmp_path: Path) -> None:
+def test_versions_of_an_ensemble_are_those_of_all_its_members(tmp_path: Path) -> None:
     for name, versions in {"a": ("1", "2"), "b": ("3",)}.items():
         run = RunFolder(tmp_path / "runs" / name)
         for epoch, version in enumerate(versions, 1):

@@ -48,7 +48,7 @@ def test_a_statistic_is_seen_by_the_label_party_alone_and_codes_by_both() -> Non
     assert "Gradients at the cut" not in shown
     held_out = make_job({"method": "statistic", "training": {"validation": 0.1}}, {}, "test")
     judged = {what: label for what, _, label in sightings(held_out, promise_of(held_out, 2))}
-    assert judged["Noisy labels, gradients"] == "noisy labels of held-out records, to judge by"
+    assert judged["Noisy labels, gradients"] == "noisy labels of held-out records, to evaluate by"
 
 
 def test_where_labels_are_handed_over_no_embedding_is_seen() -> None:

@@ -141,7 +141,7 @@ def test_the_frontier_takes_any_job_and_says_what_does_not_apply(
         next(cell for cell in found["cells"] if (cell["algorithm"], cell["epsilon"]) == wanted)
         for wanted in ((NETWORK, None), *((name, 2.0) for name in (NETWORK, HANDED_OVER, TREES, JOINED_LOGISTIC)))
     )
-    assert without_noise["results"]["committee"]["test_auc"] > 0.7
+    assert without_noise["results"]["ensemble"]["test_auc"] > 0.7
     assert network["results"]["best"]["epoch"] <= 3, "how long to train is not the job's"
     for cell in (handed_over, trees):
         assert cell["results"] == {}

@@ -35,7 +35,7 @@ from tpsl_research.frontier_cells import (
     batch_size_for,
     cells,
 )
-from tpsl_research.frontier_committee import scores_beside
+from tpsl_research.frontier_ensemble import scores_beside
 from tpsl_research.frontier_figure import frontier_figure
 from tpsl_research.frontier_report import (
     HEADLINE,
@@ -123,7 +123,7 @@ def test_a_tuned_cell_reports_all_rules(computed: tuple[Path, list[Row], list[st
         chosen = max(candidates, key=lambda candidate: candidate["validation_log_likelihood"])
         assert results["best"]["test_auc"] == chosen["test_auc"]
         assert results["oracle"]["test_auc"] == max(candidate["test_auc"] for candidate in candidates)
-        assert 0 < results["committee"]["test_auc"] < 1
+        assert 0 < results["ensemble"]["test_auc"] < 1
     assert rows[0]["exact_epsilon"] is rows[1]["exact_epsilon"] is None
     assert rows[2]["exact_epsilon"] == pytest.approx(2.0)
     assert rows[5]["mechanism"] == "discrete", "what auto takes for two classes"
@@ -220,7 +220,7 @@ def test_auto_takes_over_the_row_of_the_statistic(base: Job, small_spaces: None,
     assert "`auto` chose: statistic at ε = 0.5" in markdown(rows, "synthetic")
 
 
-def test_auto_is_the_committee_of_networks_and_trees(base: Job, small_spaces: None, tmp_path: Path) -> None:
+def test_auto_is_the_ensemble_of_networks_and_trees(base: Job, small_spaces: None, tmp_path: Path) -> None:
     """At ε = 2 noisy labels are worth enough; what `auto` combines, and nobody asked for, has a row of its own then."""
     *_, rows = frontier(base, tmp_path, wanted(parts=["private"], algorithms=(NETWORK, AUTO)))
     network, auto = rows[2:]
@@ -232,7 +232,7 @@ def test_auto_is_the_committee_of_networks_and_trees(base: Job, small_spaces: No
     assert 0 < weight < 1 and found["configuration"] == f"{weight:.2f} network, {1 - weight:.2f} trees"
     judged = [one["validation_log_likelihood"] for one in (*network["candidates"], alone)]
     assert found["validation_log_likelihood"] > sum(judged) / len(judged)
-    assert found["test_auc"] > min(alone["test_auc"], network["results"]["committee"]["test_auc"])
+    assert found["test_auc"] > min(alone["test_auc"], network["results"]["ensemble"]["test_auc"])
     assert "`auto` chose: network and trees at ε = 2" in markdown(rows, "synthetic")
     scores = scores_beside(tmp_path / "cells" / f"{Cell('private', NETWORK, 2.0, 0).key(base)}.json")
     scores.unlink()
@@ -245,7 +245,7 @@ def test_a_network_on_as_many_clean_labels(base: Job, small_spaces: None, tmp_pa
     *_, rows = frontier(base, tmp_path, wanted(parts=["private"], algorithms=(CEILING,)))
     (ceiling,) = rows[2:]
     assert 100 <= ceiling["clean_labels"] < 800
-    assert 0 < ceiling["results"]["committee"]["test_auc"] < 1
+    assert 0 < ceiling["results"]["ensemble"]["test_auc"] < 1
     assert f"worth this many clean ones: {ceiling['clean_labels']} at ε = 2" in markdown(rows, "synthetic")
 
 
@@ -253,7 +253,7 @@ def test_labels_handed_over_give_the_same_network_and_trees(base: Job, small_spa
     chosen = (NETWORK, HANDED_OVER, TREES, JOINED_LOGISTIC, JOINED_TREES)
     *_, rows = frontier(base, tmp_path, wanted(parts=["private"], algorithms=chosen))
     network, handed_over, *learned = rows[2:]
-    assert as_one_result(network)["results"] == {"run": network["results"]["committee"]}
+    assert as_one_result(network)["results"] == {"run": network["results"]["ensemble"]}
     assert handed_over["results"] == network["results"], "to the last bit"
     for row in learned:
         assert 0.6 < row["results"]["run"]["test_auc"] < 1
@@ -295,10 +295,10 @@ def test_batches_are_smaller_on_small_data_and_the_same_for_all(base: Job, small
 AUCS = {
     ("private", NON_PRIVATE, None, "best"): [0.780, 0.784, 0.776],
     ("private", LAPLACE, 1.0, "best"): [0.730, 0.742, 0.734],
-    ("private", LAPLACE, 1.0, "committee"): [0.731, 0.741, 0.733],
+    ("private", LAPLACE, 1.0, "ensemble"): [0.731, 0.741, 0.733],
     ("private", LAPLACE, 1.0, "oracle"): [0.740, 0.744, 0.738],
     ("private", NETWORK, 1.0, "best"): [0.752, 0.760, 0.750],
-    ("private", NETWORK, 1.0, "committee"): [0.750, 0.761, 0.751],
+    ("private", NETWORK, 1.0, "ensemble"): [0.750, 0.761, 0.751],
     ("private", AUTO, 1.0, "run"): [0.756, 0.764, 0.753],
     ("local", NETWORK, 1.0, "local"): [0.765, 0.769, 0.760],
     ("local", NETWORK, 0.0, "local"): [0.700, 0.701, 0.699],
@@ -354,7 +354,7 @@ def test_tables_show_the_numbers(rows: list[Row], tmp_path: Path) -> None:
     assert f"| {ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] |" in text
     lines = list(csv.DictReader(io.StringIO(table(rows, "flights"))))
     assert len(lines) == sum(len(values) for values in AUCS.values())
-    assert {line["rule"] for line in lines if line["algorithm"] == NETWORK} == {"best", "committee", "local"}
+    assert {line["rule"] for line in lines if line["algorithm"] == NETWORK} == {"best", "ensemble", "local"}
     content = summary(rows, "flights")
     assert all("candidates" not in cell for cell in content["cells"])
     (headline,) = [

@@ -143,10 +143,10 @@ def test_held_out_records_have_no_part_in_it(tmp_path: Path) -> None:
     data = load(agreed.data)
     side = data.label_side.records
     noisy, _ = noisy_labels_for(agreed, data.label_side, tmp_path / "vault", lambda text: None, NO_LIMITS)
-    judges = Schedule(agreed, side.train, side.test).held_out
+    held_out = Schedule(agreed, side.train, side.test).held_out
     fit_own_wide_part(agreed, side, noisy, tmp_path / "one")
     flipped = noisy.draws[0].copy()
-    flipped[judges] ^= 1
+    flipped[held_out] ^= 1
     fit_own_wide_part(agreed, side, dataclasses.replace(noisy, draws=(flipped,)), tmp_path / "other")
     assert (tmp_path / "one" / WIDE).read_bytes() == (tmp_path / "other" / WIDE).read_bytes()
     assert side.features is not None

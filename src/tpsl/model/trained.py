@@ -330,7 +330,7 @@ def _require_finished(run: RunFolder, party: str) -> None:
 
 
 def _joint_version(versions: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(["tpsl committee", *versions]).encode()).hexdigest()
+    return hashlib.sha256("\n".join(["tpsl ensemble", *versions]).encode()).hexdigest()
 
 
 def _members(out: Path) -> tuple[Member, ...]:

@@ -37,8 +37,8 @@ def sightings(job: Job, promise: Promise, *, learned: bool = False) -> list[tupl
     if job.privacy.gradients == "none":
         rows[1:3] = [("Noisy labels, gradients", "never: there are none", "there are none")]
     if job.method == "statistic":
-        judges = "noisy labels of held-out records, to judge by" if job.training.validation else "there are none"
-        rows[1:3] = [("Noisy labels, gradients", "never: none are sent", judges)]
+        held_out = "noisy labels of held-out records, to evaluate by" if job.training.validation else "there are none"
+        rows[1:3] = [("Noisy labels, gradients", "never: none are sent", held_out)]
     if job.statistic is not None:
         rows.append(("Noisy statistics of the labels", "never", "yes, drawn once; the private head is fitted on them"))
         if job.statistic.share_codes:

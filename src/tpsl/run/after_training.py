@@ -113,7 +113,7 @@ class AfterTraining:
         path = self._run.label / NOT_PRIVATE / "inputs.f32"
         train, test, labels = self._records.train, self._records.test, reveal(self._labels)
         inputs = np.memmap(path, dtype=np.float32, mode="r").reshape(len(train) + len(test), -1)
-        judges = Schedule(self._job, train, test).held_out
+        held_out = Schedule(self._job, train, test).held_out
         head = train_local_head(
             inputs[: len(train)],
             labels[train],
@@ -121,7 +121,7 @@ class AfterTraining:
             self._job.training.seed,
             self._watching.progress,
             self._device,
-            HoldOut(judges, *self._head_columns()) if len(judges) else None,
+            HoldOut(held_out, *self._head_columns()) if len(held_out) else None,
         )
         found = evaluate(head.predict(inputs[len(train) :]), labels[test])
         self._run.finish_local_head(save(head.state_dict()), asdict(found))

@@ -3,7 +3,7 @@
 A feature party does so on noisy labels that it was handed over. It is split training with both roles in its process.
 So the weights and predictions are, bit for bit, those of split training with the same noisy labels and seeds, and all
 that reads a run reads this one: the folder has the top half in `RUN/label` beside the party's own. There are no true
-labels: noisy labels of held-out records judge, and the predictions of test records are kept.
+labels: noisy labels of held-out records choose the epoch, and the predictions of test records are kept.
 """
 
 from __future__ import annotations

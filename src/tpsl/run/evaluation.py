@@ -77,7 +77,7 @@ def evaluate(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.int6
 
 @dataclass(frozen=True)
 class Validation:
-    """A prediction judged by noisy labels."""
+    """What noisy labels say of a prediction."""
 
     validation_loss: Measured
     """Unbiased estimate of the log loss against the true labels, which nobody looked at."""

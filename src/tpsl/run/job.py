@@ -227,7 +227,7 @@ def _conflict(job: Job) -> Conflict | None:
     privacy, training = job.privacy, job.training
     if training.patience and not training.validation:
         remedy = "set training.validation, as 0.1, or training.patience to 0"
-        return "patience-without-hold-out", f"patience needs a noisy hold-out to judge by: {remedy}"
+        return "patience-without-hold-out", f"patience needs a noisy hold-out: {remedy}"
     if not job.releases:
         nothing = "privacy.gradients 'none' releases nothing"
         if privacy.mechanism != AUTO or {privacy.noise_seed, *privacy.parameters.values()} != {None}:

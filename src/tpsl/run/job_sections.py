@@ -160,7 +160,7 @@ class TrainingConfig(Section):
         HELD_OUT,
         ge=0,
         lt=1,
-        description="Share of the training records that is held out: their noisy labels judge, at no cost in budget. "
+        description="Share of the training records whose noisy labels choose the epoch, at no cost in budget. "
         "0: none. Also none by default where they have nothing to decide.",
     )
     patience: int = Field(

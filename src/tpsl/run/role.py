@@ -55,7 +55,7 @@ class Role(ABC):
         self.schedule = Schedule(setup.job, side.train, side.test)
         self.done = 0
         self.verdict: tuple[bool, bool] | None = None
-        """After an epoch that was judged: whether its weights are the best so far, and whether training ends."""
+        """After an epoch with a verdict: whether its weights are the best so far, and whether training ends."""
         self.begun, self.speed = time.perf_counter(), Speed(self.observer, self.schedule.total_steps)
 
     @property

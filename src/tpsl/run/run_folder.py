@@ -8,7 +8,7 @@
                               request trajectory.*; an experiment's own vault/
     RUN/label/NOT-PRIVATE/    the local head, trained on true labels: never leaves the label party
     RUN/<any party>/encoder/  what was learned to encode the party's table: vocabularies, means, deviations
-    RUN/<any party>/epochs/   on request the weights after each epoch, for a committee
+    RUN/<any party>/epochs/   on request the weights after each epoch, for an ensemble
     RUN/<any party>/versions.json    which halves belong together: the version of the party's half, at the label party
                               those of the feature parties' halves that its top half was trained with
     RUN/<any party>/records.json     how many records there are, a digest that is the same at every party, and which

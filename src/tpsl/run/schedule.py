@@ -19,11 +19,11 @@ TEST_ROWS_AT_ONCE = 16_384
 
 @lru_cache(maxsize=2)  # all roles in one process, and all runs of a search
 def held_out(records: int, share: float, seed: int) -> Rows:
-    """Return the positions of the training records that judge and are not trained on, ascending: chosen by the seed."""
+    """Return the positions of the training records of the hold-out set, ascending: chosen by the seed."""
     count = min(records - 1, round(records * share))
-    judges = ascending(permutation(records if count else 0, VALIDATION_STREAM, seed)[:count])
-    judges.flags.writeable = False
-    return judges
+    positions = ascending(permutation(records if count else 0, VALIDATION_STREAM, seed)[:count])
+    positions.flags.writeable = False
+    return positions
 
 
 class Schedule:

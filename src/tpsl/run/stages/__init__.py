@@ -7,7 +7,7 @@ true labels. Over a network and in one process the same functions run: `attend_a
 
 A party that was killed has lost its state. So at the beginning, and after each restart of a party, every feature party
 says which checkpoints it has, and the label party answers with the newest that all parties have. Each party keeps its
-last two checkpoints and is never more than one ahead, so a common one exists. After a step that was judged, the answer
+last two checkpoints and is never more than one ahead, so a common one exists. After a step with a verdict, the answer
 repeats the verdict.
 """
 

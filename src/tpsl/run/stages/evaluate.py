@@ -74,8 +74,8 @@ def keep_predictions(role: LabelRole, epoch: int, probabilities: npt.NDArray[np.
     found = {}
     if len(held_out):
         noisy = role.noisy()
-        judging = role.schedule.among_labelled(held_out)
-        found = asdict(noisy_validation(noisy.mechanism, noisy.draws, validation, judging))
+        rows = role.schedule.among_labelled(held_out)
+        found = asdict(noisy_validation(noisy.mechanism, noisy.draws, validation, rows))
     role.run.write_metrics([*role.run.metrics(), {"epoch": epoch, "step": role.done, **facts, **found}])
     role.observer.event("epoch", epoch=epoch, **found)
     role.after_epoch()
@@ -104,9 +104,9 @@ def verdict(role: LabelRole) -> Verdict | None:
         return None
     found: Verdict | None = None
     if role.workers.is_first:
-        judged = [entry for entry in epochs_of_network(role) if entry["step"] <= role.done]
-        best = best_epoch(judged)
-        found = best is judged[-1], judged[-1]["epoch"] - best["epoch"] >= role.schedule.patience
+        entries = [entry for entry in epochs_of_network(role) if entry["step"] <= role.done]
+        best = best_epoch(entries)
+        found = best is entries[-1], entries[-1]["epoch"] - best["epoch"] >= role.schedule.patience
     is_best, stops = role.workers.broadcast(found)
     return bool(is_best), bool(stops)
 
@@ -141,7 +141,7 @@ def apply_verdict(role: Role) -> None:
 
 
 def tell_of_few_held_out(role: LabelRole) -> None:
-    """Say so, before the first step, if few records will judge the epochs."""
+    """Say so, before the first step, if few records choose the best epoch."""
     held_out = len(role.schedule.held_out)
     if role.schedule.patience and not role.done and role.workers.is_first and held_out < ENOUGH_HELD_OUT:
         role.setup.watching.notice(
@@ -151,7 +151,7 @@ def tell_of_few_held_out(role: LabelRole) -> None:
 
 
 def restore_best(role: Role) -> None:
-    """Put the halves into their best state when training has ended, if the job judges its epochs."""
+    """Put the halves into their best state when training has ended, if the job has verdicts."""
     if role.schedule.patience and role.done:
         best = role.folder / BEST
         step = role.workers.broadcast(max(saved_steps(best), default=0))
@@ -163,6 +163,6 @@ def epochs_of_network(role: LabelRole) -> list[dict[str, Any]]:
     return [entry for entry in role.run.metrics() if "head" not in entry]
 
 
-def best_epoch(judged: list[dict[str, Any]]) -> dict[str, Any]:
+def best_epoch(entries: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the first of the epochs that explain the noisy hold-out best."""
-    return max(judged, key=lambda entry: (entry["validation_log_likelihood"], -entry["epoch"]))
+    return max(entries, key=lambda entry: (entry["validation_log_likelihood"], -entry["epoch"]))

@@ -1,4 +1,4 @@
-"""The committee of networks and trees that `auto` is at a larger ε: made of the scores that their cells have left.
+"""The ensemble of networks and trees that `auto` is at a larger ε: made of the scores that their cells have left.
 
 The weights are those under which the noisy labels of held-out records are most likely; true labels only evaluate.
 """
@@ -49,8 +49,8 @@ def read_scores(path: Path) -> Scores:
         return Scores(found["judged"].astype(np.float64), found["test"])
 
 
-def committee_row(rows: Sequence[Row], scores: Sequence[Scores], data: Dataset) -> Row:
-    """Return the row of the committee of several cells on the same noisy labels."""
+def ensemble_row(rows: Sequence[Row], scores: Sequence[Scores], data: Dataset) -> Row:
+    """Return the row of the ensemble of several cells on the same noisy labels."""
     weights = [float(weight) for weight in ensemble_weights([one.judged for one in scores])]
     mixed = mixture((weight, one.test) for weight, one in zip(weights, scores, strict=True))
     said = np.logaddexp.reduce([np.log(w) + one.judged for w, one in zip(weights, scores, strict=True)])
