@@ -21,7 +21,7 @@ class Example:
         self.programs, self.folder = programs, folder
         shutil.copytree(EXAMPLES / name, folder)
         self.parties = sorted(file.stem for file in folder.glob("*.yaml") if file.stem not in ("job", "label"))
-        keys = {"training.epochs": EPOCHS[name], "training.checkpoint_every": 5, "local.threads": 1}
+        keys = {"training.epochs": EPOCHS[name], "training.checkpoint_every": 5, "local.threads": 1, "local.silence": 3}
         self.short = [f"--set={key}={value}" for key, value in keys.items()]
 
     def tpsl(self, *arguments: object) -> Any:

@@ -170,11 +170,6 @@ def test_what_was_handed_over_is_compared_with_the_vault(tpsl: Any, office: Path
     assert (found.status, content["sound"]) == (1, False)
     (problem,) = content["problems"]
     assert "of 600 records are not those that the vault has released" in problem
-    tpsl("train", "job.yaml", "--out", "run", "--json").json()
-    audited = tpsl("audit", "run", "--only", "vault", "--handed", "given", "--json")
-    assert (audited.status, json.loads(audited.stdout)["accusations"]) == (1, [f"vault: {problem}"])
-    assert tpsl("audit", "run", "--only", "vault", "--json").status == 0
-    assert "no such vault is examined" in tpsl("audit", "job.yaml", "--handed", "given").stderr
 
 
 def test_a_list_of_more_records_than_the_vault_has_is_refused(tpsl: Any, office: Path) -> None:

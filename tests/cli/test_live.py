@@ -395,15 +395,15 @@ def test_what_is_prepared_has_a_time_left_by_its_own_speed(state: LiveState, clo
     assert state.line() == "waiting for airport (2 s)"
 
 
-def test_a_peer_that_has_said_goodbye_is_not_waited_for(state: LiveState) -> None:
+def test_a_peer_that_is_lost_is_waited_for_until_it_is_back(state: LiveState) -> None:
     state.preparing = None
     for name in list(state.peers):
         state.peer_is(name, "connected", "connected")
-    assert state.peer_is("airport", "left", "left: it has said goodbye")
     assert state.missing() == {}
-    state.peer_is("airport", "connected", "connected again")
     state.peer_is("airport", "lost", "lost: cut")
     assert state.missing() == {"airport": "lost: cut"}
+    state.peer_is("airport", "connected", "connected again")
+    assert state.missing() == {}
 
 
 @pytest.mark.parametrize(("may_end_early", "bound"), [(False, "about"), (True, "at most")])

@@ -338,7 +338,7 @@ def test_without_tls_only_on_this_machine(office: Office) -> None:
 def test_a_killed_side_is_waited_for_and_goes_on(office: Office) -> None:
     """The short form of the drill: each side is killed once with SIGKILL; the weights are those of one process."""
     office.write_job({**SYNTHETIC, "model": {**SMALL["model"], "wide": True}}, epochs=15)
-    label = office.listening(office.serve())
+    label = office.listening(office.serve("--set=local.silence=3"))
     feature = office.join("feature")
     feature.wait_for("checkpoint", step="..")
     feature.signal(signal.SIGKILL)
@@ -403,7 +403,6 @@ def test_a_normal_end_is_not_logged_as_a_loss(office: Office) -> None:
     label.result(), feature.result()
     for program, peer in ((label, "feature"), (feature, "label")):
         assert program.events("lost") == []
-        assert all(event["reason"] == "left: it has said goodbye" for event in program.events("left"))
         assert program.events("connected")[0]["peer"] == peer
 
 
@@ -425,17 +424,17 @@ def test_a_plain_log_ends_with_how_to_go_on(office: Office) -> None:
 @pytest.mark.parametrize("frozen", ["label", "feature"])
 def test_a_side_frozen_for_longer_than_every_limit_ends_both_with_a_sentence(office: Office, frozen: str) -> None:
     office.write_job(SYNTHETIC, epochs=15)
-    patience = ("--set=local.silence=1", "--set=local.wait=3")
+    patience = ("--set=local.silence=1", "--set=local.wait=2")
     sides = {"label": office.listening(office.serve(*patience)), "feature": office.join("feature", *patience)}
     described = {"label": "the label party", "feature": "feature party 'feature'"}
     other = "feature" if frozen == "label" else "label"
     sides["feature"].wait_for("checkpoint")
     sides[frozen].signal(signal.SIGSTOP)
-    lost = f"{described[frozen]} was lost (not heard for 1 s) and did not come back within 3 s"
+    lost = f"{described[frozen]} was lost (not heard for 1 s) and did not come back within 2 s"
     assert lost in sides[other].error()
     sides[frozen].signal(signal.SIGCONT)
     # It finds that it is alone, and waits as long as it was told to.
-    assert re.search(rf"{described[other]} was lost \(.+\) and did not come back within 3 s", sides[frozen].error())
+    assert re.search(rf"{described[other]} was lost \(.+\) and did not come back within 2 s", sides[frozen].error())
     assert office.releases() == 1
 
 

@@ -137,10 +137,10 @@ with LabelClient(f"127.0.0.1:{port}", "airport", AGREED, terms, certificates=own
 
 def test_a_stopped_process_is_noticed_and_goes_on(make_scene: Make, fork: Any, tmp_path: Path) -> None:
     scene = make_scene("airport", silence=1, wait=120)
-    label = scene.label(1000)
-    own = {"certificates": str(scene.folder), "port": scene.port, "silence": 1, "steps": 1000}
+    label = scene.label(400)
+    own = {"certificates": str(scene.folder), "port": scene.port, "silence": 1, "steps": 400}
     process = fork(FEATURE, tmp_path, **own)
-    assert eventually(lambda: scene.desk._callers["airport"].next > 100, within=120)
+    assert eventually(lambda: scene.desk._callers["airport"].next > 50, within=120)
     process.signal(signal.SIGSTOP)
     assert scene.sees("airport", "lost: not heard for 1 s")
     process.signal(signal.SIGCONT)

@@ -15,7 +15,6 @@ from tpsl.audit.replay import ReplayResult, flipped_at_the_source, replay_run
 from tpsl.audit.statistic_canaries import StatisticResult, audit_statistic
 from tpsl.data.dataset import Dataset, load_label_party
 from tpsl.files import for_json
-from tpsl.handover.giving import handed_problems
 from tpsl.mechanisms import secure_words
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Notice
@@ -80,7 +79,6 @@ def examine(
     *,
     only: Collection[Part] = PARTS,
     run: Path | None = None,
-    handed: Path | None = None,
     own: Mapping[str, OwnParts] = MappingProxyType({}),
     canaries: int = 20_000,
     confidence: float = 0.95,
@@ -89,13 +87,10 @@ def examine(
     """Audit a job at the label party, in a new folder, and the vault of its `run`, if there is one.
 
     Guarantee: sound code is accused in four of a million examinations at most (`LEVEL` for each part). Parts a job has
-    nothing for are left out, with a notice. What was `handed` over from the run's vault, a folder, is compared with it.
-    `own` is what parties bring themselves, beside what the run has noted. A run that started from an earlier one is
-    trained again from the same weights.
+    nothing for are left out, with a notice. `own` is what parties bring themselves, beside what the run has noted. A
+    run that started from an earlier one is trained again from the same weights.
     """
     wanted = _possible(job, only, run, watching.notice)
-    if handed is not None and "vault" not in wanted:
-        raise AuditError(f"{handed}: is compared with the vault of a run, and no such vault is examined")
     new_folder(folder)
     if run is not None:
         own = RunFolder(run).all_own_parts() | {party: parts for party, parts in own.items() if parts != OwnParts()}
@@ -127,7 +122,7 @@ def examine(
         changed = flipped_at_the_source(job, secure_words(), own, encoders)
         found["replay"] = replay_run(again("replay", "before"), data, changed, secure_words())
     if "vault" in wanted and run is not None:
-        found["vault"] = _verified(RunFolder(run).vault(), handed)
+        found["vault"] = _verified(RunFolder(run).vault())
     return Examination(**found)
 
 
@@ -138,9 +133,9 @@ def _classes(job: Job, data: Dataset | None, own: Mapping[str, OwnParts]) -> int
     return load_label_party(job.data, source=source).records.classes
 
 
-def _verified(path: Path, handed: Path | None) -> VaultResult:
+def _verified(path: Path) -> VaultResult:
     with Vault.open(path) as vault:
-        problems = (*vault.verify(), *([] if handed is None else handed_problems(vault, handed)))
+        problems = tuple(vault.verify())
         return VaultResult(not problems, str(path), problems, () if problems else tuple(vault.cannot_see()))
 
 

@@ -187,7 +187,6 @@ def audit(
     only: Annotated[list[str] | None, option("NAME", f"One part, of {', '.join(_LOOKED_AT)}; may be repeated.")] = None,
     canaries: Annotated[int, option("NUMBER", "Records that get fair-coin labels.", min=1)] = 20_000,
     confidence: Annotated[float, option("NUMBER", "Of the lower bound that is shown; accusations are surer.")] = 0.95,
-    handed: Annotated[Path | None, option("FOLDER", "What `vault release --out` wrote, to compare.")] = None,
     out: Annotated[Path | None, option("FOLDER", "Keep the audit's runs here. Default: they are deleted.")] = None,
     json: flags.JsonFlag = False,
 ) -> None:
@@ -211,7 +210,6 @@ def audit(
             out or Path(stack.enter_context(TemporaryDirectory(prefix="tpsl-audit-", ignore_cleanup_errors=True))),
             only=cast("list[audits.Part]", only or list(_LOOKED_AT)),
             run=run,
-            handed=handed,
             canaries=canaries,
             confidence=confidence,
             own=parties.own,

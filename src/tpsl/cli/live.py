@@ -1,6 +1,6 @@
 """What `label serve` and `feature join` show while they run: a live line, plain lines, or JSON lines, on stderr.
 
-The events of a JSON log are listening, connected, lost, left, waiting, refused, resumed, restarted, checkpoint, epoch,
+The events of a JSON log are listening, connected, lost, waiting, refused, resumed, restarted, checkpoint, epoch,
 stopped early, progress, notice, finished and error. None has a fact that depends on true labels.
 
 Metrics for Prometheus are for this machine only, unless another address was asked for, as in a container; a feature
@@ -35,7 +35,7 @@ from tpsl.serving.browsers import is_asked_from_here
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-WATCHED = ("connected", "lost", "left", "waiting", "refused")
+WATCHED = ("connected", "lost", "waiting", "refused")
 """How the transport's sentences about a peer begin."""
 _WINDOW = 10.0  # seconds over which speeds are averaged
 _NOTABLE_WAIT = 1.0  # seconds: every step waits a little for the other side
@@ -48,10 +48,9 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass
 class Peer:
-    """One peer as the transport last described it; one that has `left` has said goodbye: nobody waits for it."""
+    """One peer as the transport last described it."""
 
     connected: bool = False
-    left: bool = False
     connections: int = 0
     state: str = "not here yet"
 
@@ -110,7 +109,7 @@ class LiveState(Observer):
             return True
         connected = event == "connected"
         news = connected or (peer.connected, peer.state) != (False, state)
-        peer.connected, peer.left, peer.state = connected, event == "left", state
+        peer.connected, peer.state = connected, state
         peer.connections += connected
         return news
 
@@ -129,7 +128,7 @@ class LiveState(Observer):
         """Return the peers this side waits for, each with the reason."""
         if self.preparing:
             return {}
-        absent = {name: peer for name, peer in self.peers.items() if not (peer.connected or peer.left)}
+        absent = {name: peer for name, peer in self.peers.items() if not peer.connected}
         found = {name: peer.state.removeprefix("waiting: ") for name, peer in absent.items()}
         peer, since = self._awaited
         seconds = time.monotonic() - since
