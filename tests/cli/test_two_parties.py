@@ -359,7 +359,7 @@ def test_a_killed_side_is_waited_for_and_goes_on(office: Office) -> None:
 def test_a_side_that_is_told_to_end_is_waited_for(office: Office, who: str) -> None:
     """SIGTERM: the sockets are closed, the other side waits, and the same command goes on."""
     office.write_job(SYNTHETIC, epochs=15)
-    programs = {"label": office.listening(office.serve())}
+    programs = {"label": office.listening(office.serve("--set=local.silence=3"))}
     programs["feature"] = office.join("feature")
     ended, other = programs[who], programs["feature" if who == "label" else "label"]
     ended.wait_for("checkpoint", step="..")
