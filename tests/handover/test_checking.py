@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tpsl.handover.labels_file import file_digest
 from tpsl.mechanisms import Mechanism, laplace, optimized_unary, randomized_response
 from tpsl.vault import Spent, Vault
 from tpsl.vault.cost import Planned
-from tpsl.vault.texts import TextDigest, Texts
+from tpsl.vault.texts import Texts
 
 MakeVault = Callable[..., Vault]
 ONE = randomized_response(1.0)
@@ -30,8 +31,8 @@ def given(folder: Path, change: Callable[[pa.Table], pa.Table], **stated: Any) -
     """Change the file of a hand-over, and its card with it: the digests are those of the changed file."""
     table = change(pq.read_table(folder / LABELS))
     pq.write_table(table, folder / LABELS)
-    ids = TextDigest()
-    ids.update(Texts.of(table["id"].to_pylist()))
+    ids = sha256()
+    ids.update(Texts.of(table["id"].to_pylist()).to_bytes())
     facts = {"records": len(table), "ids_digest": ids.hexdigest(), "labels_digest": file_digest(folder / LABELS)}
     write_card(replace(read_card(folder / CARD, 2, None), **facts, **stated), folder / CARD, None)
     return folder

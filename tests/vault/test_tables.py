@@ -81,7 +81,7 @@ def test_a_faulty_file_gives_one_sentence_and_no_vault(folder: Path, tmp_path: P
         made(folder, table)
     assert "bad.csv" in str(error.value)
     assert "\n" not in str(error.value)
-    assert not folder.exists()
+    assert not Vault.exists(folder)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -103,7 +103,7 @@ def test_a_truncated_or_corrupt_parquet_file(folder: Path, tmp_path: Path) -> No
     path.write_bytes(whole[:1000] + bytes(2000) + whole[3000:])
     with pytest.raises(VaultError, match=r"t\.parquet"):
         made(folder, path)
-    assert not folder.exists()
+    assert not Vault.exists(folder)
 
 
 def test_files_that_are_none(folder: Path, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_files_that_are_none(folder: Path, tmp_path: Path) -> None:
         made(folder, tmp_path)
     with pytest.raises(VaultError, match="must be different columns"):
         Vault.create(folder, batches=LabelTable(path=write_csv(tmp_path / "t.csv", "id\n1\n"), id="id", label="id"))
-    assert not folder.exists()
+    assert not Vault.exists(folder)
 
 
 def test_tables_and_batches_of_one_import_enter_together(folder: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tpsl.tables.pages import MOST_LISTED
 from tpsl.tables.reading import foreign_schema, new_parquet, read_foreign
 from tpsl.vault import NoisyLabels, VaultError
 from tpsl.vault.received import received_labels
-from tpsl.vault.texts import TextDigest, Texts
+from tpsl.vault.texts import Texts
 
 _ID, _OUTCOME = "id", "outcome"
 
@@ -53,14 +53,14 @@ def write_labels(
     path: Path, mechanism: Mechanism, draws: int, blocks: Iterable[tuple[list[str], npt.NDArray[Any]]]
 ) -> tuple[int, str]:
     """Write (ids, outcomes `[draws, records, …]`) in blocks; return the number of records and the digest of ids."""
-    records, digest, schema = 0, TextDigest(), _schema(mechanism, draws)
+    records, digest, schema = 0, hashlib.sha256(), _schema(mechanism, draws)
     most = MOST_LISTED // mechanism.classes  # of lists of outcomes, a row group that readers take
     with new_parquet(path, schema) as writer:
         for ids, outcomes in blocks:
             columns = [pa.array(ids, pa.string()), *(_column(mechanism, draw) for draw in outcomes)]
             writer.write_table(pa.table(columns, schema=schema), row_group_size=min(len(ids), most))
             records += len(ids)
-            digest.update(Texts.of(ids))
+            digest.update(Texts.of(ids).to_bytes())
     return records, digest.hexdigest()
 
 
@@ -92,7 +92,7 @@ def file_digest(path: Path) -> str:
 
 def _read(path: Path, card: Card) -> tuple[Any, list[npt.NDArray[Any]]]:
     """Return the ids and the outcomes of each draw."""
-    schema, digest, ids = _schema(card.mechanism, card.draws), TextDigest(), []
+    schema, digest, ids = _schema(card.mechanism, card.draws), hashlib.sha256(), []
     draws: list[list[npt.NDArray[Any]]] = [[] for _ in range(card.draws)]
     for block in read_foreign(path, schema.names):
         for name, kind in zip(schema.names, schema.types, strict=True):
@@ -100,7 +100,7 @@ def _read(path: Path, card: Card) -> tuple[Any, list[npt.NDArray[Any]]]:
             if column.type != kind or column.null_count:
                 raise CardError(f"{path}: the column {name!r} is not {kind} without gaps")
         ids.append(block.columns[_ID])
-        digest.update(Texts.of(ids[-1]))
+        digest.update(Texts.of(ids[-1]).to_bytes())
         for found, name in zip(draws, schema.names[1:], strict=True):
             found.append(_outcomes(card.mechanism, block.columns[name]))
         if sum(map(len, ids)) > card.records:

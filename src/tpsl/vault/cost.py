@@ -5,7 +5,7 @@ Sums of epsilons and deltas never come out too small.
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, Protocol
@@ -170,10 +170,9 @@ class Planned:
     """None: secure noise. Any other makes the noise repeatable, and the release NOT PRIVATE."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.draws, bool) or not isinstance(self.draws, int) or self.draws < 1:
-            raise VaultError(f"draws must be a whole number from 1, not {self.draws!r}")
-        if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
-            raise VaultError(f"the seed must be a whole number, not {self.seed!r}")
+        _require_whole("draws", self.draws)
+        if self.seed is not None:
+            _require_whole("the seed", self.seed, least=None)
 
     @property
     def epsilon(self) -> float:
@@ -204,21 +203,10 @@ class Planned:
         """The series that it belongs to."""
         return Series(canonical(self.mechanism.spec()), self.mechanism.digest, self.draws, self.seed)
 
-    def details(self, records: int, ids_digest: str, outcomes_digest: str) -> dict[str, object]:
-        """The details of its ledger entry."""
-        return {
-            "mechanism": self.mechanism.spec(),
-            "description": str(self.mechanism),
-            "table_digest": self.mechanism.digest,
-            "epsilon": as_json(self.epsilon),
-            "delta": self.delta,
-            "draws": self.draws,
-            "noise": "secure" if self.seed is None else "seeded",
-            "seed": self.seed,
-            "records": records,
-            "ids_digest": ids_digest,
-            "outcomes_digest": outcomes_digest,
-        }
+    def details(self) -> dict[str, object]:
+        """What its ledger entry says of it, whatever the records are."""
+        same = _details(self.mechanism.spec(), str(self.mechanism), self.cost, self.seed)
+        return {**same, "table_digest": self.mechanism.digest, "draws": self.draws}
 
 
 @dataclass(frozen=True)
@@ -244,12 +232,10 @@ class StatisticPlan:
             check_bound(self.bound)
         except ValueError as error:
             raise VaultError(str(error)) from error
-        if isinstance(self.width, bool) or not isinstance(self.width, int) or self.width < 1:
-            raise VaultError(f"the width of a statistic must be a whole number from 1, not {self.width!r}")
-        if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
-            raise VaultError(f"the seed must be a whole number, not {self.seed!r}")
-        if isinstance(self.releases, bool) or not isinstance(self.releases, int) or self.releases < 1:
-            raise VaultError(f"the releases of a statistic must be a whole number from 1, not {self.releases!r}")
+        _require_whole("the width of a statistic", self.width)
+        if self.seed is not None:
+            _require_whole("the seed", self.seed, least=None)
+        _require_whole("the releases of a statistic", self.releases)
 
     def shape(self, classes: int) -> tuple[int, int]:
         """(number of vectors, width): one vector says all of two classes."""
@@ -312,27 +298,31 @@ class PlannedStatistic:
         size = f"{width:,} numbers" if vectors == 1 else f"{vectors:,} × {width:,} numbers"
         return f"statistic of {size}, {plan.noise} ({guarantee})"
 
-    def details(self, records: int, ids_digest: str, phi_digest: str, values_digest: str) -> dict[str, object]:
-        """The details of its ledger entry."""
+    def details(self) -> dict[str, object]:
+        """What its ledger entry says of it, whatever the records and the q_i are."""
         plan, cost = self.plan, self.plan.cost(self.classes)
         return {
-            "mechanism": plan.noise.spec(),
-            "description": self.description,
+            **_details(plan.noise.spec(), self.description, cost, plan.seed),
             "noise_digest": plan.noise.digest,
             "bound": plan.bound,
             "width": plan.width,
             "classes": self.classes,
-            "epsilon": as_json(cost.epsilon),
-            "delta": cost.delta,
             "rho": None if cost.rho is None else str(cost.rho),
-            "noise": "secure" if plan.seed is None else "seeded",
-            "seed": plan.seed,
             "releases": plan.releases,
-            "records": records,
-            "ids_digest": ids_digest,
-            "phi_digest": phi_digest,
-            "values_digest": values_digest,
         }
+
+
+def _details(mechanism: Mapping[str, object], description: str, cost: Cost, seed: int | None) -> dict[str, object]:
+    """What the ledger says of a release of either kind."""
+    noise = "secure" if seed is None else "seeded"
+    what = {"mechanism": mechanism, "description": description, "noise": noise, "seed": seed}
+    return {**what, "epsilon": as_json(cost.epsilon), "delta": cost.delta}
+
+
+def _require_whole(what: str, number: object, least: int | None = 1) -> None:
+    """Raise a `VaultError` unless something is a whole number, from `least` on."""
+    if isinstance(number, bool) or not isinstance(number, int) or (least is not None and number < least):
+        raise VaultError(f"{what} must be a whole number{'' if least is None else f' from {least}'}, not {number!r}")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from tpsl.vault.coverage import PositionSet, is_covered, read_chunk
 from tpsl.vault.errors import VaultError
 from tpsl.vault.near_duplicates import NearDuplicates
 from tpsl.vault.store import Store
-from tpsl.vault.texts import TextDigest, Texts
+from tpsl.vault.texts import Texts
 
 Batch = tuple[Any, Any, Any]
 """(ids, labels, units or None): three columns of equal length."""
@@ -193,7 +194,7 @@ class _Adding:
         self._store, self._classes, self._near_duplicates = store, classes, near_duplicates
         self._known, self._new = blocks.count_records(store), 0
         self._seen, self._changed = PositionSet(), PositionSet()
-        self._ids, self._units = TextDigest(), TextDigest()
+        self._ids, self._units = sha256(), sha256()
         self._has_units = blocks.has_units(store) if self._known else None
         self._new_rows: list[tuple[int, npt.NDArray[np.uint8], tuple[RowRange, ...]]] = []
         """For each batch how many of its records are new, which of them (a bit each), and the rows they are."""
@@ -216,9 +217,9 @@ class _Adding:
             )
         if len(rows):
             self._has_units = rows.units is not None
-        self._ids.update(rows.ids)
+        self._ids.update(rows.ids.to_bytes())
         if rows.units is not None:
-            self._units.update(rows.units)
+            self._units.update(rows.units.to_bytes())
         self._near_duplicates.take(rows.ids, self._known + self._new + np.arange(len(rows)))
         self._new += len(rows)
         blocks.append(self._store, self._classes, rows)

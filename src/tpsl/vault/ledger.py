@@ -21,7 +21,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from types import NoneType
+from types import UnionType
 from typing import Any
 
 from tpsl.mechanisms import Cost
@@ -31,56 +31,29 @@ from tpsl.vault.store import Store
 
 FIRST_PREVIOUS = "0" * 64
 
-# What the details of each kind of entry consist of, and what they may have besides.
-_OPTIONAL: dict[str, dict[str, tuple[type, ...]]] = {
-    "created": {"counts_people": (bool,), "scratch": (bool,), "apart": (str,)},
-    "label": {"counts_people": (bool,)},
+_Shape = Mapping[str, type | UnionType]
+_LABEL: _Shape = {"label": int, "name": str, "classes": int}
+_RELEASE: _Shape = (
+    dict.fromkeys(("label", "records"), int)
+    | dict.fromkeys(("description", "noise", "ids_digest"), str)
+    | {"mechanism": dict, "epsilon": float | str, "delta": float, "seed": int | None}
+)
+_DETAILS: dict[str, _Shape] = {
+    "created": {**_LABEL, "format": int},
+    "label": _LABEL,
+    "added": dict.fromkeys(("label", "records", "labels_changed", "labels_changed_after_release"), int)
+    | {"ids_digest": str, "units_digest": str | None},
+    "released": {**_RELEASE, "table_digest": str, "draws": int, "outcomes_digest": str},
+    "statistic": dict.fromkeys(("bound", "width", "classes", "releases"), int)
+    | dict.fromkeys(("noise_digest", "phi_digest", "values_digest"), str)
+    | {**_RELEASE, "rho": str | None},
 }
-_DETAILS: dict[str, dict[str, tuple[type, ...]]] = {
-    "created": {"format": (int,), "label": (int,), "name": (str,), "classes": (int,)},
-    "label": {"label": (int,), "name": (str,), "classes": (int,)},
-    "added": {
-        "label": (int,),
-        "records": (int,),
-        "ids_digest": (str,),
-        "units_digest": (str, NoneType),
-        "labels_changed": (int,),
-        "labels_changed_after_release": (int,),
-    },
-    "released": {
-        "label": (int,),
-        "mechanism": (dict,),
-        "description": (str,),
-        "table_digest": (str,),
-        "epsilon": (float, str),
-        "delta": (float,),
-        "draws": (int,),
-        "noise": (str,),
-        "seed": (int, NoneType),
-        "records": (int,),
-        "ids_digest": (str,),
-        "outcomes_digest": (str,),
-    },
-    "statistic": {
-        "label": (int,),
-        "mechanism": (dict,),
-        "description": (str,),
-        "noise_digest": (str,),
-        "bound": (int,),
-        "width": (int,),
-        "classes": (int,),
-        "epsilon": (float, str),
-        "delta": (float,),
-        "rho": (str, NoneType),
-        "noise": (str,),
-        "seed": (int, NoneType),
-        "releases": (int,),
-        "records": (int,),
-        "ids_digest": (str,),
-        "phi_digest": (str,),
-        "values_digest": (str,),
-    },
+"""What the details of each kind of entry consist of."""
+_OPTIONAL: dict[str, _Shape] = {
+    "created": {"counts_people": bool, "scratch": bool, "apart": str},
+    "label": {"counts_people": bool},
 }
+"""What they may have besides."""
 _RELEASES = ("released", "statistic")
 
 
@@ -337,7 +310,7 @@ def parse(sequence: int, stored_hash: str, body: str) -> Entry:
                 "a newer version wrote it, so use that one"
             )
         shape = _DETAILS[entry.kind]
-        known = shape | _OPTIONAL.get(entry.kind, {})
+        known = {**shape, **_OPTIONAL.get(entry.kind, {})}
         sound = shape.keys() <= entry.details.keys() <= known.keys() and all(
             isinstance(value, known[name]) for name, value in entry.details.items()
         )

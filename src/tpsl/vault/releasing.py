@@ -24,7 +24,7 @@ from tpsl.vault.id_index import Found
 from tpsl.vault.ledger import Entry
 from tpsl.vault.noisy import VAULT_ONLY, NoisyLabels, NoisyStatistic, Room
 from tpsl.vault.store import Store
-from tpsl.vault.texts import TextDigest, Texts
+from tpsl.vault.texts import Texts
 
 Rows = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.integer]
@@ -158,7 +158,7 @@ def _draw(store: Store, planned: Planned, missing: PositionSet, records: int, pr
     mechanism, draws = planned.mechanism, planned.draws
     entry = ledger.read_last(store)[0] + 1
     secure, own = secure_words(), _numbers_of(store, planned.series, missing.chunks())
-    ids_digest, outcomes_digest, done = TextDigest(), sha256(), 0
+    ids_digest, outcomes_digest, done = sha256(), sha256(), 0
     for chunk, mask in missing.masks():
         block = read_block(store, chunk)
         covered, count = mask[: len(block)], int(mask.sum())
@@ -172,12 +172,12 @@ def _draw(store: Store, planned: Planned, missing: PositionSet, records: int, pr
                 words = seeded_words(planned.seed, mechanism.digest, draw + 1, chunk)
                 outcomes[draw] = mechanism.release(block.labels, words).outcomes[covered]
         coverage.add_release(store, chunk, read_row(store, chunk, own.get(chunk)), entry, mask, outcomes)
-        ids_digest.update(block.ids.take(covered))
+        ids_digest.update(block.ids.take(covered).to_bytes())
         outcomes_digest.update(coverage.encode_outcomes(outcomes))
         done += count
         progress(done, records, "releasing labels")
-    details = planned.details(records, ids_digest.hexdigest(), outcomes_digest.hexdigest())
-    ledger.append(store, "released", details)
+    digests = {"ids_digest": ids_digest.hexdigest(), "outcomes_digest": outcomes_digest.hexdigest()}
+    ledger.append(store, "released", {**planned.details(), "records": records, **digests})
 
 
 class StatisticRequest:
@@ -190,14 +190,15 @@ class StatisticRequest:
         self._store, self._planned, self.positions = store, planned, positions
         if not len(positions):
             raise VaultError("a statistic needs at least one record")
-        self.wanted, self._ids = PositionSet(), TextDigest()
+        self.wanted, digest = PositionSet(), sha256()
         self.wanted.add(positions)
         if len(self.wanted) < len(positions):
             ordered = np.sort(positions)
             id = id_at(store, int(ordered[1:][ordered[1:] == ordered[:-1]][0]))
             raise VaultError(f"the record {id!r} occurs twice in a statistic; each may be in it once")
         for ids in self._ids_by_chunk():
-            self._ids.update(ids)
+            digest.update(ids.to_bytes())
+        self._ids_digest = digest.hexdigest()
 
     def release(
         self, blocks: Iterable[Vectors], permit: Callable[[PlannedStatistic], None], progress: Progress = no_progress
@@ -221,7 +222,7 @@ class StatisticRequest:
 
     def candidates(self) -> list[Entry]:
         """The releases that this may be, if the q_i are the same: of the same records under the same plan."""
-        plan, ids_digest = self._planned.plan, self._ids.hexdigest()
+        plan, ids_digest = self._planned.plan, self._ids_digest
         asked = (plan.noise.spec(), plan.noise.digest, plan.bound, plan.seed, plan.releases, ids_digest)
         names = ("mechanism", "noise_digest", "bound", "seed", "releases", "ids_digest")
         there = ledger.read_numbered(
@@ -275,13 +276,13 @@ class StatisticRequest:
 
     def _draw(self, sums: Sums, phi_digest: str, earlier: int) -> NoisyStatistic:
         """Add the noise, and store what is released with its ledger entry; `earlier` ones have the same plan."""
-        plan = self._planned.plan
-        ids_digest = self._ids.hexdigest()
+        plan, ids_digest = self._planned.plan, self._ids_digest
         context = [plan.noise.digest, ids_digest, *([str(earlier)] if earlier else [])]
         words = secure_words() if plan.seed is None else seeded_words(plan.seed, *context)
         values = sums + plan.noise.sample(sums.size, words).reshape(sums.shape)
         blob = values.astype("<i8", copy=False).tobytes()
-        details = self._planned.details(len(self.positions), ids_digest, phi_digest, sha256(blob).hexdigest())
+        digests = {"ids_digest": ids_digest, "phi_digest": phi_digest, "values_digest": sha256(blob).hexdigest()}
+        details = {**self._planned.details(), "records": len(self.positions), **digests}
         entry = ledger.append(self._store, "statistic", details)
         for chunk, mask in self.wanted.masks():
             coverage.add_release(self._store, chunk, None, entry.sequence, mask)

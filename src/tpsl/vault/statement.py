@@ -9,7 +9,8 @@ of the ledger, whether it corrected labels or not: two statements show how many 
 """
 
 from collections.abc import Iterable, Mapping
-from types import NoneType
+from hashlib import sha256
+from types import UnionType
 from typing import Any
 
 from tpsl.vault.accounting import Account
@@ -18,40 +19,23 @@ from tpsl.vault.cost import Series, as_json
 from tpsl.vault.errors import VaultError
 from tpsl.vault.ledger import Entry
 from tpsl.vault.store import Store
-from tpsl.vault.texts import TextDigest, Texts
+from tpsl.vault.texts import Texts
 
 FORMAT = 1
 
-_FIELDS: dict[str, tuple[type, ...]] = {
-    "statement": (int,),
-    "label": (str,),
-    "records": (int,),
-    "ids_digest": (str,),
-    "classes": (int,),
-    "released_records": (int,),
-    "epsilon_per_record": (float, str),
-    "delta_per_record": (float,),
-    "largest_unit": (dict, NoneType),
-    "private": (bool,),
-    "apart": (str, NoneType),
-    "releases": (list,),
-    "ledger_entries": (int,),
-    "ledger_head": (str,),
-}
-_RELEASE: dict[str, tuple[type, ...]] = {
-    "mechanism": (str,),
-    "spec": (dict,),
-    "table_digest": (str,),
-    "draws": (int,),
-    "noise": (str,),
-    "epsilon": (float, str),
-    "delta": (float,),
-    "records": (int,),
-    "entries": (int,),
-    "first": (str,),
-    "last": (str,),
-}
-_UNIT: dict[str, tuple[type, ...]] = {"epsilon": (float, str), "delta": (float,), "records": (int,)}
+_Fields = Mapping[str, type | UnionType]
+_UNIT: _Fields = {"epsilon": float | str, "delta": float, "records": int}
+_FIELDS: _Fields = (
+    dict.fromkeys(("statement", "records", "classes", "released_records", "ledger_entries"), int)
+    | dict.fromkeys(("label", "ids_digest", "ledger_head"), str)
+    | {"epsilon_per_record": float | str, "delta_per_record": float, "largest_unit": dict | None}
+    | {"private": bool, "apart": str | None, "releases": list}
+)
+_RELEASE: _Fields = (
+    dict.fromkeys(("mechanism", "table_digest", "noise", "first", "last"), str)
+    | dict.fromkeys(("draws", "entries"), int)
+    | {**_UNIT, "spec": dict}
+)
 
 
 def facts(store: Store) -> dict[str, Any]:
@@ -86,11 +70,11 @@ def require_statement(content: Mapping[str, Any]) -> None:
             _require_fields(part, fields)
 
 
-def _require_fields(part: object, fields: Mapping[str, tuple[type, ...]]) -> None:
-    for name, kinds in fields.items():
+def _require_fields(part: object, fields: _Fields) -> None:
+    for name, kind in fields.items():
         value = part.get(name) if isinstance(part, Mapping) else None
-        number = float not in kinds or isinstance(value, float) or value == "inf"
-        if not isinstance(value, kinds) or not number or (isinstance(value, bool) and bool not in kinds):
+        number = kind != float | str or isinstance(value, float) or value == "inf"
+        if not isinstance(value, kind) or not number or (isinstance(value, bool) and kind is not bool):
             raise VaultError(f"it is no statement about a vault: its {name} is {value!r}")
 
 
@@ -101,16 +85,15 @@ def first_difference(content: Mapping[str, Any], now: Mapping[str, Any]) -> str 
 
 def digest_of_ids(ids: Iterable[str]) -> str:
     """The digest of a set of ids as statements have it: SHA-256 over them as UTF-8, sorted, a zero byte after each."""
-    digest, texts = TextDigest(), Texts.of(list(ids))
-    digest.update(texts.take(texts.sorted_rows()))
-    return digest.hexdigest()
+    texts = Texts.of(list(ids))
+    return sha256(texts.take(texts.sorted_rows()).to_bytes()).hexdigest()
 
 
 def _ids_digest(store: Store) -> str:
-    digest = TextDigest()
+    digest = sha256()
     with ids_in_order(store) as ordered:
         for ids, _ in ordered.parts():
-            digest.update(Texts(ids))
+            digest.update(Texts(ids).to_bytes())
     return digest.hexdigest()
 
 

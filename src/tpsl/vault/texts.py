@@ -1,7 +1,7 @@
 """Columns of texts: record ids and units, many at once, as one run of bytes.
 
 A text is UTF-8 and ends with a zero byte, which no id and no unit contains. The bytes of a column are what the vault
-stores, what its digests run over and what look-ups compare: nothing is converted on the way.
+stores, what its SHA-256 digests run over and what look-ups compare: nothing is converted on the way.
 """
 
 from __future__ import annotations
@@ -154,18 +154,3 @@ class Texts:
 def _factors(key: bytes, bits: int) -> npt.NDArray[np.uint64]:
     """Both factors of each byte of a text with fewer than 2^bits bytes."""
     return np.frombuffer(hashlib.shake_128(key).digest(16 << bits), "<u8").reshape(-1, 2).T.copy()
-
-
-class TextDigest:
-    """SHA-256 over texts in order, each followed by a zero character (which no id or unit contains)."""
-
-    def __init__(self) -> None:
-        self._sha = hashlib.sha256()
-
-    def update(self, texts: Texts) -> None:
-        """Take in the next texts."""
-        self._sha.update(texts.to_bytes())
-
-    def hexdigest(self) -> str:
-        """The digest so far."""
-        return self._sha.hexdigest()

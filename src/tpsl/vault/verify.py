@@ -21,7 +21,7 @@ from tpsl.vault.releasing import decode_values, read_values
 from tpsl.vault.same_labels import labels_of
 from tpsl.vault.storage import DATABASE
 from tpsl.vault.store import Store
-from tpsl.vault.texts import TextDigest, Texts
+from tpsl.vault.texts import Texts
 
 _UNSEEN = (
     "the noise was tested as a whole: verification cannot see a few records without noise (about one in a hundred) "
@@ -141,8 +141,8 @@ class _Release:
 
     entry: Entry
     planned: Planned | PlannedStatistic
-    ids: TextDigest = field(default_factory=TextDigest)
-    outcomes: Any = field(default_factory=hashlib.sha256)  # hashlib gives its objects no public type
+    ids: Any = field(default_factory=hashlib.sha256)  # hashlib gives its objects no public type
+    outcomes: Any = field(default_factory=hashlib.sha256)
     records: int = 0
 
     @property
@@ -154,11 +154,11 @@ class _Release:
         """What is wrong with it once all rows were read, a sentence each; its label has this number of classes."""
         details, planned, found = self.entry.details, self.planned, list[str]()
         if isinstance(planned, Planned):
-            claimed, noise = planned.details(0, "", ""), f"{planned.mechanism} with {planned.draws} draws"
+            claimed, noise = planned.details(), f"{planned.mechanism} with {planned.draws} draws"
             if self.outcomes.hexdigest() != details["outcomes_digest"]:
                 found.append("its noisy labels were changed, they do not have the digest of its ledger entry")
         else:
-            claimed, noise = planned.details(0, "", "", ""), str(planned.plan.noise)
+            claimed, noise = planned.details(), str(planned.plan.noise)
             found += _values(store, self.entry, planned, classes)
         for name in ("table_digest", "noise_digest", "epsilon", "delta", "rho", "noise"):
             if details.get(name) != claimed.get(name):
@@ -287,7 +287,7 @@ def _checked_outcomes(
         if rows.size and rows[-1] >= len(block):
             problems.append(f"{place}: it covers positions that hold no record")
             continue
-        release.ids.update(block.ids.take(rows))
+        release.ids.update(block.ids.take(rows).to_bytes())
         release.outcomes.update(coverage.encode_outcomes(outcomes))
         before = covered.setdefault(release.entry.series, np.zeros(len(block), np.bool_))
         if before[rows].any():
@@ -304,7 +304,7 @@ class _Additions:
 
     def __init__(self, entries: list[Entry]) -> None:
         self._entries = deque(entry for entry in entries if entry.kind == "added" and entry.details["records"])
-        self._taken, self._ids, self._units = 0, TextDigest(), TextDigest()
+        self._taken, self._ids, self._units = 0, hashlib.sha256(), hashlib.sha256()
         self._found: list[str] = []
 
     def take(self, records: Block) -> None:
@@ -316,8 +316,8 @@ class _Additions:
                 records.part(min(len(records), left), len(records)),
             )
             self._taken += len(part)
-            self._ids.update(part.ids)
-            self._units.update(Texts.empty(len(part)) if part.units is None else part.units)
+            self._ids.update(part.ids.to_bytes())
+            self._units.update((Texts.empty(len(part)) if part.units is None else part.units).to_bytes())
             if len(part) == left:
                 self._finish(self._entries.popleft())
         if len(records):
@@ -328,7 +328,7 @@ class _Additions:
         for what, digest in (("ids", self._ids), ("units", self._units)):
             if entry.details[f"{what}_digest"] not in (None, digest.hexdigest()):
                 self._found.append(f"the {what} of the records added by ledger entry {entry.sequence} were changed")
-        self._taken, self._ids, self._units = 0, TextDigest(), TextDigest()
+        self._taken, self._ids, self._units = 0, hashlib.sha256(), hashlib.sha256()
 
     def problems(self) -> list[str]:
         """What does not hold, a sentence each, once all records were taken in."""
