@@ -32,7 +32,7 @@ from tpsl.data.rawtable import RawTable, sorted_by_id
 from tpsl.data.sides import FeatureSide, LabelSide, Relabelling
 from tpsl.progress import Progress, no_progress
 from tpsl.tables import DataError
-from tpsl.tables.columns import first_true, parsed_or_null
+from tpsl.tables.columns import Place, first_true, parsed_or_null
 from tpsl.tables.reading import PLAIN, Block, Dialect, new_parquet
 from tpsl.tables.spelling import shown
 
@@ -62,7 +62,7 @@ class _ClickFile(PartyFile):
         if pc.any(wrong).as_py():
             at = first_true(wrong)
             fault = f"{shown(ids[at].as_py())} is not a record id, a whole number of up to 64 bits"
-            raise self.place(block, self.id or "").fault(at, fault)
+            raise Place.of(block, self.id or "").fault(at, fault)
         return ids
 
 

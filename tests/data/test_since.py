@@ -16,9 +16,10 @@ from tpsl.data.config import AlignmentConfig, LabelFile, OwnData, TableData, Tab
 from tpsl.data.dataset import Dataset, load, load_feature_party
 from tpsl.data.encoder import EncoderState
 from tpsl.data.features import Features
+from tpsl.data.rawtable import recent_rows
 from tpsl.data.true_labels import reveal
 from tpsl.tables import DataError
-from tpsl.tables.columns import Place, recent_times, require_recent, times
+from tpsl.tables.columns import Place, times
 from tpsl.tables.spelling import Spelling
 
 ROWS, SINCE = 60, 40
@@ -26,8 +27,7 @@ PLACE = Place("a.csv", "when")
 
 
 def not_before(given: pa.Array, since: str) -> Any:
-    written = Spelling()
-    return require_recent(recent_times(times(given, PLACE, written), PLACE, written, since), PLACE, since)
+    return recent_rows(times(given, PLACE, Spelling()), since, PLACE)
 
 
 def write(folder: Path, rows: range = range(ROWS), colours: int = 3) -> None:

@@ -24,13 +24,12 @@ import pyarrow as pa
 from tpsl.data.config import OwnData, in_time
 from tpsl.data.features import Arrays
 from tpsl.data.order import Rows, split_rows
-from tpsl.data.party_file import TimeStack
-from tpsl.data.rawtable import RawTable
+from tpsl.data.rawtable import RawTable, recent_rows
 from tpsl.data.sides import FeatureSide, LabelRecords, LabelSide, Relabelling
 from tpsl.data.true_labels import TrueLabels
 from tpsl.spill import Array, ArrowArray
 from tpsl.tables import DataError
-from tpsl.tables.columns import Place, class_numbers, recent_times, record_ids, require_recent, times
+from tpsl.tables.columns import Place, class_numbers, record_ids, times
 from tpsl.tables.spelling import Spelling
 
 Source: TypeAlias = Any
@@ -147,14 +146,12 @@ def _made(party: str, given: Source) -> tuple[str, Source]:
 def _in_canonical_order(config: OwnData, name: str, source: Source) -> tuple[ArrowArray, Rows]:
     """Return the ids in the canonical order, and where each record stands in the source."""
     ids = record_ids(_column(name, source, "ids"), Place(name, "ids"))
-    stacked, recent = TimeStack(), None
+    moments = recent = None
     if in_time(config):
-        place, written = Place(name, "times"), Spelling()
-        moments = times(_column(name, source, "times"), place, written)
-        stacked.add(moments)
-        if config.since is not None:
-            recent = require_recent(recent_times(moments, place, written, config.since), place, config.since)
-    order = RawTable(name, ids, times=stacked.finish() if in_time(config) else None, recent=recent).canonical_order()
+        place = Place(name, "times")
+        moments = times(_column(name, source, "times"), place, Spelling())
+        recent = None if config.since is None else recent_rows(moments, config.since, place)
+    order = RawTable(name, ids, times=moments, recent=recent).canonical_order()
     order = np.arange(len(ids), dtype=np.int64) if order is None else order
     return ids.take(order), order
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from os import cpu_count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +21,8 @@ from tpsl.data import out_of_core
 from tpsl.data.data_frames import Frame, arrow_table
 from tpsl.data.encoder import EncoderState
 from tpsl.data.features import Features
-from tpsl.data.out_of_core import COLUMNS, RowStack, TextStack, empty, spill_file
-from tpsl.data.rawtable import KINDS, Fields, RawTable, fields_of
+from tpsl.data.out_of_core import COLUMNS, RowStack, TextStack, spill_file
+from tpsl.data.rawtable import KINDS, Fields, RawTable, fields_of, recent_rows
 from tpsl.data.sides import Relabelling, as_text
 from tpsl.progress import Progress, no_progress
 from tpsl.spill import ArrowArray, SpillFile
@@ -32,9 +31,7 @@ from tpsl.tables.columns import (
     Place,
     Times,
     class_numbers,
-    recent_times,
     record_ids,
-    require_recent,
     times,
 )
 from tpsl.tables.locations import Location, files_of
@@ -90,18 +87,36 @@ class PartyFile:
         """Read and check the file in one pass, without labels where they are not asked for."""
         record_columns = [name for name in (self.id, self.time, self.unit) if name is not None]
         label_columns = [self.labels.column] if label and self.labels is not None else []
-        typed, records, files = _TypedColumns(), _Records(self, label), files_of(self.path)
+        ids, units, labels, moments = TextStack(), TextStack(), RowStack(np.int64, 1, COLUMNS), None
+        typed, files = _TypedColumns(), files_of(self.path)
         for block in self.blocks([*record_columns, *label_columns, *self.columns], progress):
-            records.add(block)
+            ids.add(self.ids(block))
+            if label:
+                labels.add(self.class_numbers(block))
+            if self.time is not None:
+                found = self.times(block)
+                moments = moments or RowStack(found.dtype, 1, COLUMNS)
+                moments.add(found)
+            if self.unit is not None:
+                units.add(record_ids(block.columns[self.unit], Place.of(block, self.unit), "unit"))
             typed.add(side_by_side(partial(self.typed, block), self.columns))
         if files_of(self.path) != files:
             raise DataError(f"{self.path}: has changed while it was read; begin again when it is complete")
+        in_time, place = (
+            None if moments is None else moments.finish().reshape(-1),
+            Place(str(self.path), self.time or ""),
+        )
+        is_recent = None if in_time is None or self.since is None else recent_rows(in_time, self.since, place)
         categorical, numeric = fields_of(self.columns, typed.finish())
         return RawTable(
             str(self.path),
-            **records.finish(),
-            categorical=categorical,
-            numeric=numeric,
+            ids.finish(),
+            categorical,
+            numeric,
+            labels.finish().reshape(-1) if label else None,
+            in_time,
+            is_recent,
+            None if self.unit is None else units.finish(),
             columns=self.columns,
             missing=self.missing,
             dialect=self.dialect,
@@ -124,7 +139,7 @@ class PartyFile:
 
     def typed(self, block: Block, name: str) -> ArrowArray:
         """Return a column that features are made of, as its kind reads it."""
-        return KINDS[self.columns[name]].read(block.columns[name], self.place(block, name), self.spelling(name))
+        return KINDS[self.columns[name]].read(block.columns[name], Place.of(block, name), self.spelling(name))
 
     def spelling(self, name: str) -> Spelling:
         """Return how a column is written: one object for all blocks, which a row that contradicts another fails."""
@@ -136,34 +151,24 @@ class PartyFile:
         """Return the id of each record of a block."""
         if self.id is None:
             return numbered_ids(block.first, block.first + block.rows)
-        return record_ids(block.columns[self.id], self.place(block, self.id))
+        return record_ids(block.columns[self.id], Place.of(block, self.id))
 
     def times(self, block: Block) -> Times:
         """Return the time of each record of a block: a number, or microseconds of UTC."""
         assert self.time is not None
-        column, place = block.columns[self.time], self.place(block, self.time)
+        column, place = block.columns[self.time], Place.of(block, self.time)
         if self.time_kind is not None:
             read = KINDS[self.time_kind].read(column, place, self._spellings.setdefault(_DATED, Spelling()))
             return times(read, place, self._spellings.setdefault(_TIMED, Spelling()))
         return times(column, place, self._spellings.setdefault(_TIMED, Spelling()))
-
-    def recent(self, block: Block, moments: Times) -> npt.NDArray[np.bool_] | None:
-        """Return which records of a block are of interest by their times; None: all."""
-        if self.since is None or self.time is None:
-            return None
-        return recent_times(moments, self.place(block, self.time), self._spellings[_TIMED], self.since)
 
     def class_numbers(self, block: Block) -> npt.NDArray[np.int64]:
         """Return the class of each record of a block."""
         if self.labels is None:
             raise ValueError(f"{self.path}: there is no label column")
         column = self.labels.column
-        place = self.place(block, column)
+        place = Place.of(block, column)
         return class_numbers(block.columns[column], place, self.labels.classes)
-
-    def place(self, block: Block, name: str) -> Place:
-        """Return where the values of a column stand."""
-        return Place.of(block, name)
 
 
 def encode_file(
@@ -216,73 +221,6 @@ def side_by_side(work: Callable[[str], ArrowArray], names: Mapping[str, str]) ->
     """Return what `work` makes of each name; PyArrow and NumPy let other threads run while they work on one."""
     with ThreadPoolExecutor(cpu_count()) as pool:
         return dict(zip(names, pool.map(work, names), strict=True))
-
-
-class _Records:
-    """What is known of each record besides its features: id, label, time, unit."""
-
-    def __init__(self, file: PartyFile, label: bool) -> None:
-        self._file, self._label = file, label
-        self._ids, self._units = TextStack(), TextStack()
-        self._labels = RowStack(np.int64, 1, COLUMNS)
-        self._times, self._recent = TimeStack(), RowStack(np.bool_, 1, COLUMNS)
-
-    def add(self, block: Block) -> None:
-        """Take in the next records."""
-        file = self._file
-        self._ids.add(file.ids(block))
-        if self._label:
-            self._labels.add(file.class_numbers(block))
-        if file.time is not None:
-            moments = file.times(block)
-            self._times.add(moments)
-            recent = file.recent(block, moments)
-            if recent is not None:
-                self._recent.add(recent)
-        if file.unit is not None:
-            self._units.add(record_ids(block.columns[file.unit], file.place(block, file.unit), "unit"))
-
-    def finish(self) -> dict[str, Any]:
-        """Return all records' as parts of a raw table."""
-        file = self._file
-        in_time, recent = None, None
-        if file.time is not None:
-            in_time = self._times.finish()
-            if file.since is not None:
-                recent = require_recent(self._recent.finish().reshape(-1), Place(str(file.path), file.time), file.since)
-        return {
-            "ids": self._ids.finish(),
-            "labels": self._labels.finish().reshape(-1) if self._label else None,
-            "times": in_time,
-            "recent": recent,
-            "units": None if file.unit is None else self._units.finish(),
-        }
-
-
-class TimeStack:
-    """Times, block by block, that become one array of numbers which ascend as they do."""
-
-    def __init__(self) -> None:
-        self._bits = RowStack(np.int64, 1, COLUMNS)
-        self._blocks: list[tuple[int, np.dtype[np.generic]]] = []
-        """Of each block the number of rows and the type, in which their 64 bits are to be read."""
-
-    def add(self, moments: Times) -> None:
-        """Take in the next times."""
-        self._blocks.append((len(moments), moments.dtype))
-        self._bits.add(moments.view(np.int64))
-
-    def finish(self) -> npt.NDArray[np.int64] | npt.NDArray[np.float64]:
-        """Return all times: fractions if any is one, and moments in the coarsest unit of all files."""
-        bits, kinds = self._bits.finish().reshape(-1), {kind for _, kind in self._blocks}
-        if len(kinds) == 1:
-            return bits.view(np.float64) if kinds == {np.dtype(np.float64)} else bits
-        common = np.dtype(np.float64 if np.dtype(np.float64) in kinds else "M8[us]")
-        found, done = empty(len(bits), np.int64), 0
-        for rows, kind in self._blocks:
-            found[done : done + rows] = bits[done : done + rows].view(kind).astype(common).view(np.int64)
-            done += rows
-        return found.view(np.float64) if common == np.float64 else found
 
 
 class _TypedColumns:

@@ -28,14 +28,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tpsl.data.out_of_core import Rows, chosen, counting, is_ascending, parts, sorted_positions, taken
+from tpsl.data.out_of_core import Rows, chosen, counting, empty, is_ascending, parts, sorted_positions, taken
 from tpsl.data.row_encoder import ROW_KINDS, Numbers, RowKind
 from tpsl.spill import Array, ArrowArray
 from tpsl.tables import DataError
 from tpsl.tables.columns import NO_LABEL as NO_LABEL
 from tpsl.tables.columns import (
     Place,
+    Times,
     dates,
+    first_time,
     numbers,
     texts,
 )
@@ -69,7 +71,7 @@ class RawTable:
     categorical: Fields = field(default_factory=dict)  # Arrow arrays of text, plain or dictionary; null: missing
     numeric: Fields = field(default_factory=dict)  # NumPy arrays of float64; NaN: missing
     labels: npt.NDArray[np.int64] | None = None
-    times: npt.NDArray[np.int64] | npt.NDArray[np.float64] | None = None
+    times: Times | None = None
     recent: npt.NDArray[np.bool_] | None = None  # which rows are of interest; None: all
     units: ArrowArray | None = None  # of text, no nulls: whom a record is about
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -109,6 +111,16 @@ class RawTable:
         if self.recent is not None:
             order = chosen(counting(len(self)) if order is None else order, self.recent)
         return order
+
+
+def recent_rows(moments: Times, since: str, place: Place) -> npt.NDArray[np.bool_]:
+    """Return which records have a time at or after `since`; it is an error if none has."""
+    start, recent = first_time(since, moments, place), empty(len(moments), np.bool_)
+    for part in parts(len(moments)):
+        recent[part] = moments[part] >= start
+    if not recent.any():
+        raise DataError(f"{place.file}: column {place.column!r} has no time at or after {since}")
+    return recent
 
 
 def sorted_by_id(name: str, ids: ArrowArray) -> Rows | None:

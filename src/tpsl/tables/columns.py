@@ -28,11 +28,11 @@ from tpsl.tables.spelling import LOCAL_TIME, PLAIN_NUMBER, WHITE_SPACE, ZONED_TI
 NO_LABEL = -1
 """Stands for a label that is not known yet."""
 
-Times = npt.NDArray[np.int64] | npt.NDArray[np.float64] | npt.NDArray[np.datetime64]
+Times = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+"""Microseconds of UTC, or numbers."""
 
 # A label column with more different fractions than this is taken for measurements.
 _FRACTIONS = 20
-_WHOLE_TIME = re.compile("^[+-]?[0-9]{1,18}$")
 
 
 @dataclass(frozen=True)
@@ -245,10 +245,9 @@ def _plain_moments(known: ArrowArray, spelling: Spelling) -> ArrowArray | None:
 
 
 def times(column: ArrowArray, place: Place, spelling: Spelling) -> Times:
-    """Return moments that can be compared with each other: numbers as they are, dates and timestamps in UTC.
+    """Return moments that can be compared with each other: numbers as float64, dates and timestamps in UTC.
 
-    Numbers are int64 where all are whole, else float64; moments have microseconds, or nanoseconds where the column has
-    them. Numbers beside dates in one column, and a missing time, are errors.
+    Numbers beside dates in one column, and a missing time, are errors.
     """
     kind = value_type(column)
     absent = pc.is_null(column, nan_is_null=pa.types.is_floating(kind))
@@ -260,48 +259,38 @@ def times(column: ArrowArray, place: Place, spelling: Spelling) -> Times:
     if is_text(kind):
         return _times_in_text(column, place, spelling)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        _see("numeric", column, place, spelling)
-        return _array(plain(column).cast(pa.int64() if pa.types.is_integer(kind) else pa.float64(), safe=False))
+        return _numeric_times(column, place, spelling)
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        in_microseconds = dates(column, place, spelling)
-        exact = pa.types.is_timestamp(kind) and kind.unit == "ns"
-        return _array(plain(column).cast(pa.timestamp("ns", tz=kind.tz)) if exact else in_microseconds)
+        return _array(dates(column, place, spelling).cast(pa.int64()))
     raise place.wrong_type(kind, "and times must be numbers, dates, timestamps or text")
 
 
 def _times_in_text(column: ArrowArray, place: Place, spelling: Spelling) -> Times:
-    numbers = _cast(column, _WHOLE_TIME, pa.int64())
-    numbers = _cast(column, PLAIN_NUMBER, pa.float64()) if numbers is None else numbers
+    numbers = _cast(column, PLAIN_NUMBER, pa.float64())
     if numbers is not None:
-        _see("numeric", column, place, spelling)
-        return _array(numbers)
+        return _numeric_times(numbers, place, spelling)
     moments = _plain_moments(column, spelling)
     if moments is None:
         moments = _by_value(column, place, partial(spell.time, spelling=spelling), pa.timestamp("us"))
-    return _array(moments)
+    return _array(moments.cast(pa.int64()))
 
 
-def recent_times(moments: Times, place: Place, spelling: Spelling, since: str) -> npt.NDArray[np.bool_]:
-    """Return which times of a column, as `times` has read them, are at or after `since`.
+def _numeric_times(column: ArrowArray, place: Place, spelling: Spelling) -> Times:
+    _see("numeric", column, place, spelling)
+    return _array(plain(column).cast(pa.float64(), safe=False))
 
-    `since` is a number where they are numbers, else an ISO 8601 date or timestamp. A time without a zone is taken as it
-    stands, one with a zone in UTC.
+
+def first_time(since: str, moments: Times, place: Place) -> float:
+    """Return a number, or an ISO 8601 date or timestamp, as a column of times has been read.
+
+    A time without a zone is taken as it stands, one with a zone in UTC.
     """
+    kind = "numbers" if moments.dtype == np.float64 else "dates"
     try:
-        if spelling.style == "numeric":
-            return np.asarray(moments.astype(np.float64) >= float(since))
-        start = spell.moment(since, Spelling())
+        start = spell.moment(since, Spelling()) if kind == "dates" else float(since)
     except ValueError:
-        kind = "numbers" if spelling.style == "numeric" else "dates"
         raise DataError(f"{place.file}: column {place.column!r} has {kind}, and {since!r} is none") from None
-    return np.asarray(moments >= np.datetime64(start, "us"))
-
-
-def require_recent(recent: npt.NDArray[np.bool_], place: Place, since: str) -> npt.NDArray[np.bool_]:
-    """Return which times of a whole column are recent; it is an error if none is."""
-    if not recent.any():
-        raise DataError(f"{place.file}: column {place.column!r} has no time at or after {since}")
-    return recent
+    return start if isinstance(start, float) else int(np.datetime64(start, "us").astype(np.int64))
 
 
 def _in_utc(moments: ArrowArray) -> ArrowArray:
