@@ -116,13 +116,13 @@ def feature_from_the_label(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> Non
 
 
 def own_weights(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> None:
-    admit = LabelParty.admit
+    made = LabelParty.__init__
 
-    def admits_the_truth(self: Any, noisy: Any, first: int = 0) -> None:
-        admit(self, noisy, first)
+    def knows_the_truth(self: LabelParty, *arguments: Any, **named: Any) -> None:
+        made(self, *arguments, **named)
         self._evidence = [self._evidence[0], truth.of(range(len(truth.labels)))]
 
-    monkeypatch.setattr(LabelParty, "admit", admits_the_truth)
+    monkeypatch.setattr(LabelParty, "__init__", knows_the_truth)
 
 
 def sending(change: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Fault:
