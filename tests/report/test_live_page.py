@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 import pytest
 
-from tpsl.mechanisms import build_mechanism
 from tpsl.report import watching
 from tpsl.report.known_vaults import _read_ledger, runs_in
 from tpsl.report.live_page import LivePage
@@ -24,7 +23,6 @@ from tpsl.report.run_reading import read_run, read_view
 from tpsl.report.watching import WatchedFolder
 from tpsl.run.observer import PROGRESS
 from tpsl.run.run_folder import RunError
-from tpsl.vault import ReleasePolicy, Vault
 
 from .live_service import Service, rows_in, within
 
@@ -164,22 +162,6 @@ def test_the_page_of_a_feature_party_holds_nothing_of_labels(serve: Any, runs: P
         assert str(auc).encode() not in content
     assert "Total ε of the records" not in service.list()
     assert all(not {"Test AUC", "Attack AUC"} & row.keys() for row in service.rows().values())
-
-
-def test_what_the_label_party_hands_over_is_shown_for_a_feature_party(serve: Any, copied: Any) -> None:
-    """From the label party's folder alone: what was promised and spent, and nothing that was measured."""
-    run = copied("laplace")
-    shutil.rmtree(run / "feature")
-    service = serve(run.parent, "feature")
-    row = service.rows()["laplace"]
-    assert row["State"] == "finished" and row["ε"] == "2"
-    assert not {"Test AUC", "Attack AUC"} & row.keys()
-    assert "Total ε of the records" not in service.list() and service.view("laplace").ledger is None
-    assert service.ask(f"{service.prefix}runs/laplace")[0] == 200
-    # A later release shows: the vault is watched, too.
-    with Vault.open(run / "label" / "vault") as vault:
-        vault.release(build_mechanism("discrete", 2, epsilon=1.0)[0], policy=ReleasePolicy(compose=True))
-    assert within(60, lambda: service.rows()["laplace"]["ε"].split()[0] == "3")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from tpsl.report.words import (
     interval_text,
     measured_text,
     privacy_text,
-    promise_text,
     rounded_up,
 )
 
@@ -52,25 +51,3 @@ def test_numbers_as_text(views: list[RunView]) -> None:
     assert [view.budget for view in views[:3]] == ["∞", "2", "0.5"]
     assert views[3].budget.endswith(", δ = 1e-6")
     assert [privacy_text(view) for view in views] == ["no: no noise", "yes", "yes", "no: seeded noise", "yes"]
-
-
-def test_only_a_private_run_promises_anything() -> None:
-    assert "nothing is promised" in promise_text(inf, 0.0, False, inf)
-    assert "Another release of these labels had no noise" in promise_text(inf, 0.0, False, 1.0)
-    assert "Nothing is promised" in promise_text(1.0, 0.0, False, 1.0)
-    assert "a factor of at most 2.72." in promise_text(1.0, 0.0, True, 1.0)
-    assert "a factor of at most 2.72, apart from a slack of δ = 1e-6" in promise_text(1.0, 1e-6, True, 1.0)
-    assert "a factor of at most e^20." in promise_text(20.0, 0.0, True, 20.0)
-    assert promise_text(0.0, 0.0, True, 0.0) == "Nothing that depends on a label crosses the border."
-
-
-def test_the_sentence_about_other_knowledge_speaks_of_the_total() -> None:
-    alone, composed, unknown = (
-        promise_text(epsilon, 0.0, True, share) for epsilon, share in ((1, 1), (6, 1), (1, None))
-    )
-    assert alone.startswith("Everything that crosses the border, however it is combined with other knowledge")
-    assert composed.startswith(
-        "All that was released of these labels, by this run (ε = 1) and by others, however it is"
-    )
-    assert composed.endswith("a factor of at most 404.")  # e^6, rounded up
-    assert "however it is combined" not in unknown

@@ -1,7 +1,6 @@
 """Training on records that were aligned: as on tables that were joined beforehand, and with a ledger of people."""
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
@@ -25,7 +23,6 @@ from tpsl.data.dataset import load_label_party
 from tpsl.data.true_labels import reveal
 from tpsl.mechanisms import randomized_response
 from tpsl.report.ledgers import result_now
-from tpsl.report.run_reading import read_view
 from tpsl.run.job import Job, load_job, make_job
 from tpsl.run.local import Local, LocalError, own_data
 from tpsl.run.observer import UNWATCHED, Observer, Watching
@@ -328,39 +325,6 @@ def test_what_recognises_people_is_in_no_statement(tables: Path) -> None:
         before = vault.statement()
         vault.keep_file_records(pa.array(["somebody"]), np.array([1]))
         assert vault.statement() == before and vault.verify() == []
-
-
-@pytest.mark.parametrize(
-    ("label", "vault_has_units", "total", "spent_by"),
-    [({}, False, 2.0, "ledger"), ({"unit": "customer"}, False, 2.0, "ledger"), ({}, True, 1.0, "run")],
-)
-def test_what_is_handed_over_counts_people_or_says_that_it_does_not(
-    tables: Path, label: dict[str, str], vault_has_units: bool, total: float, spent_by: str
-) -> None:
-    """In a vault with units what a customer has spent depends on the label party's list."""
-    bank = pq.read_table(tables / "bank.parquet")
-    pq.write_table(bank.append_column("customer", pc.divide(bank["id"], 3)), tables / "bank.parquet")
-    agreed = job(tables, "label-only", **label)
-    for digest in "de":
-        align(agreed, digest=digest * 64)
-        if vault_has_units:
-            store_with_units(agreed, tables / "vault")
-        train(agreed, tables / digest, vault=choice(tables, 9.0))
-    shutil.rmtree(tables / "e" / "shop")
-    view = read_view(tables / "e", "shop")
-    assert (view.promise.total_epsilon, view.spent_by) == (total, spent_by)
-    told = "nobody, over all alignments, has spent more than ε = 2 in all" in view.ledger_note
-    assert told == (spent_by == "ledger")
-    assert ("is not said: it would tell whom that party knows" in view.ledger_note) != told
-
-
-def store_with_units(agreed: Job, path: Path) -> None:
-    side = load_label_party(agreed.data)
-    ids, labels = side.records.training_ids, reveal(side.labels)[side.records.train]
-    if not Vault.exists(path):
-        Vault.create(path, counts_people=True).close()
-    with Vault.open(path) as vault:
-        vault.add([(ids, labels, ids)])
 
 
 class Peer(Observer):

@@ -13,7 +13,7 @@ from tpsl.files import for_json
 from tpsl.mechanisms import Mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.report.run_view import Promise
-from tpsl.report.words import LARGE_DELTA_TEXT, promise_text, rounded_up
+from tpsl.report.words import rounded_up
 from tpsl.run.job import Job
 from tpsl.run.job_sections import PrivacyConfig
 from tpsl.run.releases import planned_releases, statistic_plan
@@ -48,7 +48,6 @@ def promise_of(
         spent = spent.joined(Spent(result.total_epsilon, result.total_delta, result.private))
     if total is not None:
         spent = spent.joined(total)
-    known = result is not None or total is not None
     counted = result.train_records if result is not None else total.records if total is not None else records
     large = spent.private and counted is not None and is_large_delta(spent.delta, counted)
     return Promise(
@@ -66,8 +65,6 @@ def promise_of(
         large_delta=large,
         epsilon_text=rounded_up(epsilon, 4),
         delta_text=rounded_up(delta, 2),
-        words=promise_text(spent.epsilon, spent.delta, spent.private, epsilon if known else None)
-        + (f" {LARGE_DELTA_TEXT}" if large else ""),
         ceiling=auc_ceiling(epsilon, delta) if attacked.ceiling is None else attacked.ceiling,
         attack=attacked.attack,
         closed_form=attacked.closed_form,

@@ -1,16 +1,12 @@
 """From a run folder to a `RunView`, as the party that reads it may see the run.
 
-The label party sees everything. In what a feature party sees, nothing depends on true labels. Where only the label
-party's folder is at hand, the view is what it can hand over: what a signed statement says too, numbers of records and
-what they have spent. Not the ledger's entries and hashes (a correction of labels is among them), not what people with
-several records have spent over alignments (whom the label party knows may be the label), and nothing that was measured.
+The label party sees everything. In what a feature party sees, nothing depends on true labels.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,12 +14,11 @@ from typing import Any
 
 from tpsl.data.config import TableData
 from tpsl.data.dataset import feature_party_names
-from tpsl.files import for_json, read_plain
+from tpsl.files import for_json
 from tpsl.handover.learning import learned_result
-from tpsl.handover.signing import check
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.report.findings import audit_words, read_finding
-from tpsl.report.known_vaults import Memory, data_group, ledger_at
+from tpsl.report.known_vaults import Memory, data_group
 from tpsl.report.ledgers import read_ledger
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import Attacks, Interval, Promise, RunView
@@ -36,21 +31,14 @@ from tpsl.report.words import (
     learned_texts,
     records_text,
     rounded_up,
-    spent_text,
-    time_text,
 )
 from tpsl.run.checkpoint import saved_steps
 from tpsl.run.job import Job, dotted
 from tpsl.run.job_sections import TrainingConfig
 from tpsl.run.run_folder import RunError, RunFolder
-from tpsl.vault import Spent
-from tpsl.vault.ledger import Ledger
-from tpsl.vault.place import address_of
-from tpsl.vault.statement import require_statement
 
 ANY_FEATURE_PARTY = "feature"
 """Stands for the one feature party that there is, whatever its name."""
-_LARGEST_STATEMENT = 1 << 20
 _SHOWN_VERSION = 12
 _SCORES = {"test_log_loss": "log loss", "test_accuracy": "accuracy", "test_calibration_error": "calibration error"}
 
@@ -58,16 +46,11 @@ _SCORES = {"test_log_loss": "log loss", "test_accuracy": "accuracy", "test_calib
 def read_view(path: Path, party: str, name: str | None = None, *, memory: Memory | None = None) -> RunView:
     """Return the view of a run for a party; nothing in that of a feature party depends on true labels.
 
-    A feature party's own folder says what it knows. Where only the label party's is, the view is what that party can
-    hand over. `memory` is what runs remember of vaults, by default this one and those beside it.
+    `memory` is what runs remember of vaults, by default this one and those beside it.
     """
     if party == LABEL_PARTY:
         return read_run(path, name, memory=memory)
-    run = RunFolder(path)
-    party = _named(run, party)
-    if run.label.is_dir() and not run.party(party).is_dir() and party in feature_party_names(run.job().data):
-        return read_handed_view(path, party, name, memory=memory)
-    return read_feature_run(path, party, name)
+    return read_feature_run(path, _named(RunFolder(path), party), name)
 
 
 def _named(run: RunFolder, party: str) -> str:
@@ -103,8 +86,7 @@ def read_run(path: Path, name: str | None = None, *, memory: Memory | None = Non
     promise = promise_of(job, classes, result, ledger.total)
     view = job_view(path, job, LABEL_PARTY, promise, classes, name)
     files = [run.path / "result.json", *run.label.glob("*.json*"), *(run.label / "checkpoints").glob("*")]
-    attacks, head, address = read_finding(path, "attacks"), run.local_head(), address_of(ledger.place or run.vault())
-    beside = (run.path, run.label, address.folder, address.folder.parent, address.folder.parent / "statements")
+    attacks, head = read_finding(path, "attacks"), run.local_head()
     audited = (read_finding(path, "audit") or {}).get("lower_bound")
     view = replace(
         view,
@@ -115,7 +97,6 @@ def read_run(path: Path, name: str | None = None, *, memory: Memory | None = Non
         ledger=ledger.content,
         ledger_note=ledger.note,
         spent_by="ledger" if ledger.content else "note" if ledger.total else "run",
-        statement=newest_statement(beside, [entry.hash for entry in ledger.entries], address.label),
         curves=curves,
         local_head_words=f"The run also has a local head, trained on true labels, which never leaves the label party: "
         f"test AUC {auc_text(for_json(head)['test_auc'])}."
@@ -224,31 +205,6 @@ def last_change(files: Iterable[Path]) -> str | None:
     return datetime.fromtimestamp(max(times), UTC).isoformat(timespec="seconds") if times else None
 
 
-def newest_statement(
-    folders: Iterable[Path], heads: Sequence[str] | None = None, label: str | None = None, *, newer: bool = True
-) -> str | None:
-    """Return what the newest statement in these folders says whose signature holds; None if there is none.
-
-    With `heads`, the hashes of a ledger's entries, oldest first, it must speak of that ledger, and of the `label` if
-    one is given; how many entries are `newer` is told then. The signer is not traced to an authority here: `tpsl vault
-    statement --check` does that. A file may come from the other side: what is not a whole statement is passed over.
-    """
-    files = {file for folder in folders if folder.is_dir() for file in folder.glob("statement-*.json")}
-    for file in sorted(files, key=lambda file: file.name, reverse=True):  # their names begin with the time
-        try:
-            content = check(json.loads(read_plain(file, _LARGEST_STATEMENT))).content
-            require_statement(content)
-        except (OSError, ValueError, RecursionError):
-            continue
-        if label in (None, content["label"]) and (heads is None or content["ledger_head"] in heads):
-            since = len(heads) - 1 - heads.index(content["ledger_head"]) if heads and newer else 0
-            more = f"; {since:,} newer ledger {'entry' if since == 1 else 'entries'}" if since else ""
-            spent = spent_text(content["epsilon_per_record"], content["delta_per_record"])
-            signer, time = content["signer"]["party"], time_text(content["time"])
-            return f"{file.name}, signed by {signer} on {time} UTC: at most {spent}{more}"
-    return None
-
-
 # ---- a feature party
 
 
@@ -277,64 +233,6 @@ def read_feature_run(path: Path, party: str, name: str | None = None) -> RunView
         samples_per_second=result.samples_per_second if result is not None else None,
         ledger_note="The ledger is the label party’s; a feature party does not see it. The ε here is that of this "
         "run’s own release; what else was released of the same labels adds to it.",
-        statement=newest_statement([run.party(party)]),
         learned=None if learned is None else learned_texts(learned),
         sightings=sightings(job, promise, learned=learned is not None),
     )
-
-
-def read_handed_view(path: Path, party: str, name: str | None = None, *, memory: Memory | None = None) -> RunView:
-    """Return what the label party can hand over of a run.
-
-    Guarantee: two runs that differ in nothing but true labels, and in what follows from these, give the same view.
-    """
-    run = RunFolder(path)
-    job, result, memory = run.job(), run.result(), memory or Memory.of([path])
-    place = memory.place(run)
-    ledger, (besides, gone) = ledger_at(place), memory.besides(run)
-    if ledger is None or place is None:
-        raise ValueError(f"{path}: its vault cannot be reached, and it says what was spent; name it with --vault")
-    records = result.train_records if result is not None else ledger.records
-    stated, address = _stated_total(ledger, records), address_of(place)
-    total = stated.plus(besides) if stated is not None else None
-    beside = (run.path, run.label, address.folder, address.folder.parent, address.folder.parent / "statements")
-    hashes = [entry.hash for entry in ledger.entries]
-    return replace(
-        job_view(
-            path,
-            job,
-            party,
-            promise_of(job, ledger.classes, total=total, records=records),
-            ledger.classes,
-            name,
-        ),
-        program=run.program(LABEL_PARTY),
-        train_records=records,
-        spent_by="run" if total is None else "ledger",
-        gone_vaults=gone,
-        apart=ledger.apart,
-        updated=max((entry.time for entry in ledger.entries if entry.is_release), default=None),
-        statement=newest_statement(beside, hashes, address.label, newer=False),
-        ledger_note=f"By the label party’s ledger {ledger.released_records:,} of {records_text(ledger.records)} had a "
-        f"release, and {_spent_words(stated)} Its entries stay with the label party; a signed statement sums them up.",
-        state="unfinished" if result is None else "finished",
-        step=0 if result is None else result.steps,
-        epoch=0 if result is None else result.epochs,
-    )
-
-
-def _stated_total(ledger: Ledger, records: int) -> Spent | None:
-    """Return what anybody has spent in all; None where that would tell whom the label party knows."""
-    if not ledger.counts_people:
-        return Spent(ledger.epsilon_per_record, ledger.delta_per_record, ledger.private, records)
-    unit = ledger.stated_unit
-    if unit is None:
-        return None
-    return Spent(unit.epsilon, unit.delta, ledger.private, records, who="person")
-
-
-def _spent_words(total: Spent | None) -> str:
-    if total is None:
-        return "what a person has spent over several alignments is not said: it would tell whom that party knows."
-    whom = "nobody, over all alignments," if total.who == "person" else "none"
-    return f"{whom} has spent more than {spent_text(total.epsilon, total.delta)} in all."

@@ -22,9 +22,7 @@ from tpsl.report.words import (
     duration_text,
     measured_text,
     of_vault,
-    privacy_text,
     significant,
-    spent_text,
     spoken,
     time_text,
 )
@@ -115,9 +113,6 @@ def _place(area: float) -> float:
 def _strip(view: RunView) -> Markup:
     """Who, what, when, by which program: what a reader asks before believing a page."""
     numbers = ((view.train_records, "training"), (view.test_records, "test"))
-    stated = "none here: ask the label party for one"
-    if view.party == LABEL_PARTY:
-        stated = "none yet: tpsl vault statement VAULT --certs FOLDER"
     return facts(
         [
             ("Parties", ", ".join([LABEL_PARTY, *view.feature_parties])),
@@ -129,7 +124,6 @@ def _strip(view: RunView) -> Markup:
             ("Last written (UTC)", time_text(view.updated) if view.updated else None),
             ("Trained by", view.program),
             ("Page made by", f"tpsl {version('tpsl')}"),
-            ("Signed statement", view.statement or stated),
         ]
     )
 
@@ -158,7 +152,7 @@ def details(view: RunView, number: int, *, alone: bool) -> Markup:
         tag("h3", "The ledger"),
         *_ledger(view),
     )
-    about = "can be handed over: tpsl report RUN --for feature" if label else "of the label party"
+    about = "to hand it over: tpsl vault statement" if label else "of the label party"
     measured = [
         section(f"{prefix}cost", "How good the model is", *_utility(view)),
         section(f"{prefix}attacks", f"What an attacker {'got' if label else 'can get'}", *_attacks(view, prefix)),
@@ -179,24 +173,9 @@ def group(title: str, note: str, *sections: Markup | None) -> Markup | None:
     return tag("div", tag("p", title, " ", tag("span", note), class_="group-name"), *sections, class_="group")
 
 
-def _badges(view: RunView) -> list[Markup]:
-    """Return whether a run is private, and whether it is finished, in a word each."""
-    private = privacy_text(view)
-    found = [tag("span", "private", class_="badge yes")]
-    if private != "yes":
-        found = [tag("span", private if view.promise.large_delta else "not private", class_="badge no")]
-    if view.state == "unfinished":
-        how_far = f"unfinished: epoch {view.epoch} of {view.epochs}, step {view.step:,}"
-        found.append(tag("span", how_far, class_="badge wait"))
-    return found
-
-
 def _promise(view: RunView) -> Markup:
     promise, on_labels = view.promise, view.job["method"] != "statistic"
-    own = spent_text(float("inf") if promise.epsilon is None else promise.epsilon, promise.delta)
-    shares = tag("span", f"in all; this run’s release: {own}", class_="share") if view.own_share else None
-    total = tag("span", f"ε = {promise.total_epsilon_text}", class_="epsilon")
-    told = (promise.words, *of_vault(view), view.features_words, promise.worth_words)
+    told = (*of_vault(view), view.features_words, promise.worth_words)
     numbers = facts(
         [
             ("δ", promise.total_delta_text),
@@ -211,8 +190,7 @@ def _promise(view: RunView) -> Markup:
             *((name[0].upper() + name[1:], text) for name, text in (view.learned or {}).items()),
         ]
     )
-    head = tag("p", total, shares, *_badges(view), class_="promise-head")
-    return tag("div", tag("h3", view.name), head, *(tag("p", text) for text in told if text), numbers, class_="card")
+    return tag("div", *(tag("p", text) for text in told if text), numbers, class_="card")
 
 
 def _ledger(view: RunView) -> list[Markup | None]:

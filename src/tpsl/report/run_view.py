@@ -69,8 +69,6 @@ class Promise:
     epsilon_text: str
     delta_text: str
     """ε and δ of this run's own release as they are shown."""
-    words: str
-    """The promise for a reader who knows no mathematics; it speaks of the total where that is known."""
     ceiling: float
     """The bound on the AUC of an attack that scores by what was released alone: what this run's own ε and δ allow."""
     attack: str
@@ -245,8 +243,6 @@ class RunView(VaultFacts):
     """Why there is no ledger, or nothing."""
     spent_by: Literal["ledger", "note", "run"] = "run"
     """Where the total ε is from: the label party's ledger, the run's note of it, or this run's own release alone."""
-    statement: str | None = None
-    """The newest signed statement about the vault, in words; who has signed it was not traced to an authority."""
     auc: Interval | None = None
     """Of the model on test records."""
     scores: Mapping[str, float | None] | None = None

@@ -113,14 +113,11 @@ class WatchedFolder:
     def _view(self, path: Path, vault: Path | None, memory: Memory) -> RunView | str:
         name = path.relative_to(self.folder).as_posix() if path != self.folder else path.resolve().name
         try:
-            if vault is not None and is_written(address_of(vault).folder):
-                if not (path / self.party).is_dir():
-                    return f"{path}: its vault is being written, or its writer was killed"
-                if not self._is_feature:
-                    # Opening it would wait for the writer, or undo what a killed writer has left: more than reading.
-                    job = RunFolder(path).job()
-                    view = job_view(path, job, LABEL_PARTY, promise_of(job, job.classes), job.classes, name)
-                    return replace(view, ledger_note="The vault is being written, or its writer was killed.")
+            if vault is not None and not self._is_feature and is_written(address_of(vault).folder):
+                # Opening it would wait for the writer, or undo what a killed writer has left: more than reading.
+                job = RunFolder(path).job()
+                view = job_view(path, job, LABEL_PARTY, promise_of(job, job.classes), job.classes, name)
+                return replace(view, ledger_note="The vault is being written, or its writer was killed.")
             return read_view(path, self.party, name, memory=memory)
         except (ValueError, OSError) as error:
             return str(error)

@@ -197,40 +197,6 @@ def odds_factor(epsilon: float) -> str:
     return rounded_up(math.exp(epsilon), 3) if epsilon < 13 else f"e^{rounded_up(epsilon, 4)}"
 
 
-def promise_text(epsilon: float, delta: float, private: bool, share: float | None) -> str:
-    """Return what is promised about every record's label, for a reader who knows no mathematics.
-
-    ε and δ are what the records have spent in all, `share` is this run's part of it. None is for a feature party: it
-    knows of this run's release alone, and can promise nothing of what is combined with others.
-    """
-    if math.isinf(epsilon) and share is not None and math.isfinite(share):
-        return "Another release of these labels had no noise: they are known, and nothing is promised about them."
-    if math.isinf(epsilon):
-        return "No noise was added. The gradients show the labels, and nothing is promised about them."
-    if not private:
-        return (
-            "The noise was drawn from a seed, so anyone who knows the seed can subtract it. Nothing is promised; "
-            "the same run with secret noise would promise the ε shown here."
-        )
-    if epsilon == 0:
-        return "Nothing that depends on a label crosses the border."
-    factor = odds_factor(epsilon)
-    slack = f", apart from a slack of δ = {rounded_up(delta, 2)} in probability" if delta else ""
-    if share is None:
-        return (
-            f"Everything that crosses the border in this run changes the odds of a record’s label by a factor of at "
-            f"most {factor}{slack}. Other releases of the same labels add to that; only the label party’s ledger "
-            "knows them."
-        )
-    what = "Everything that crosses the border"
-    if share != epsilon:
-        what = f"All that was released of these labels, by this run (ε = {rounded_up(share, 4)}) and by others"
-    return (
-        f"{what}, however it is combined with other knowledge, changes the odds of a record’s label by a factor of at "
-        f"most {factor}{slack}."
-    )
-
-
 FEATURES_STAY_TEXT = "No feature and no embedding crosses the border: the feature party trains alone."
 FEATURES_TEXT = (
     "Nothing is proved about features: embeddings of every record cross the border, and nothing bounds what they "
