@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import http.client
 import json
 import shutil
@@ -13,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tpsl.data.dataset import load
 from tpsl.model.predictors import PredictionError
 from tpsl.model.trained import TrainedModel
 from tpsl.run.job import make_job
@@ -71,27 +68,6 @@ def test_scores_are_those_of_the_halves_to_the_last_bit(served_runs: Path, serve
     asyncio.run(main())
 
 
-def test_scores_are_those_of_predict_to_the_last_bit(served_runs: Path, serve: Serve) -> None:
-    """Records of the table itself, from its raw values."""
-    run = served_runs / "alone"
-    data = load(RunFolder(run).job().data)
-    with (served_runs / "table.csv").open(encoding="utf-8") as file:
-        raw = {row["id"]: row for row in csv.DictReader(file)}
-    records = [raw[name] for name in data.ids.take(pa.array(data.test[:100])).to_pylist()]
-
-    async def main() -> None:
-        async with serve(run, "shop") as served:
-            reply = await served.score("shop", records)
-            assert np.array_equal(
-                floats(reply.content["scores"]), TrainedModel.open(run).predict_rows(data, data.test[:100])
-            )
-            parts = [await served.score("shop", records[start : start + 25]) for start in range(0, 100, 25)]
-            found = np.concatenate([floats(part.content["scores"]) for part in parts])
-            np.testing.assert_allclose(found, floats(reply.content["scores"]), rtol=0, atol=1e-6)
-
-    asyncio.run(main())
-
-
 def test_every_party_contributes_to_a_request(served_runs: Path, serve: Serve) -> None:
     """Whoever comes first waits for the others; feature parties get rounded scores, the label party all digits."""
     run = served_runs / "joint"
@@ -111,21 +87,15 @@ def test_every_party_contributes_to_a_request(served_runs: Path, serve: Serve) -
     asyncio.run(main())
 
 
-def test_an_ensemble_is_served_as_a_run_is(served_runs: Path, serve: Serve, tmp_path: Path) -> None:
-    job, space = RunFolder(served_runs / "alone").job(), [{}, {"model": {"bottom": [8]}}]
-    tune(RunSetup(job, RunFolder(tmp_path / "tuned")), space)
+def test_a_member_of_an_ensemble_is_another_model(served_runs: Path, serve: Serve, tmp_path: Path) -> None:
+    tune(RunSetup(RunFolder(served_runs / "alone").job(), RunFolder(tmp_path / "tuned")), [{}])
     model = TrainedModel.open(tmp_path / "tuned")
-    features = model.run.encoder("shop").encode_records(RECORDS)
-    expected = model.predictor().probabilities({"shop": model.embedder("shop").embed(features)})
 
     async def main() -> None:
-        async with serve(tmp_path / "tuned", "shop") as served:
-            reply = await served.score("shop", RECORDS, "one")
-            assert np.array_equal(floats(reply.content["scores"]), expected)
-            assert served.label.versions.newest.name == model.version("shop")
         async with serve(tmp_path / "tuned", "shop", feature_run=model.run.path) as served:
+            assert served.label.versions.newest.name == model.version("shop")
             reply = await served.score("shop", RECORDS, "one")
-            assert "this service goes with" in reply.content["error"], "a member alone is another model"
+            assert (reply.status, reply.content["code"]) == (412, "unknown_version")
 
     asyncio.run(main())
 
