@@ -21,7 +21,7 @@ from rich.console import Console
 
 from tpsl.cli import live as live_module
 from tpsl.cli.live import Live, LiveState, sentence
-from tpsl.net.messages import Peer, Traffic
+from tpsl.net.messages import Traffic
 from tpsl.run.evaluation import TestMetrics
 from tpsl.run.observer import FEATURE_FACTS, Observers
 
@@ -261,13 +261,6 @@ class Clock:
         return self.now
 
 
-class Counted:
-    """As much of a channel as is looked at."""
-
-    def __init__(self) -> None:
-        self.traffic = Traffic()
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
@@ -286,11 +279,11 @@ def state(clock: Clock) -> LiveState:
 
 
 def test_the_line_of_a_running_job(state: LiveState, clock: Clock) -> None:
-    channel: Any = Counted()
-    state.gathered({"airport": channel})
+    traffic = Traffic()
+    state.gathered({"airport": traffic})
     clock.now += 2
     state.done = (1200, 2000, 102_000)
-    channel.traffic.bytes_sent, channel.traffic.bytes_received = 20_000_000, 4_600_000
+    traffic.bytes_sent, traffic.bytes_received = 20_000_000, 4_600_000
     assert state.line() == "step 1,200/2,000 · epoch 2 · 51,000 samples/s · 12.3 MB/s · about 5 s left"
 
 
@@ -317,14 +310,11 @@ def test_speed_is_that_of_the_last_seconds_and_falls_to_nothing(state: LiveState
     assert speed[0] == 0
 
 
-def test_a_channel_is_counted_once_and_an_old_one_is_not_forgotten(state: LiveState) -> None:
-    old: Any = Counted()
-    new: Any = Counted()
-    old.traffic.bytes_sent, new.traffic.bytes_sent = 100, 7
-    state.gathered({"airport": old})
-    state.gathered({"airport": old})
-    state.gathered({"airport": new})
-    assert state.traffic == (107, 0)
+def test_the_bytes_of_all_peers_are_counted_once(state: LiveState) -> None:
+    one, other = Traffic(100, 3), Traffic(7, 0)
+    state.gathered({"airport": one, "bank": other})
+    state.gathered({"airport": one, "bank": other})
+    assert state.traffic == (107, 3)
 
 
 @pytest.mark.parametrize(("done", "epoch"), [(0, 1), (1, 1), (10, 1), (11, 2), (20, 2)])
@@ -487,12 +477,12 @@ def test_the_feature_side_has_nothing_that_depends_on_labels() -> None:
 
 
 def test_bytes_are_those_of_the_channels() -> None:
-    ours = Peer("airport")
+    ours = Traffic()
     with running("label", "airport") as live:
         live.gathered({"airport": ours})
-        ours.traffic.bytes_sent += 1000
+        ours.bytes_sent += 1000
         found = samples(scrape(live))
-        assert found["tpsl_bytes_sent_total"] == ours.traffic.bytes_sent
+        assert found["tpsl_bytes_sent_total"] == ours.bytes_sent
         assert found["tpsl_bytes_received_total"] == 0
 
 

@@ -47,9 +47,9 @@ def test_two_parties_are_answered_together(make_scene: Make) -> None:
               for party in ("airport", "bank")}  # fmt: skip
     assert {tuple(each.result()) for each in asking.values()} == {(2.0 * len("airport" + "bank"),) * 5}
     label.result()
-    peers = scene.desk._callers.values()
-    assert [(c.peer.traffic.messages_received, c.peer.traffic.bytes_received) for c in peers] == [(5, 5 * 24)] * 2
-    assert [(c.peer.traffic.messages_sent, c.peer.traffic.bytes_sent) for c in peers] == [(5, 5 * 24)] * 2
+    assert [vars(caller.traffic) for caller in scene.desk._callers.values()] == [
+        {"bytes_sent": 5 * 24, "bytes_received": 5 * 24}
+    ] * 2
 
 
 def test_one_process_gives_the_same_answers() -> None:
@@ -276,9 +276,6 @@ def test_without_certificates_nothing_leaves_this_machine(make_scene: Make, addr
 
 def test_an_address_that_is_taken_or_not_ours_is_an_error(make_scene: Make) -> None:
     port = make_scene().port
-    for address, why in (
-        (f"127.0.0.1:{port}", "address already in use"),
-        ("192.0.2.1:7443", "cannot assign requested"),
-    ):
-        with pytest.raises(ValueError, match=f"cannot listen at {address}: {why}"):
+    for address in (f"127.0.0.1:{port}", "192.0.2.1:7443"):
+        with pytest.raises(ValueError, match=f"cannot listen at {address}: "):
             make_scene(address=address)

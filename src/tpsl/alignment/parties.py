@@ -162,7 +162,7 @@ def _answer(side: AligningLabelParty, address: str, wire: Terms, certificates: C
 
 def _ask(side: AligningFeatureParty, address: str, wire: Terms, certificates: Certificates | None) -> None:
     with LabelClient(address, side.name, side.terms.agreement(), wire, certificates=certificates) as client:
-        side.watching.observer.gathered({LABEL_PARTY: client.label})
+        side.watching.observer.gathered({LABEL_PARTY: client.traffic})
         with _attending(side, client.stop):
             attend_as_features([side], client)
 

@@ -28,8 +28,9 @@ from rich.text import Text
 
 from tpsl.cli.console import printable, stderr, time_left
 from tpsl.files import for_json
+from tpsl.net.messages import Traffic
 from tpsl.progress import Pace
-from tpsl.run.observer import Connection, Fact, Observer, Traffic
+from tpsl.run.observer import Fact, Observer
 from tpsl.serving.browsers import is_asked_from_here
 
 if TYPE_CHECKING:
@@ -73,11 +74,9 @@ class LiveState(Observer):
         self._traffics: list[Traffic] = []
         self._pace = Pace(_WINDOW)
 
-    def gathered(self, channels: Mapping[str, Connection]) -> None:
-        """Count these connections too; those of a peer that was restarted keep what went through them."""
-        for channel in channels.values():
-            if not any(channel.traffic is known for known in self._traffics):
-                self._traffics.append(channel.traffic)
+    def gathered(self, traffic: Mapping[str, Traffic]) -> None:
+        """Count what goes through to these peers."""
+        self._traffics = [*traffic.values()]
         # The next line to be shown has a speed already, in which no waiting for these peers counts.
         self._pace = Pace(_WINDOW)
         self.speed()

@@ -346,7 +346,7 @@ def predict_as_feature(
     agreed = setup.agreement(None if numbered else records, {_VERSION: setup.model.version(party)}, {})
     terms = setup.terms(embedder.width)
     with LabelClient(address, party, agreed, terms, certificates=certificates) as client:
-        setup.watching.observer.gathered({LABEL_PARTY: client.label})
+        setup.watching.observer.gathered({LABEL_PARTY: client.traffic})
         try:
             scores = role.attend(client, (len(records),) if numbered else ())
         except NetError as error:

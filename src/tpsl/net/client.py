@@ -22,7 +22,7 @@ from tpsl.net.certificates import LABEL_SERVER_NAME, Certificates
 from tpsl.net.codec import as_sentence, decode, encode, tensor_bytes
 from tpsl.net.connection import Terms
 from tpsl.net.failures import BadMessage, JobStopped, NetError, PeerMissing, PeerRestarted, Refused
-from tpsl.net.messages import LABEL_PARTY, Limits, Message, Peer, WireType
+from tpsl.net.messages import LABEL_PARTY, Limits, Message, Traffic, WireType
 from tpsl.net.network import (
     CODE,
     SERVICE,
@@ -74,7 +74,7 @@ class LabelClient:
         local = grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
         self._credentials = certificates.channel() if certificates else local
         self._connect()
-        self.label = Peer(LABEL_PARTY)
+        self.traffic = Traffic()
         self._process, self._attempt = secrets.token_bytes(_PROCESS_BYTES), 0
         self._session, self._number = b"", 0
         self.under_way: deque[_Call] = deque()
@@ -135,8 +135,7 @@ class LabelClient:
         self._number += 1
         while len(self.under_way) >= self.terms.limits.calls:
             self.under_way[0].finish()
-        self.label.traffic.messages_sent += 1
-        self.label.traffic.bytes_sent += tensor_bytes(message, self.terms.dtype)
+        self.traffic.bytes_sent += tensor_bytes(message, self.terms.dtype)
         call = _Call(self, method, message, alone=alone)
         self.under_way.append(call)
         return call
@@ -270,8 +269,7 @@ class _Call:
                     pause, data = _FIRST_PAUSE, encode(asked, self._dtype)
                     time.sleep(pause)  # a label party that answers so at once is not asked without end
                     continue
-                client.label.traffic.messages_received += self._is_question
-                client.label.traffic.bytes_received += tensor_bytes(answer, self._dtype)
+                client.traffic.bytes_received += tensor_bytes(answer, self._dtype)
                 self._answer = answer
         except Exception as error:
             self._error = error

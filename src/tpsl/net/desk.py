@@ -33,7 +33,7 @@ from tpsl.net.asking import Due, Question
 from tpsl.net.codec import decode, encode, session_of, tensor_bytes
 from tpsl.net.connection import Terms
 from tpsl.net.failures import BadMessage, JobStopped, NetError, NotYet, PeerMissing, PeerRestarted, Refused
-from tpsl.net.messages import LABEL_PARTY, Limits, Message, Peer, described
+from tpsl.net.messages import LABEL_PARTY, Limits, Message, Traffic, described
 
 _SESSION_BYTES = 16
 _REMEMBERED = 64
@@ -78,7 +78,7 @@ class _Caller:
     """One feature party."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.described, self.peer = name, described(name), Peer(name)
+        self.name, self.described, self.traffic = name, described(name), Traffic()
         self.introductions: deque[Introduction] = deque(maxlen=_INTRODUCTIONS)
         self.agreed: Ticket | None = None
         """Its `Agree`, until another party agrees anew; `proof` is what it gets for it."""
@@ -250,8 +250,8 @@ class Desk:
             self._gathered = {c.name: (c.agreed, c.process, c.proof) for c in self._callers.values() if c.agreed}
             return {name: agreed.message for name, (agreed, _, _) in self._gathered.items()}
 
-    def start(self, answers: Mapping[str, Message]) -> dict[str, Peer]:
-        """Begin a session with all that were gathered, each of which gets its answer; return them."""
+    def start(self, answers: Mapping[str, Message]) -> dict[str, Traffic]:
+        """Begin a session with all that were gathered, each of which gets its answer; return their traffic."""
         with self._changed:
             if self._restarted is None:
                 self._present = tuple(self._gathered)
@@ -263,7 +263,7 @@ class Desk:
                     agreed.give(encode(replace(answers[name], session=session, secret=proof), "float32"))
                 while len(self._sessions) > len(self._current) + _REMEMBERED:
                     del self._sessions[next(iter(self._sessions))]
-            return {name: self._callers[name].peer for name in self._gathered}
+            return {name: self._callers[name].traffic for name in self._gathered}
 
     def take(self, due: Due) -> Question:
         """Wait until every feature party has asked what is due, or one of those that may; return the question."""
@@ -364,8 +364,7 @@ class Desk:
             if message.pending or number >= caller.next + self.terms.limits.calls:
                 self._blame(caller, BadMessage(f"{described(caller.name)} asked question {number} out of turn"))
             found = caller.tickets[number] = Ticket(caller.name, method, message, hash(data))
-            caller.peer.traffic.messages_received += 1
-            caller.peer.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
+            caller.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
             self._changed.notify_all()
         elif found.method != method or (found.content != hash(data) and not message.pending):
             what = f"{described(caller.name)} asked another question under the number {number}"
@@ -406,10 +405,8 @@ class Desk:
 
         def give(answers: Mapping[str, Message]) -> None:
             for name, ticket in tickets.items():
-                answer, traffic = answers[name], self._callers[name].peer.traffic
-                traffic.messages_sent += 1
-                traffic.bytes_sent += tensor_bytes(answer, self.terms.dtype)
-                ticket.give(encode(answer, self.terms.dtype))
+                self._callers[name].traffic.bytes_sent += tensor_bytes(answers[name], self.terms.dtype)
+                ticket.give(encode(answers[name], self.terms.dtype))
 
         return Question(due, said, give)
 

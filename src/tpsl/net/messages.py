@@ -6,7 +6,7 @@ metric or a count that depends on true labels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -60,18 +60,8 @@ class Limits:
 class Traffic:
     """What went through to and from one peer so far, each message once: tensor bytes as they cross the wire."""
 
-    messages_sent: int = 0
-    messages_received: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
-
-
-@dataclass
-class Peer:
-    """The party at the other end, for those who watch."""
-
-    name: str
-    traffic: Traffic = field(default_factory=Traffic)
 
 
 def described(party: str) -> str:

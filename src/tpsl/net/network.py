@@ -105,19 +105,8 @@ def bind(server: grpc.Server | grpc.aio.Server, address: str, credentials: grpc.
     try:
         return server.add_secure_port(address, credentials or local)
     except RuntimeError:
-        raise ValueError(f"cannot listen at {address}: {_why_not(address)}") from None
-
-
-def _why_not(address: str) -> str:
-    """Return why nobody can listen at an address: gRPC does not say it, a plain socket does."""
-    host, port = split_address(address)
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, _, _, _, target in found:
-            socket.create_server(target[:2], family=family).close()
-    except (OSError, UnicodeError) as error:
-        return str(getattr(error, "strerror", None) or error).partition(" (while attempting")[0].lower()
-    return "gRPC cannot use it"
+        reason = "another program has the port, or the address is none of this machine"
+        raise ValueError(f"cannot listen at {address}: {reason}") from None
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -71,10 +71,10 @@ def as_sent(tensor: Tensor, dtype: WireType) -> Tensor:
 
 
 def as_received(sent: Tensor) -> Tensor:
-    """Return what the receiver computes with, in memory of its own: the numbers as float32, or bytes as they are."""
+    """Return what the receiver computes with: the numbers as float32, or bytes as they are."""
     if sent.dtype == torch.int8:
         return sent[:, :-_SCALE_BYTES] * row_scales(sent)
-    return sent.to(torch.uint8 if sent.dtype == torch.uint8 else torch.float32, copy=True)
+    return sent if sent.dtype == torch.uint8 else sent.float()
 
 
 def rounded(tensor: Tensor, dtype: WireType) -> Tensor:

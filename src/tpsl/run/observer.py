@@ -16,11 +16,9 @@ from typing import Annotated
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from tpsl.files import draft_of, open_private, read_plain
-from tpsl.net.messages import LABEL_PARTY, Peer
-from tpsl.net.messages import Traffic as Traffic
+from tpsl.net.messages import LABEL_PARTY, Traffic
 from tpsl.progress import Notice, Pace, Progress, no_notice, no_progress
 
-Connection = Peer
 Fact = str | int | float
 Finite = Annotated[float | None, AfterValidator(lambda value: value if value is None or math.isfinite(value) else None)]
 
@@ -38,8 +36,8 @@ class Observer:
     The methods return at once, and raise nothing because of what happens outside.
     """
 
-    def gathered(self, channels: Mapping[str, Connection]) -> None:
-        """The side talks through these connections from now on, by the peer's name."""
+    def gathered(self, traffic: Mapping[str, Traffic]) -> None:
+        """The side talks with these peers from now on; here the bytes are counted."""
 
     def at_step(self, done: int, total: int, records: int) -> None:
         """`done` of the job's `total` steps are done; `records` were processed in this process so far."""
@@ -84,9 +82,9 @@ class Observers(Observer):
     def __init__(self, party: str, observers: Iterable[tuple[str, Observer]], notice: Notice) -> None:
         self._party, self._observers, self._notice = party, list(observers), notice
 
-    def gathered(self, channels: Mapping[str, Connection]) -> None:
+    def gathered(self, traffic: Mapping[str, Traffic]) -> None:
         """Pass it on."""
-        self._tell(lambda observer: observer.gathered(channels))
+        self._tell(lambda observer: observer.gathered(traffic))
 
     def at_step(self, done: int, total: int, records: int) -> None:
         """Pass it on."""

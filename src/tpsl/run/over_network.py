@@ -216,7 +216,7 @@ def _connected(role: FeatureRole, local: Local, certificates: Certificates | Non
         certificates=certificates,
         is_finished=lambda: role.run.party_result(name) is not None,
     ) as client:
-        role.observer.gathered({LABEL_PARTY: client.label})
+        role.observer.gathered({LABEL_PARTY: client.traffic})
         try:
             yield SharedLabel(workers, client) if workers.are_several else client
         except (PeerMissing, JobStopped) as error:

@@ -17,7 +17,7 @@ from torch import Tensor
 from tpsl.net.asking import Answers, Due, Label, Question
 from tpsl.net.desk import Desk
 from tpsl.net.failures import NET_ERRORS, NetError, PeerRestarted
-from tpsl.net.messages import Message, Peer
+from tpsl.net.messages import Message, Traffic
 from tpsl.run.job import Job
 from tpsl.vault import NoisyLabels
 from tpsl.vault.received import received_labels
@@ -77,7 +77,7 @@ class SharedDesk:
         desk = self._desk
         return _together(self._workers, None if desk is None else lambda: desk.gather(without))
 
-    def start(self, answers: Answers) -> Mapping[str, Peer]:
+    def start(self, answers: Answers) -> Mapping[str, Traffic]:
         """Begin a session."""
         return {} if self._desk is None else self._desk.start(answers)
 
