@@ -104,7 +104,7 @@ class Office:
     def start(self, party: str) -> None:
         self.run(party).parent.mkdir(exist_ok=True)
         address = {"listen" if party == "label" else "connect": f"127.0.0.1:{self.port}"}
-        local = Local(certificates=self.folder / "certs" / party, wait=LIMIT, **address)
+        local = Local(certificates=self.folder / "certs" / party, wait=LIMIT, silence=2.0, **address)
         scope = {"party": party, "job": self.job, "local": local, "run": self.run(party), "full": self.full}
         self.processes[party] = self.fork(PARTY, self.folder, **scope)
 
