@@ -37,7 +37,7 @@ from tpsl.net.messages import LABEL_PARTY, Limits, Message, Traffic, described
 
 _SESSION_BYTES = 16
 _REMEMBERED = 64
-"""Of what parties leave behind, such as sessions that have ended: the newest are told apart from what never was."""
+"""Of what parties leave behind: retired processes, and strangers that were told of."""
 _INTRODUCTIONS = 4
 """Handshakes of a party that are under way at once: a call that was late in the network does not undo the next one."""
 _ENDING = "the label party is ending the job"
@@ -119,9 +119,8 @@ class Desk:
         self.terms, self._agreement = terms, agreement
         self._look_every = min(terms.patience.silence / 2, 1.0)
         self._callers = {party: _Caller(party) for party in parties}
-        self._sessions: dict[bytes, tuple[str, bytes]] = {}
-        """Of each session's name: the party, and its process; those of earlier sessions, too."""
-        self._current: set[bytes] = set()
+        self._sessions: dict[bytes, str] = {}
+        """Of each session's name: the party. Empty once a party has agreed anew."""
         self._present: tuple[str, ...] = ()
         self._restarted: str | None = None
         self._failure: NetError | None = None
@@ -147,7 +146,9 @@ class Desk:
     def agree(self, certified: str | None, data: bytes) -> Ticket:
         """Note that a feature party is ready to begin anew; the answer comes when all are."""
         with self._met(certified, data) as (caller, message):
-            self._require_open(caller, message.session)
+            self._require_open(caller)
+            if message.session in caller.retired:
+                raise Refused(f"another process of {caller.described} has taken its place", "taken-over")
             is_same_process = message.session == caller.process
             if is_same_process and message.number == caller.attempt and caller.agreed is not None:
                 return caller.agreed
@@ -164,19 +165,16 @@ class Desk:
             message = decode(data, terms.limits, terms.dtype, sender=sender, device=terms.device)
         except BadMessage as error:
             with self._changed:
-                session = session_of(data) if certified is None else b""
-                party = self._sessions[session][0] if session in self._current else certified
+                party = self._sessions.get(session_of(data)) if certified is None else certified
                 if party in self._present:
                     self._blame(self._callers[party], error)
             raise
         with self._changed:
-            party, process = self._sessions.get(message.session, ("", b""))
-            if not party or (certified is not None and certified != party):
+            party = self._sessions.get(message.session)
+            if party is None or (certified is not None and certified != party):
                 raise PeerRestarted(LABEL_PARTY)
             caller = self._callers[party]
-            self._require_going_on(caller, process)
-            if message.session not in self._current:
-                raise PeerRestarted(LABEL_PARTY)
+            self._require_going_on(caller)
             return self._ticket(caller, method, message, data)
 
     def stopped_by(self, certified: str | None, data: bytes) -> None:
@@ -187,7 +185,7 @@ class Desk:
             code, reason = message.fields[0] if message.fields else ("", "it does not say why")
             if message.session and message.session == caller.process:
                 self._told.add(caller.name)
-                sentence = f"{described(caller.name)} stopped the job: {reason}"
+                sentence = f"{caller.described} stopped the job: {reason}"
                 self._fail(JobStopped(sentence, code if _CODE.fullmatch(code) else ""))
 
     def delivered(self, ticket: Ticket) -> None:
@@ -243,27 +241,26 @@ class Desk:
                         self.terms.watch(caller.name, f"waiting: {caller.absent_because}")
                 left = until - time.monotonic()
                 if left <= 0:
-                    names, why = " and ".join(described(c.name) for c in missing), missing[0].absent_because
+                    names, why = " and ".join(c.described for c in missing), missing[0].absent_because
                     raise PeerMissing(f"{names} did not come within {self.terms.patience.wait:g} s ({why})")
                 self._changed.wait(left)
             self._restarted = None
-            self._gathered = {c.name: (c.agreed, c.process, c.proof) for c in self._callers.values() if c.agreed}
-            return {name: agreed.message for name, (agreed, _, _) in self._gathered.items()}
+            said = {name: caller.agreed.message for name, caller in self._callers.items() if caller.agreed is not None}
+            self._present = tuple(said)
+            return said
 
     def start(self, answers: Mapping[str, Message]) -> dict[str, Traffic]:
         """Begin a session with all that were gathered, each of which gets its answer; return their traffic."""
         with self._changed:
             if self._restarted is None:
-                self._present = tuple(self._gathered)
-                for name, (agreed, process, proof) in self._gathered.items():
-                    session = secrets.token_bytes(_SESSION_BYTES)
-                    self._sessions[session] = name, process
-                    self._current.add(session)
-                    self._callers[name].begin()
-                    agreed.give(encode(replace(answers[name], session=session, secret=proof), "float32"))
-                while len(self._sessions) > len(self._current) + _REMEMBERED:
-                    del self._sessions[next(iter(self._sessions))]
-            return {name: self._callers[name].traffic for name in self._gathered}
+                for name in self._present:
+                    caller, session = self._callers[name], secrets.token_bytes(_SESSION_BYTES)
+                    self._sessions[session] = name
+                    caller.begin()
+                    answer = replace(answers[name], session=session, secret=caller.proof)
+                    if caller.agreed is not None:
+                        caller.agreed.give(encode(answer, "float32"))
+            return {name: self._callers[name].traffic for name in self._present}
 
     def take(self, due: Due) -> Question:
         """Wait until every feature party has asked what is due, or one of those that may; return the question."""
@@ -311,13 +308,13 @@ class Desk:
             raise Refused(f"{said!r} is not a feature party of this job; they are {', '.join(self._callers)}")
         return self._callers[said]
 
-    def _require_open(self, caller: _Caller, process: bytes = b"") -> None:
-        self._require_going_on(caller, process)
+    def _require_open(self, caller: _Caller) -> None:
+        self._require_going_on(caller)
         if self.is_ending:
             raise NotYet(_ENDING)
 
-    def _require_going_on(self, caller: _Caller, process: bytes) -> None:
-        """Note that a party was heard; raise if the job has ended, or another process is in the place of this one."""
+    def _require_going_on(self, caller: _Caller) -> None:
+        """Note that a party was heard; raise if the job has ended."""
         caller.heard_at = time.monotonic()
         if caller.is_lost:
             caller.is_lost = False
@@ -326,8 +323,6 @@ class Desk:
             self._told.add(caller.name)
             self._changed.notify_all()
             raise self._as_told(self._failure)
-        if process in caller.retired:
-            raise Refused(f"another process of {described(caller.name)} has taken its place", "taken-over")
 
     def _arrived(self, caller: _Caller, message: Message) -> Ticket:
         """Take the place of what this party was, if it has the right records; all begin anew."""
@@ -347,8 +342,8 @@ class Desk:
 
     def _end_session(self, because_of: str) -> None:
         """End the session, because a party has agreed anew: the others have to do so, too."""
-        if self._current:
-            self._current.clear()
+        if self._sessions:
+            self._sessions.clear()
             for caller in self._callers.values():
                 for ticket in caller.tickets.values():
                     ticket.fail(PeerRestarted(because_of))
@@ -362,12 +357,12 @@ class Desk:
             raise PeerRestarted(LABEL_PARTY)  # a call that has lain in the network: nobody waits for its answer
         if found is None:
             if message.pending or number >= caller.next + self.terms.limits.calls:
-                self._blame(caller, BadMessage(f"{described(caller.name)} asked question {number} out of turn"))
+                self._blame(caller, BadMessage(f"{caller.described} asked question {number} out of turn"))
             found = caller.tickets[number] = Ticket(caller.name, method, message, hash(data))
             caller.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
             self._changed.notify_all()
         elif found.method != method or (found.content != hash(data) and not message.pending):
-            what = f"{described(caller.name)} asked another question under the number {number}"
+            what = f"{caller.described} asked another question under the number {number}"
             self._blame(caller, BadMessage(what))
         return found
 
@@ -392,7 +387,7 @@ class Desk:
                 if sent != expected:
                     what = "{} of step {}, part {}"
                     sentence = f"sent {what.format(*sent)}; expected was {what.format(*expected)}"
-                    raise BadMessage(f"{described(caller.name)} {sentence}")
+                    raise BadMessage(f"{caller.described} {sentence}")
                 due.require(ticket.message, caller.name)
             except BadMessage as error:
                 raise self._fail(error) from None
@@ -419,7 +414,7 @@ class Desk:
             if away >= silence:
                 self._lose(caller, f"not heard for {silence:g} s")
             if away >= max(wait, silence):
-                lost = f"{described(caller.name)} was lost ({caller.lost_because})"
+                lost = f"{caller.described} was lost ({caller.lost_because})"
                 raise self._fail(PeerMissing(f"{lost} and did not come back within {wait:g} s"))
         self.waiting_for(missing[0].name)
         at_most = self._look_every
