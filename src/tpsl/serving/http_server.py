@@ -99,12 +99,7 @@ class HttpServer:
         self._exposition = make_asgi_app(metrics.registry)
         self._by_any_name = not _is_loopback(access.address)
         self._under_way = 0
-        self._state = ServerState()
-
-    async def open(self) -> str:
-        """Listen, and return the URL."""
-        host, port = split_address(self._access.address)
-        config = uvicorn.Config(
+        self._config = uvicorn.Config(
             self,
             lifespan="off",
             ws="none",
@@ -114,20 +109,25 @@ class HttpServer:
             server_header=False,
             headers=[("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")],
             h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
-            ssl_certfile=self._access.certificate,
+            ssl_certfile=access.certificate,
             timeout_keep_alive=_IDLE_SECONDS,
             limit_concurrency=MOST_CONNECTIONS,
         )
-        config.load()
-        self._state.default_headers = list(config.encoded_headers)
+        self._config.load()
+        self._state = ServerState()
+        self._state.default_headers = list(self._config.encoded_headers)
+
+    async def open(self) -> str:
+        """Listen, and return the URL."""
+        host, port = split_address(self._access.address)
         try:
             self._listener = await asyncio.get_running_loop().create_server(
-                lambda: _Connection(config, self._state),
+                lambda: _Connection(self._config, self._state),
                 host.strip("[]"),
                 port,
                 backlog=MOST_CONNECTIONS,
-                ssl=config.ssl,
-                ssl_handshake_timeout=_HANDSHAKE_SECONDS if config.ssl else None,
+                ssl=self._config.ssl,
+                ssl_handshake_timeout=_HANDSHAKE_SECONDS if self._config.ssl else None,
             )
         except OSError as error:
             reason = os.strerror(error.errno or 0).lower()

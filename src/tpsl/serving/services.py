@@ -29,7 +29,7 @@ from tpsl.serving.refusals import PortTaken, Reason, Refusal, ServiceMetrics
 from tpsl.serving.score_port import ScorePort
 
 _TRY_AGAIN_SECONDS = 1.0
-_LOOK_AGAIN_SECONDS = 0.02
+_LOOK_AGAIN_SECONDS = 0.005
 _GATHER_SECONDS = 0.01
 """How long the first request of a batch waits for others, which are computed with it."""
 
