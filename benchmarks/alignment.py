@@ -131,7 +131,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         children = {}
         passed = [f"--{name}={getattr(options, name)}" for name in ("size", "overlap", "mode", "parties")]
         for party in terms_of(options).circle:
-            issue(folder / "authority", folder / "certificates" / party, party, label=party == LABEL_PARTY)
+            issue(folder / "authority", folder / "certificates" / party, party)
         for party in terms_of(options).circle:
             command = [sys.executable, __file__, *passed, "--party", party, "--folder", str(folder)]
             children[party] = subprocess.Popen([*command, "--address", address], stdout=subprocess.PIPE, text=True)

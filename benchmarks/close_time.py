@@ -197,7 +197,7 @@ def run_jobs(labels: list[int], records: int) -> list[dict[str, float]]:
         job = make_attack_job(folder, records)
         create_authority(folder / "authority")
         for party in ("label", PARTY):
-            issue(folder / "authority", folder / party, party, label=party == "label")
+            issue(folder / "authority", folder / party, party)
         side = load_feature_party(job.data, PARTY)
         target = int(side.train[judging_record(job, len(side.train))])
         table = pa_csv.read_csv(folder / "labels.csv")

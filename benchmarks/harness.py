@@ -191,8 +191,8 @@ class TwoParties(Contender):
         job_file.write_text(job.to_yaml(), encoding="utf-8")
         (party,) = feature_party_names(job.data)
         create_authority(folder / "authority")
-        issue(folder / "authority", folder / "certs-label", "label", label=True)
-        issue(folder / "authority", folder / f"certs-{party}", party, label=False)
+        issue(folder / "authority", folder / "certs-label", "label")
+        issue(folder / "authority", folder / f"certs-{party}", party)
         feature, label = ((job_file, "--threads", str(count), "--device", device) for count in threads)
         # HOME: not the vault of whoever measures.
         self.label = Child(THIS_PACKAGE, "label", *label, variables={HOME: str(folder / "home")})

@@ -133,8 +133,8 @@ def write_job(folder: Path, order: str) -> Path:
     path.write_text(yaml.safe_dump(job), encoding="utf-8")
     if not (folder / "authority").exists():
         create_authority(folder / "authority")
-        issue(folder / "authority", folder / "certs-label", "label", label=True)
-        issue(folder / "authority", folder / "certs-feature", "feature", label=False)
+        issue(folder / "authority", folder / "certs-label", "label")
+        issue(folder / "authority", folder / "certs-feature", "feature")
     return path
 
 

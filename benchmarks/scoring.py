@@ -258,8 +258,8 @@ def trained(folder: Path, options: argparse.Namespace) -> list[Path]:
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     runs = trained(folder, options)
     create_authority(folder / "authority")
-    issue(folder / "authority", folder / "label", "label", label=True)
-    issue(folder / "authority", folder / "feature", "feature", label=False)
+    issue(folder / "authority", folder / "label", "label")
+    issue(folder / "authority", folder / "feature", "feature")
     old, new = (Direct(run) for run in runs)
     state, rng = RunFolder(runs[0]).encoder("feature"), random.Random(0)
     bodies = [json.dumps({"records": records_like(state, options.records, rng)}).encode() for _ in range(BODIES)]

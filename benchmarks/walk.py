@@ -143,7 +143,7 @@ def over_the_network(job: Job, folder: Path) -> dict[str, Walk]:
     """Train as two parties, each in a thread; return what each of them did, and both together."""
     create_authority(folder / "authority", days=1)
     for party in ("label", "airport"):
-        issue(folder / "authority", folder / party, party, label=party == "label", days=1)
+        issue(folder / "authority", folder / party, party, days=1)
     at_label = Local(listen="127.0.0.1:0", certificates=folder / "label")
 
     class Listening(Observer):

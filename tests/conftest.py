@@ -594,7 +594,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certificates")
     create_authority(folder / "authority")
     for party in ("label", "feature", "airport", "weather", "shop", "bank", "stranger"):
-        issue(folder / "authority", folder / party, party, label=party == "label")
+        issue(folder / "authority", folder / party, party)
     return folder
 
 

@@ -98,7 +98,7 @@ class Alignments:
         path = self._path / name
         create_authority(path / "certs" / "authority")
         for party in LISTS:
-            issue(path / "certs" / "authority", path / "certs" / party, party, label=party == LABEL)
+            issue(path / "certs" / "authority", path / "certs" / party, party)
         address, left = f"127.0.0.1:{free_port()}", {party: [*deadly.get(party, [])] for party in LISTS}
         parties = {}
         for party, table in self._tables.items():

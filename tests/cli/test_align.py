@@ -124,7 +124,7 @@ def test_what_cannot_be_aligned_is_one_sentence(shop: Path, tpsl: Callable[..., 
 def test_two_programs_align_and_train_over_mutual_tls(shop: Path, programs: Callable[..., Any]) -> None:
     create_authority(shop / "certs" / "authority")
     for party in ("label", "shop"):
-        issue(shop / "certs" / "authority", shop / "certs" / party, party, label=party == "label")
+        issue(shop / "certs" / "authority", shop / "certs" / party, party)
 
     def start(party: str, *arguments: str) -> Any:
         return programs(shop, *arguments, "job.yaml", "--certs", f"certs/{party}", *LOGGED, "--json")

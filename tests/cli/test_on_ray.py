@@ -57,7 +57,7 @@ def office(tmp_path: Path, tpsl: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "job.yaml").write_text(yaml.safe_dump({**content, **SMALL}))
     create_authority(tmp_path / "authority")
     for party in ("label", "feature"):
-        issue(tmp_path / "authority", tmp_path / "certs" / party, party, label=party == "label")
+        issue(tmp_path / "authority", tmp_path / "certs" / party, party)
     tpsl("train", "job.yaml", "--vault", "vault", "--out", "alone", "--json").json()
     return tmp_path
 

@@ -43,7 +43,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         train(make_job({"data": data, **JOB}, {"training": {"seed": seed}}, "test"), folder / name)
     create_authority(folder / "authority")
     for party in ("label", "feature"):
-        issue(folder / "authority", folder / "certs" / party, party, label=party == "label")
+        issue(folder / "authority", folder / "certs" / party, party)
     return folder
 
 

@@ -47,7 +47,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         create_authority(folder / authority)
         for party in parties:
             place = folder / party if authority == "authority" else folder / "foreign"
-            issue(folder / authority, place, party, label=party == "label")
+            issue(folder / authority, place, party)
     return folder
 
 

@@ -24,9 +24,9 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certs")
     for name in ("authority", "other-authority"):
         create_authority(folder / name)
-    issue(folder / "authority", folder / "label", "label", label=True)
-    issue(folder / "authority", folder / "feature", "feature", label=False)
-    issue(folder / "other-authority", folder / "impostor", "label", label=True)
+    issue(folder / "authority", folder / "label", "label")
+    issue(folder / "authority", folder / "feature", "feature")
+    issue(folder / "other-authority", folder / "impostor", "label")
     return folder
 
 
@@ -180,7 +180,7 @@ def test_the_certificate_must_be_valid_when_the_document_was_signed(
     certs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ca = certs / "label" / "ca.pem"
-    issue(certs / "authority", tmp_path / "label", "label", label=True, days=1)
+    issue(certs / "authority", tmp_path / "label", "label", days=1)
     document = sign({}, tmp_path / "label")
     monkeypatch.setattr(signing, "datetime", Clock)
     monkeypatch.setattr(Clock, "ahead", timedelta(days=30))

@@ -37,14 +37,14 @@ def strangers(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> P
     """Certificates that must not be accepted: of another authority, and ours of another day or another party."""
     folder = tmp_path_factory.mktemp("strangers")
     create_authority(folder / "authority")
-    issue(folder / "authority", folder / "label", "label", label=True)
-    issue(folder / "authority", folder / "airport", "airport", label=False)
+    issue(folder / "authority", folder / "label", "label")
+    issue(folder / "authority", folder / "airport", "airport")
     then = datetime.now(UTC) - timedelta(days=30)
     soon = datetime.now(UTC) + timedelta(days=2)
     ours = certificates / "authority"
-    issue(ours, folder / "expired", "airport", label=False, days=10, now=then)
-    issue(ours, folder / "expired_label", "label", label=True, days=10, now=then)
-    issue(ours, folder / "early", "airport", label=False, days=10, now=soon)
-    issue(ours, folder / "early_label", "label", label=True, days=10, now=soon)
-    issue(ours, folder / "shop", "shop", label=False)
+    issue(ours, folder / "expired", "airport", days=10, now=then)
+    issue(ours, folder / "expired_label", "label", days=10, now=then)
+    issue(ours, folder / "early", "airport", days=10, now=soon)
+    issue(ours, folder / "early_label", "label", days=10, now=soon)
+    issue(ours, folder / "shop", "shop")
     return folder

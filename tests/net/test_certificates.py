@@ -53,7 +53,7 @@ def test_the_authority_signs_parties_and_nothing_else(authority: Path, tmp_path:
     assert usage.critical and usage.value.key_cert_sign and not usage.value.digital_signature
     root.verify_directly_issued_by(root)
 
-    issue(authority, tmp_path / "airport", "airport", label=False)
+    issue(authority, tmp_path / "airport", "airport")
     leaf = certificate(tmp_path / "airport" / "cert.pem")
     leaf.verify_directly_issued_by(root)
     constraints = leaf.extensions.get_extension_for_class(x509.BasicConstraints)
@@ -64,8 +64,8 @@ def test_the_authority_signs_parties_and_nothing_else(authority: Path, tmp_path:
 
 
 def test_the_label_party_listens_and_a_feature_party_connects(authority: Path, tmp_path: Path) -> None:
-    issue(authority, tmp_path / "label", "label", label=True)
-    issue(authority, tmp_path / "airport", "airport", label=False)
+    issue(authority, tmp_path / "label", "label")
+    issue(authority, tmp_path / "airport", "airport")
     label, airport = (certificate(tmp_path / party / "cert.pem") for party in ("label", "airport"))
     assert purposes(label) == [ExtendedKeyUsageOID.SERVER_AUTH]
     assert purposes(airport) == [ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -80,7 +80,7 @@ def test_certificates_can_be_told_apart_and_traced_to_their_authority(authority:
     roots = [certificate(folder / "ca.pem") for folder in (authority, tmp_path / "other")]
     assert roots[0].subject != roots[1].subject
     for party in ("a", "b"):
-        issue(authority, tmp_path / party, party, label=False)
+        issue(authority, tmp_path / party, party)
     leaves = [certificate(tmp_path / party / "cert.pem") for party in ("a", "b")]
     assert len({c.serial_number for c in (*roots, *leaves)}) == 4
     own = roots[0].extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest
@@ -91,8 +91,8 @@ def test_certificates_can_be_told_apart_and_traced_to_their_authority(authority:
 def test_a_clock_that_is_a_little_late_does_no_harm_and_nothing_outlives_the_authority(tmp_path: Path) -> None:
     create_authority(tmp_path / "authority", days=10)
     before = datetime.now(UTC)
-    issue(tmp_path / "authority", tmp_path / "short", "short", label=False, days=3)
-    issue(tmp_path / "authority", tmp_path / "long", "long", label=False, days=365)
+    issue(tmp_path / "authority", tmp_path / "short", "short", days=3)
+    issue(tmp_path / "authority", tmp_path / "long", "long", days=365)
     root = certificate(tmp_path / "authority" / "ca.pem")
     short, long = (certificate(tmp_path / party / "cert.pem") for party in ("short", "long"))
     for made in (root, short, long):
@@ -100,7 +100,7 @@ def test_a_clock_that_is_a_little_late_does_no_harm_and_nothing_outlives_the_aut
     assert abs(short.not_valid_after_utc - before - timedelta(days=3)) < timedelta(minutes=1)
     assert long.not_valid_after_utc == root.not_valid_after_utc
     with pytest.raises(ValueError, match=r"ca\.pem: expired on .*make a new authority"):
-        issue(tmp_path / "authority", tmp_path / "late", "late", label=False, now=before + timedelta(days=11))
+        issue(tmp_path / "authority", tmp_path / "late", "late", now=before + timedelta(days=11))
 
 
 def test_keys_are_their_owners_from_the_first_byte(
@@ -118,7 +118,7 @@ def test_keys_are_their_owners_from_the_first_byte(
     old = os.umask(0)
     try:
         monkeypatch.setattr(os, "open", opening)
-        issue(authority, tmp_path / "deep" / "airport", "airport", label=False)
+        issue(authority, tmp_path / "deep" / "airport", "airport")
     finally:
         os.umask(old)
     assert modes_when_opened["key.pem"] == 0o600
@@ -133,7 +133,7 @@ def test_nothing_is_overwritten(authority: Path, tmp_path: Path, existing: str) 
     folder.mkdir()
     (folder / existing).write_text("mine")
     with pytest.raises(CertificateError, match="airport: exists already"):
-        issue(authority, folder, "airport", label=False)
+        issue(authority, folder, "airport")
     assert [(file.name, file.read_text()) for file in folder.iterdir()] == [(existing, "mine")]
     with pytest.raises(CertificateError, match="authority: exists already"):
         create_authority(authority)
@@ -148,37 +148,25 @@ def test_a_failure_in_the_middle_leaves_nothing(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError) as failure:
-        issue(authority, tmp_path / "airport", "airport", label=False)
+        issue(authority, tmp_path / "airport", "airport")
     assert failure.value.errno == errno.ENOSPC
     assert [entry.name for entry in tmp_path.iterdir()] == ["authority"]
 
 
 @pytest.mark.parametrize("party", ["airport", "Österreich", "机场-1", "_x", "a" * 64, "é" * 32])
 def test_a_party_may_have_any_name_a_job_allows(authority: Path, tmp_path: Path, party: str) -> None:
-    issue(authority, tmp_path / "party", party, label=False)
+    issue(authority, tmp_path / "party", party)
     made = certificate(tmp_path / "party" / "cert.pem")
     assert [name.value for name in made.subject.get_attributes_for_oid(NameOID.COMMON_NAME)] == [party]
     assert Certificates.load(tmp_path / "party").party == party
 
 
 @pytest.mark.parametrize(
-    ("party", "label"),
-    [
-        ("a" * 65, False),
-        ("é" * 33, False),
-        ("", False),
-        ("air port", False),
-        ("../label", False),
-        ("label.tpsl", False),
-        ("airport\n", False),
-        ("authority", False),
-        ("label", False),
-        ("airport", True),
-    ],
+    "party", ["a" * 65, "é" * 33, "", "air port", "../label", "label.tpsl", "airport\n", "authority"]
 )
-def test_other_names_are_refused(authority: Path, tmp_path: Path, party: str, label: bool) -> None:
+def test_other_names_are_refused(authority: Path, tmp_path: Path, party: str) -> None:
     with pytest.raises(CertificateError):
-        issue(authority, tmp_path / "party", party, label=label)
+        issue(authority, tmp_path / "party", party)
     assert not (tmp_path / "party").exists()
 
 
@@ -187,13 +175,13 @@ def test_a_damaged_authority_is_named(authority: Path, tmp_path: Path) -> None:
     key = (authority / "key.pem").read_bytes()
     (authority / "key.pem").write_bytes((tmp_path / "other" / "key.pem").read_bytes())
     with pytest.raises(ValueError, match=r"authority/key\.pem: is not the key of"):
-        issue(authority, tmp_path / "airport", "airport", label=False)
+        issue(authority, tmp_path / "airport", "airport")
     (authority / "key.pem").write_bytes(key[:40])
     with pytest.raises(ValueError, match=r"authority/key\.pem: is not a private key in PEM form"):
-        issue(authority, tmp_path / "airport", "airport", label=False)
+        issue(authority, tmp_path / "airport", "airport")
     (authority / "key.pem").unlink()
     with pytest.raises(ValueError, match=r"authority/key\.pem: cannot be read \(No such file"):
-        issue(authority, tmp_path / "airport", "airport", label=False)
+        issue(authority, tmp_path / "airport", "airport")
 
 
 @pytest.fixture(scope="module")
@@ -201,16 +189,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Certificates of two authorities; `expired` and `early` are parties whose certificates are not valid today."""
     folder = tmp_path_factory.mktemp("certificates")
     create_authority(folder / "authority")
-    issue(folder / "authority", folder / "label", "label", label=True)
-    issue(folder / "authority", folder / "bank", "Bänk-2", label=False)
-    issue(folder / "authority", folder / "airport", "airport", label=False)
-    issue(folder / "authority", folder / "expired", "expired", label=False, days=10, now=LONG_AGO)
+    issue(folder / "authority", folder / "label", "label")
+    issue(folder / "authority", folder / "bank", "Bänk-2")
+    issue(folder / "authority", folder / "airport", "airport")
+    issue(folder / "authority", folder / "expired", "expired", days=10, now=LONG_AGO)
     later = datetime.now(UTC) + timedelta(days=2)
-    issue(folder / "authority", folder / "early", "early", label=False, now=later)
-    issue(folder / "authority", folder / "expired_label", "label", label=True, days=10, now=LONG_AGO)
+    issue(folder / "authority", folder / "early", "early", now=later)
+    issue(folder / "authority", folder / "expired_label", "label", days=10, now=LONG_AGO)
     create_authority(folder / "other_authority")
-    issue(folder / "other_authority", folder / "other_label", "label", label=True)
-    issue(folder / "other_authority", folder / "stranger", "stranger", label=False)
+    issue(folder / "other_authority", folder / "other_label", "label")
+    issue(folder / "other_authority", folder / "stranger", "stranger")
     return folder
 
 

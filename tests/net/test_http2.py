@@ -90,7 +90,7 @@ def test_frames_without_end_and_without_a_call_keep_nobody_out(scene: Scene, pie
 def test_a_certificate_that_has_expired_is_not_accepted_in_a_session_of_yesterday(scene: Scene, tmp_path: Path) -> None:
     """TLS lets a client resume a session for two days and does not look at its certificate again; we do."""
     ends = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=4)
-    issue(scene.folder / "authority", tmp_path / "old", "airport", label=False, days=1, now=ends - timedelta(days=1))
+    issue(scene.folder / "authority", tmp_path / "old", "airport", days=1, now=ends - timedelta(days=1))
     client = client_with(tmp_path / "old")
     hello = call(1, encode(Introduction("airport", "airport", AGREED).fields(), "float32"))
 

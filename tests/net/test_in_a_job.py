@@ -62,8 +62,8 @@ class Table:
     def __init__(self, folder: Path) -> None:
         self.folder, self.patience = folder, Patience(silence=2, wait=20)
         create_authority(folder / "authority")
-        issue(folder / "authority", folder / "label", "label", label=True)
-        issue(folder / "authority", folder / "feature", "feature", label=False)
+        issue(folder / "authority", folder / "label", "label")
+        issue(folder / "authority", folder / "feature", "feature")
 
     def terms(self, agreed: Job) -> tuple[Any, Terms]:
         side = load_feature_party(agreed.data, "feature")

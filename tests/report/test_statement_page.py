@@ -23,7 +23,7 @@ HOSTILE = "<script>alert(1)</script>\"'&$title"
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("statement")
     create_authority(folder / "authority")
-    issue(folder / "authority", folder / "label", "label", label=True)
+    issue(folder / "authority", folder / "label", "label")
     units = [f"u{row // 3}" for row in range(3000)]
     with Vault.create(folder / "vault", batches=[(range(3000), [0, 1, 1] * 1000, units)]) as vault:
         vault.release(laplace(1.0))

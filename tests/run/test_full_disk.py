@@ -88,7 +88,7 @@ class Office:
         self.fork, self.job, self.folder = fork, job, folder
         create_authority(folder / "certs" / "authority")
         for party in ("label", "feature"):
-            issue(folder / "certs" / "authority", folder / "certs" / party, party, label=party == "label")
+            issue(folder / "certs" / "authority", folder / "certs" / party, party)
         self.processes: dict[str, Any] = {}
         self.full, self.port = "", "0"
 

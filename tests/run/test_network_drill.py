@@ -150,7 +150,7 @@ class Office:
         self.names = [file.party for file in job.data.features] if job.data.source == "table" else ["feature"]
         create_authority(folder / "certs" / "authority")
         for name in ("label", *self.names):
-            issue(folder / "certs" / "authority", folder / "certs" / name, name, label=name == "label")
+            issue(folder / "certs" / "authority", folder / "certs" / name, name)
         self.address = f"127.0.0.1:{free_port()}"
         common = {"silence": silence, "wait": wait}
         self.label = Party("label", job, folder, listen=self.address, **common)

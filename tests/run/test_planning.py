@@ -175,7 +175,7 @@ def test_what_crosses_is_what_was_computed(
     planned = make_job(SMALL, {"training": training}, "a test")
     create_authority(tmp_path / "authority")
     for party in ("label", "feature"):
-        issue(tmp_path / "authority", tmp_path / party, party, label=party == "label")
+        issue(tmp_path / "authority", tmp_path / party, party)
     address = f"127.0.0.1:{free_port()}"
     proxy = tcp_proxy(address)
     label = Local(listen=address, certificates=tmp_path / "label", wait=120.0)

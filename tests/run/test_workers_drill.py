@@ -231,7 +231,7 @@ class Place:
         self.folder, self.job = folder, three_parties(folder)
         create_authority(folder / "certs" / "authority")
         for name in ("label", "airport", "weather"):
-            issue(folder / "certs" / "authority", folder / "certs" / name, name, label=name == "label")
+            issue(folder / "certs" / "authority", folder / "certs" / name, name)
         self._undisturbed: dict[str, torch.Tensor] | None = None
 
     def site(self, name: str, job: Job | None = None) -> Site:

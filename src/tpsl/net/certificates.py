@@ -74,7 +74,7 @@ def party_folders(place: Path, parties: Sequence[str], days: int) -> list[PartyF
         folder = place / party
         new = not folder.exists()
         if new:
-            issue(authority, folder, party, label=party == LABEL_PARTY, days=days)
+            issue(authority, folder, party, days=days)
         found = Certificates.load(folder)
         if found.party != party:
             raise CertificateError(f"{folder}: holds the certificate of {found.party!r}, not of {party!r}")
@@ -92,16 +92,12 @@ def create_authority(folder: Path, *, days: int = 3650) -> None:
     _write_folder(folder, key, _signed(name, key, name, key, (now, now + timedelta(days=days))))
 
 
-def issue(
-    authority: Path, folder: Path, party: str, *, label: bool, days: int = 365, now: datetime | None = None
-) -> None:
+def issue(authority: Path, folder: Path, party: str, *, days: int = 365, now: datetime | None = None) -> None:
     """Make a party's certificate folder; the certificate ends with the authority's at the latest.
 
     The label party's certificate can only be used to listen, a feature party's only to connect.
     """
     _require_party_name(party)
-    if label != (party == LABEL_PARTY):
-        raise CertificateError(f"{LABEL_PARTY!r} is the name of the label party and of nobody else, not {party!r}")
     root_path, start = authority / AUTHORITY_FILE, now or datetime.now(UTC)
     root = read_certificates(root_path)[1][0]
     root_key = _read_key(authority, root)[1]
@@ -111,7 +107,7 @@ def issue(
         raise CertificateError(f"{root_path}: expired on {root.not_valid_after_utc:%Y-%m-%d}; make a new authority")
     key, end = ec.generate_private_key(ec.SECP256R1()), min(start + timedelta(days=days), root.not_valid_after_utc)
     uses: list[x509.ExtensionType] = [x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])]
-    if label:
+    if party == LABEL_PARTY:
         names = x509.SubjectAlternativeName([x509.DNSName(LABEL_SERVER_NAME)])
         uses = [x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), names]
     _write_folder(folder, key, root, _signed(_named(party), key, root.subject, root_key, (start, end), *uses))
