@@ -106,7 +106,7 @@ def _checked(draft: DataDraft, epsilon: float) -> tuple[DataDraft, DataReport]:
         if draft.label is not None and draft.label.label is not None and draft.label.sample.is_whole:
             trained, label = 1 - TableData.model_fields["test_fraction"].default, draft.label.label
             classes = {name: round(trained * count) for name, count in zip(label.names, label.counts, strict=True)}
-            if warning := rare_label_warning(PrivacyConfig(epsilon=epsilon), classes, split=True):
+            if warning := rare_label_warning(PrivacyConfig(epsilon=epsilon), classes):
                 report.warn(LABEL_PARTY, warning)
         return draft, report
     job = make_job(_content(draft, epsilon, Path.cwd()), {}, "the job")

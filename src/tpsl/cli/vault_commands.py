@@ -151,7 +151,7 @@ def _release(vault: Vault, settings: Settings, ids: Sequence[str] | None) -> Rel
     if reason := privacy.reason(vault.classes):
         notice(reason)
     classes = {str(number): count for number, count in enumerate(vault.class_counts(ids))}
-    if warning := rare_label_warning(privacy, classes, split=False):
+    if warning := rare_label_warning(privacy, classes):
         notice(warning)
     with progress_bar("releasing") as progress:
         return vault.release(

@@ -11,8 +11,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from tpsl.data.config import OwnData
 from tpsl.mechanisms.effective_labels import effective_labels, effective_labels_of_class
 from tpsl.progress import Notice
@@ -94,13 +92,13 @@ def _network(job: Job, content: dict[str, Any]) -> Job:
 
 def rare_label_warning_of(job: Job, classes: Mapping[str, int]) -> str | None:
     """Return the warning for a job, with its training records of each class; None if no noisy labels train it."""
-    return rare_label_warning(job.privacy, classes, split=not job.hands_over) if job.trains else None
+    return rare_label_warning(job.privacy, classes) if job.trains else None
 
 
-def rare_label_warning(privacy: PrivacyConfig, classes: Mapping[str, int], *, split: bool) -> str | None:
+def rare_label_warning(privacy: PrivacyConfig, classes: Mapping[str, int]) -> str | None:
     """Return what to expect of noisy labels if the rarest class drowns in the noise, and what helps; None if not.
 
-    `classes` are the training records of each class, by its name. With `split` training a statistic helps, too.
+    `classes` are the training records of each class, by its name.
     """
     known = {name: count for name, count in classes.items() if count}
     if len(known) < 2 or privacy.mechanism == "none":
@@ -115,21 +113,11 @@ def rare_label_warning(privacy: PrivacyConfig, classes: Mapping[str, int], *, sp
     worth = worth_at()
     if worth >= ENOUGH_OF_A_CLASS:
         return None
-    means = [
-        f"{math.ceil(ENOUGH_OF_A_CLASS / worth):,} times as many records",
-        *(["method: statistic"] if split else []),
-    ]
-    if privacy.epsilon is not None:
-        enough = (epsilon for epsilon in _EPSILONS if worth_at(epsilon=epsilon) >= ENOUGH_OF_A_CLASS)
-        means = [*[f"ε ≥ {privacy.draws * epsilon:g}" for epsilon in enough][:1], *means]
-    mechanism = privacy.build(len(counts))
-    false = (sum(counts) - counts[number]) * float(mechanism.mean(0) if len(counts) == 2 else mechanism.mean(0)[1])
-    are_classes = set(np.unique(mechanism.values)) <= {0.0, 1.0}
-    drowns = are_classes and false > counts[number]
-    fate = f"drown in about {false:,.0f} false ones" if drowns else "are too few"
-    few = f"{worth:.1f}" if worth >= 0.1 else "less than 0.1"
+    enough = (epsilon for epsilon in _EPSILONS if worth_at(epsilon=epsilon) >= ENOUGH_OF_A_CLASS)
+    larger = next((f"ε ≥ {privacy.draws * epsilon:g}, " for epsilon in enough), "") if privacy.epsilon else ""
+    few, spent = f"{worth:.1f}" if worth >= 0.1 else "less than 0.1", privacy.draws * privacy.build(len(counts)).epsilon
     return (
-        f"about {known[rarest]:,} labels {rarest!r} {fate} at ε = {privacy.draws * mechanism.epsilon:.3g}, where they "
-        f"are worth {few} clean ones: expect an AUC nearer to guessing (0.5) than to that of clean labels; use "
-        f"{' or '.join(filter(None, [', '.join(means[:-1]), means[-1]]))}"
+        f"about {known[rarest]:,} labels {rarest!r} drown in the noise at ε = {spent:.3g}, where they are worth {few} "
+        f"clean ones: expect an AUC nearer to guessing (0.5) than to that of clean labels; use {larger}"
+        f"{math.ceil(ENOUGH_OF_A_CLASS / worth):,} times as many records or one noisy statistic (method: statistic)"
     )
