@@ -12,7 +12,6 @@ trains for all parties each may have such a file of its own, which says in `part
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import re
 from collections.abc import Collection, Iterable
@@ -58,11 +57,6 @@ def _reachable(address: str) -> str:
     return address
 
 
-def _in_numbers(address: str) -> str:
-    ipaddress.ip_address(_host_and_port(address).rpartition(":")[0].strip("[]"))
-    return address
-
-
 def _as_address(value: object) -> object:
     """A port alone is one of this machine."""
     is_port = (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, str) and value.isdigit())
@@ -80,7 +74,6 @@ JSON_LOG = "json"
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_names)]
 ListenAddress = Annotated[str, AfterValidator(_host_and_port)]
 ConnectAddress = Annotated[str, AfterValidator(_reachable)]
-MetricsAddress = Annotated[str, AfterValidator(_in_numbers)]
 HttpAddress = Annotated[str, BeforeValidator(_as_address), AfterValidator(_host_and_port)]
 LocalPath = Annotated[Path, Field(strict=False)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
@@ -166,10 +159,8 @@ class Local(BaseModel):
     )
     wait: Seconds = Field(3600.0, ge=0, description="Seconds to wait for a peer to come, or to come back.")
     silence: Seconds = Field(15.0, gt=0, description="A peer that was silent for n seconds is gone.")
-    metrics: MetricsAddress | None = Field(
-        None,
-        description="HOST:PORT, an address of this machine in numbers, where Prometheus metrics are served; whoever "
-        "reaches it reads them.",
+    metrics: ListenAddress | None = Field(
+        None, description="HOST:PORT where Prometheus metrics are served; whoever reaches it reads them."
     )
     log: Names | None = Field(
         None,
@@ -313,18 +304,20 @@ def party_of(job: Job, local: Local, party: str | None) -> str:
 
 def listen_address(local: Local) -> str:
     """Return where the label party listens."""
-    return _needed(local.listen, "the label party needs an address to listen at: --listen HOST:PORT or `listen`")
+    if local.listen is None:
+        raise LocalError(
+            "the label party needs an address to listen at: --listen HOST:PORT or `listen` in the local file"
+        )
+    return local.listen
 
 
 def connect_address(local: Local) -> str:
     """Return where a feature party finds the label party."""
-    return _needed(local.connect, "a feature party needs the label party's address: --connect HOST:PORT or `connect`")
-
-
-def _needed(address: str | None, sentence: str) -> str:
-    if address is None:
-        raise LocalError(f"{sentence} in the local file")
-    return address
+    if local.connect is None:
+        raise LocalError(
+            "a feature party needs the label party's address: --connect HOST:PORT or `connect` in the local file"
+        )
+    return local.connect
 
 
 def certificates_of(local: Local, party: str) -> Certificates:
