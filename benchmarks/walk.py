@@ -2,7 +2,8 @@
 
 A small job is trained in one process, and by two parties over mutual TLS. Counted are the files and functions of this
 package that run in three steps in the middle of an epoch, each once, and the functions on the stack of a party's
-backward pass, from `train`, `serve` or `join` on. Comprehensions and lambdas are not counted.
+backward pass, from what the commands call on: `train_together`, `serve` or `join`. Comprehensions and lambdas are not
+counted.
 """
 
 from __future__ import annotations
@@ -26,15 +27,19 @@ from tpsl.net.certificates import create_authority, issue
 from tpsl.run.job import Job, make_job
 from tpsl.run.local import Local
 from tpsl.run.observer import Observer, Watching
-from tpsl.run.one_process import train
+from tpsl.run.one_process import train_together
 from tpsl.run.over_network import join, serve
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.setup import RunSetup
+from tpsl.run.vaults import VaultChoice
 from tpsl.vault.place import VARIABLE as HOME
 
 FIRST, LAST = 5, 8
 """Watched is what runs between the end of these steps."""
 PACKAGE = str(Path(tpsl.__file__).parent) + os.sep
 BACKWARD = ("FeatureParty.backward", "LabelParty.backward")
-ROOTS = {train.__qualname__, serve.__qualname__, join.__qualname__}
+ROOTS = {train_together.__qualname__, serve.__qualname__, join.__qualname__}
+"""What the commands call."""
 Function = tuple[str, str]
 
 
@@ -135,7 +140,8 @@ def job_of(rows: int, folder: Path) -> Job:
 def in_one_process(job: Job, folder: Path) -> Walk:
     """Train in one process."""
     with Tracer() as tracer:
-        train(job, folder / "one", watching=Watching(tracer))
+        setup = RunSetup(job, RunFolder(folder / "one"), watching=Watching(tracer))
+        train_together(setup, VaultChoice(scratch=True))
     return tracer.feature
 
 
