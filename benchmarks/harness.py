@@ -20,7 +20,6 @@ from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self, TextIO
 
 from contenders.turns import PORT
-from tpsl.data.dataset import feature_party_names
 from tpsl.net.certificates import create_authority, issue
 from tpsl.run.job import Job
 from tpsl.vault.place import VARIABLE as HOME
@@ -189,7 +188,7 @@ class TwoParties(Contender):
         folder.mkdir()
         job_file = folder / "job.yaml"
         job_file.write_text(job.to_yaml(), encoding="utf-8")
-        (party,) = feature_party_names(job.data)
+        (party,) = job.data.feature_parties
         create_authority(folder / "authority")
         issue(folder / "authority", folder / "certs-label", "label")
         issue(folder / "authority", folder / f"certs-{party}", party)

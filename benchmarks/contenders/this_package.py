@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 
 from contenders.turns import Turns
-from tpsl.data.dataset import feature_party_names
 from tpsl.models.halves import compute_in
 from tpsl.run.job import load_job
 from tpsl.run.local import Local
@@ -70,7 +69,7 @@ def main() -> None:
         label = local.overridden(listen="127.0.0.1:0", certificates=folder / "certs-label")
         serve(job, label, folder / "run-label", watching=Watching(ShowsAddress()))
         return
-    (party,) = feature_party_names(job.data)
+    (party,) = job.data.feature_parties
     feature = local.overridden(connect=options.connect, certificates=folder / f"certs-{party}")
     join(job, party, feature, folder / "run-feature", watching=Watching(InTurns()))
 

@@ -200,7 +200,6 @@ def _base(
 
     Every experiment has runs without noise, or with noise from a seed: data that is not public needs a permission.
     """
-    from tpsl.data.dataset import taken_on_trust
 
     chosen = {**settings.job.get("data", {}), **(data or {})}
     changed = replace(settings, job={**settings.job, **({"data": chosen} if chosen else {})})
@@ -212,7 +211,7 @@ def _base(
             "PRIVATE, and for data that does not come with the package it needs --set local.not_private=true"
         )
     notice("noise is seeded so that results repeat; these runs are not private")
-    if trusted := taken_on_trust(job.data):
+    if trusted := job.data.unverified_assumption:
         notice(trusted)
     return job, local
 

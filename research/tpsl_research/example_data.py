@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.data import flights, synthetic
-from tpsl.data.config import FlightsData, LabelFile, SyntheticData, TableData, TableFile
+from tpsl.data.config import FLIGHT_TASKS, FlightsData, LabelFile, SyntheticData, TableData, TableFile
 from tpsl.data.party_file import numbered_ids
 from tpsl.data.rawtable import RawTable
 from tpsl.progress import Progress, no_progress
@@ -59,7 +59,7 @@ def write_flights(
     config = TableData(
         features=(TableFile.model_validate({"path": airport_path, **roles[0]}),),
         label=LabelFile.model_validate({"path": airline_path, **roles[1]}),
-        classes=len(flights.TASKS[task][1]),
+        classes=len(FLIGHT_TASKS[task][1]),
         test_fraction=FlightsData().test_fraction,
         split_seed=seed,
         min_count=flights.MIN_COUNT,

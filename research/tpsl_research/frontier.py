@@ -22,7 +22,6 @@ from pathlib import Path
 import torch
 from safetensors.torch import save
 
-from tpsl.data.dataset import feature_party_names
 from tpsl.files import make_private_folder, shortened, write_atomically
 from tpsl.progress import Progress, no_progress
 from tpsl.run.build import pretrained_weights
@@ -85,7 +84,7 @@ def _waves(missing: Sequence[Cell], base: Job, out: Path, device: torch.device |
     pretraining = [
         Task(f"pre-training {key}", partial(_pretrain, job, folder, device))
         for key, job in jobs.items()
-        if not all(pretrained(job, folder, party).exists() for party in feature_party_names(job.data))
+        if not all(pretrained(job, folder, party).exists() for party in job.data.feature_parties)
     ]
     cells: tuple[list[Task], list[Task]] = ([], [])
     for cell in missing:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tpsl.data.dataset import Dataset, feature_party_names
+from tpsl.data.dataset import Dataset
 from tpsl.data.features import Features, joined_features
 from tpsl.data.order import Rows
 from tpsl.data.sides import LabelSide
@@ -178,7 +178,7 @@ def _local(job: Job, place: Workplace) -> Row:
 def _run(job: Job, place: Workplace) -> TrainResult:
     data, run = load_once(job), RunFolder(place.work)
     with run.started(job, [*data.feature_parties, LABEL_PARTY]):
-        for party in feature_party_names(job.data):
+        for party in job.data.feature_parties:
             source, target = pretrained(job, place.pretrained, party), run.party(party) / PRETRAINED
             if source.exists() and not target.exists():
                 write_atomically(target, source.read_bytes())

@@ -7,9 +7,9 @@ from importlib import metadata
 import numpy as np
 import pytest
 
-from tpsl.data.config import FlightsData
+from tpsl.data.config import FLIGHT_TASKS, FlightsData
 from tpsl.data.dataset import Dataset, load, load_feature_party, load_label_party
-from tpsl.data.flights import TASKS, airline_table, airport_table
+from tpsl.data.flights import airline_table, airport_table
 from tpsl.data.true_labels import reveal
 from tpsl.tables import DataError
 
@@ -126,7 +126,7 @@ def test_five_classes_of_delay(original: dict[str, dict[str, str]]) -> None:
     for number, (low, high) in enumerate([(-999, -15), (-15, 0), (0, 15), (15, 60), (60, 9999)]):
         assert np.array_equal(reveal(side.labels) == number, (delays > low) & (delays <= high))
     assert np.bincount(reveal(side.labels)).min() > 0.08 * len(side.labels)
-    assert len(TASKS["delay5"][1]) == 5
+    assert len(FLIGHT_TASKS["delay5"][1]) == 5
 
 
 def test_the_chronological_split_tests_on_the_last_fifth() -> None:

@@ -9,7 +9,6 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from tpsl.data.dataset import class_names
 from tpsl.model.predictors import PredictionError
 from tpsl.model.records import NewRecords, place_of_scores, predict_records, read_records
 from tpsl.model.trained import TrainedModel
@@ -26,7 +25,7 @@ def read_all(run: Path, paths: dict[str, Path]) -> dict[str, NewRecords]:
 
 
 def scored(run: Path, records: dict[str, NewRecords], out: Path) -> dict[str, float]:
-    names = class_names(RunFolder(run).job().data)
+    names = RunFolder(run).job().data.class_names
     predict_records(TrainedModel.open(run).halves(), records, names).write(out, next(iter(records.values())))
     table = pyarrow.parquet.read_table(out) if out.suffix == ".parquet" else pyarrow.csv.read_csv(out)
     return dict(zip(table["id"].to_pylist(), table["score"].to_pylist(), strict=True))
@@ -87,10 +86,10 @@ def test_k_classes_have_a_column_each(tmp_path: Path) -> None:
     train(job, tmp_path / "run")
     write_flights(tmp_path / "new", "all", "delay5", rows=40)
     records = read_all(tmp_path / "run", {"feature": tmp_path / "new" / "airport.parquet"})
-    scores = predict_records(TrainedModel.open(tmp_path / "run").halves(), records, class_names(job.data))
+    scores = predict_records(TrainedModel.open(tmp_path / "run").halves(), records, job.data.class_names)
     scores.write(tmp_path / "scores.csv", records["feature"])
     table = pyarrow.csv.read_csv(tmp_path / "scores.csv")
-    assert table.column_names == ["id", *(f"score_{name}" for name in class_names(job.data))]
+    assert table.column_names == ["id", *(f"score_{name}" for name in job.data.class_names)]
     np.testing.assert_allclose(sum(table[name].to_numpy() for name in table.column_names[1:]), 1, atol=1e-5)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpsl.data.dataset import load, load_feature_party, load_label_party, taken_on_trust
+from tpsl.data.dataset import load, load_feature_party, load_label_party
 from tpsl.data.true_labels import reveal
 from tpsl.tables import DataError
 from tpsl_research.clicklog import AvazuData, CriteoData
@@ -179,9 +179,9 @@ def test_a_table_beyond_32_bits_is_refused(path: Path) -> None:
 
 def test_the_order_of_a_file_without_times_is_taken_on_trust_and_says_so(tmp_path: Path) -> None:
     config = CriteoData(path=tmp_path / "train.txt")
-    assert taken_on_trust(config) == (
+    assert config.unverified_assumption == (
         f"{tmp_path / 'train.txt'}: has no times, so its order is taken for that of time; "
         "if the records were shuffled, the chronological split is a random one"
     )
-    assert taken_on_trust(config.model_copy(update={"split": "random"})) is None
-    assert taken_on_trust(AvazuData(path=tmp_path / "train.csv")) is None  # its hours are checked
+    assert config.model_copy(update={"split": "random"}).unverified_assumption is None
+    assert AvazuData(path=tmp_path / "train.csv").unverified_assumption is None  # its hours are checked

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tpsl.audit.replay import FrameLog, SentFrame
-from tpsl.data.dataset import feature_party_names, load
+from tpsl.data.dataset import load
 from tpsl.net.agreement import Agreement
 from tpsl.net.asking import Answers
 from tpsl.net.client import LabelClient
@@ -86,7 +86,7 @@ def over_loopback(role: LabelRole, ask: Callable[[LabelClient], Any], calls: int
     if calls is not None:
         accepted = replace(accepted, calls=calls)
     terms = Terms(accepted, role.job.wire_type, Patience(silence=2, wait=20))
-    (party,) = feature_party_names(role.job.data)
+    (party,) = role.job.data.feature_parties
     desk = Desk((party,), agreed, terms)
 
     def attend() -> None:

@@ -24,7 +24,6 @@ import torch
 from safetensors.torch import load_file
 from tests.ports import free_port
 
-from tpsl.data.dataset import feature_party_names
 from tpsl.net.certificates import create_authority, issue
 from tpsl.run.job import Job, make_job
 from tpsl.run.local import Local
@@ -148,7 +147,7 @@ class Site:
         self.folder, self.log, self.port = folder, folder / "log.txt", free_port()
         common = (job, folder, self.log)
         self.crews = {"label": Crew("label", *common, listen=f"127.0.0.1:{self.port}")}
-        for name in feature_party_names(job.data):
+        for name in job.data.feature_parties:
             self.crews[name] = Crew(name, *common, connect=f"127.0.0.1:{self.port}")
 
     def begin(self, **workers: int) -> None:

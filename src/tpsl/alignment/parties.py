@@ -23,7 +23,6 @@ from tpsl.alignment.rounds import (
 from tpsl.alignment.terms import AlignmentTerms
 from tpsl.data.aligned import Alignment, is_aligned
 from tpsl.data.config import AlignmentConfig, TableData, TableFile
-from tpsl.data.dataset import feature_party_names
 from tpsl.data.order import Rows
 from tpsl.data.party_file import PartyFile
 from tpsl.files import is_disk_full
@@ -237,7 +236,7 @@ def _aligned_data(job: Job) -> tuple[TableData, AlignmentTerms]:
             "the job has no data.alignment; add `alignment: {mode: both}` to its data, or mode label-only if the "
             "feature parties must not learn which records the label party has"
         )
-    return data, AlignmentTerms(data.alignment, feature_party_names(data))
+    return data, AlignmentTerms(data.alignment, data.feature_parties)
 
 
 def _read(data: TableData, config: AlignmentConfig, party: str, watching: Watching) -> tuple[KeyTable, Path]:

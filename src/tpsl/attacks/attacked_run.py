@@ -22,7 +22,7 @@ from tpsl.attacks.known_others import KnownOthers
 from tpsl.attacks.transcript_walk import AttackError, joint_steps
 from tpsl.attacks.white_box import WhiteBox
 from tpsl.attacks.with_features import ReadTranscript, read_transcript
-from tpsl.data.dataset import feature_party_names, load_feature_party, load_label_party
+from tpsl.data.dataset import load_feature_party, load_label_party
 from tpsl.data.features import Features, Inputs
 from tpsl.data.sides import LabelRecords
 from tpsl.heads.wide_part import with_scores
@@ -44,7 +44,7 @@ def require_parts_of_all(run: RunFolder) -> None:
         raise AttackError(
             f"{run.path}: guesses are scored with true labels, so the label party attacks, in its own run"
         )
-    for party in feature_party_names(job.data) if job.trains else ():
+    for party in job.data.feature_parties if job.trains else ():
         if not run.party(party).is_dir():
             raise AttackError(
                 f"{run.path}: what feature party {party!r} has recorded is in its own run; with its consent, copy its "
@@ -68,7 +68,7 @@ class AttackedRun:
         self._know_others = know_others
         self.job = run.job()
         self.mechanism = self.job.privacy.build(classes)
-        self.parties = feature_party_names(self.job.data)
+        self.parties = self.job.data.feature_parties
         sent = self.parties if self.job.trains else ()  # gradients
         self._transcripts = [Transcript(run.party(name) / "transcript") for name in sent]
         self.step_count = len(self._transcripts[0]) if self._transcripts else 0

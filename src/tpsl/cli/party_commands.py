@@ -16,7 +16,6 @@ from tpsl.cli.live import Live
 from tpsl.cli.on_ray import trains_on_ray
 from tpsl.cli.run_result import show_result, show_tuned
 from tpsl.data.config import TableData
-from tpsl.data.dataset import feature_party_names
 from tpsl.net.certificates import AUTHORITY, party_folders
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.report.words import counted, records_text
@@ -84,7 +83,7 @@ class Side:
             stoppable(f"{GOES_ON}; the {others} for it", log_json=log_json or not workers.is_first),
             Live(
                 self.party,
-                peers=feature_party_names(self.job.data) if self.party == LABEL_PARTY else [LABEL_PARTY],
+                peers=self.job.data.feature_parties if self.party == LABEL_PARTY else [LABEL_PARTY],
                 epochs=self.job.training.epochs,
                 may_end_early=self.job.training.patience > 0,
                 log_json=log_json,
@@ -315,7 +314,7 @@ def certs(
 
     Example: tpsl certs job.yaml
     """
-    of_job = [LABEL_PARTY, *feature_party_names(load_job(job).data)] if job else []
+    of_job = [LABEL_PARTY, *load_job(job).data.feature_parties] if job else []
     parties = list(dict.fromkeys([*of_job, *(party or ())]))
     if not parties:
         raise ValueError("certs needs a job file, or a --party to make a certificate for")

@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from tpsl.cli.console import Facts, Report, answer, from_here, slim_table, warn
-from tpsl.data.dataset import feature_party_names
 from tpsl.files import for_json
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.report import words
@@ -109,7 +108,7 @@ def _next_steps(run: RunFolder, job: Job, result: TrainResult, evaluated: bool) 
     if not evaluated:  # what depends on true labels is not computed by a process that a peer can see
         what = "test metrics and local head" if job.training.head == "local" else "test metrics"
         return {} if job.hands_over else {what: f"tpsl label evaluate {run.path}"}
-    parties = feature_party_names(job.data)
+    parties = job.data.feature_parties
     if math.isnan(result.test_log_loss):  # at a feature party, which has no label to look at
         records = " ".join(f"--records {party}=new.csv" for party in parties)
         return {"score new records": f"tpsl predict {run.path} {records} --out scores.csv"} if result.epochs else {}

@@ -19,7 +19,7 @@ from tpsl.cli.on_ray import trains_on_ray
 from tpsl.cli.party_commands import GOES_ON, Side, bar_and_loggers
 from tpsl.cli.run_result import show_learned, show_result, show_tuned
 from tpsl.data.config import FlightsData
-from tpsl.data.dataset import load, taken_on_trust
+from tpsl.data.dataset import load
 from tpsl.net.certificates import AUTHORITY_FILE
 from tpsl.report.findings import keep_finding
 from tpsl.report.page import write_page
@@ -164,7 +164,7 @@ def tune(
     out = out or Path("runs") / f"{job.stem}-tuned"
     parties = Settings.of(changes).load_parties(job, local)
     refuse_start(parties.label)
-    if trusted := taken_on_trust(parties.job.data):
+    if trusted := parties.job.data.unverified_assumption:
         notice(trusted)
     device = None if parties.label.device == "cpu" else torch.device(parties.label.device)
     configurations = load_space(space) if space else None

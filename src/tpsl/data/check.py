@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tpsl.data.config import DataConfig, OwnData, TableData
-from tpsl.data.dataset import Dataset, feature_party_names, load_feature_party, load_label_party
+from tpsl.data.dataset import Dataset, load_feature_party, load_label_party
 from tpsl.data.encoder import Vocabulary
 from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
@@ -129,7 +129,7 @@ def check_data(
     `sources` are the parties' own, as `tpsl.data.dataset.load` takes them.
     """
     report, label = DataReport(), None
-    for party in (LABEL, *feature_party_names(config)):
+    for party in (LABEL, *config.feature_parties):
         source, given = _source(config, party), sources.get(party)
         if isinstance(config, OwnData) and given is None:
             report.not_here[party] = f"{party!r} brings its own source"

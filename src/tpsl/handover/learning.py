@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tpsl.data.config import TableData
-from tpsl.data.dataset import Dataset, class_names, feature_party_names
+from tpsl.data.dataset import Dataset
 from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
 from tpsl.data.sides import FeatureSide
@@ -121,7 +121,7 @@ def tune_alone(setup: RunSetup, party: str, local: Local, labels: Path, authorit
     """
     require_alone(setup.job, setup.start)
     side = setup.load_features(party, local)
-    data = Dataset.of_one(side, class_names(setup.job.data))
+    data = Dataset.of_one(side, setup.job.data.class_names)
     return tune(setup, vault=labels_for(setup, side, labels, authority), data=data)
 
 
@@ -221,13 +221,13 @@ def score_records(
         for party, file in files.items()
     }
     first = next(iter(found.values()))
-    predict_records(network, found, class_names(model.run.job().data), progress).write(place, first)
+    predict_records(network, found, model.run.job().data.class_names, progress).write(place, first)
     return place, first
 
 
 def _trees(run: RunFolder) -> GrownTrees | None:
     """Return what trees have learned; None where the run trained a network."""
-    for party in feature_party_names(run.job().data):
+    for party in run.job().data.feature_parties:
         if learned_result(run, party) is not None:
             return GrownTrees((party,), TreeModel.load(run.party(party) / _MODEL))
     return None
@@ -251,7 +251,7 @@ def _kept(setup: RunSetup, side: FeatureSide, records: LearnerRecords, handed: R
     if side.encoder is not None:
         run.save_encoder(side.party, side.encoder)
     tested, order = side.ids.take(pa.array(side.test)), np.arange(len(side.test), dtype=np.int64)
-    scores = Scores(class_names(setup.job.data))
+    scores = Scores(setup.job.data.class_names)
     for rows in in_parts(side.test, 1):
         scores.add(fitted.model.probabilities(records.features.take(rows)))
     scores.write(run.path / TEST_SCORES, NewRecords(TEST_SCORES, tested, None, order, tested))

@@ -29,7 +29,6 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from tpsl.data import row_encoder
-from tpsl.data.dataset import feature_party_names
 from tpsl.data.encoder import EncoderState
 from tpsl.data.features import Features
 from tpsl.files import make_private_folder, write_atomically
@@ -76,7 +75,7 @@ def export_half(model: TrainedModel, party: str, out: Path, head: Head = "privat
         raise ExportError("ONNX is not installed: `pip install 'tpsl[export]'` gets it")
     for run in model.runs():
         run.refuse_scratch()
-    known = (*feature_party_names(model.run.job().data), LABEL_PARTY)
+    known = (*model.run.job().data.feature_parties, LABEL_PARTY)
     if party not in known:
         raise ExportError(f"{model.path}: there is no party {party!r} in the job; the parties are {', '.join(known)}")
     if head == "local" and party != LABEL_PARTY:

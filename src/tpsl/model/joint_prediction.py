@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from tpsl.data.config import TableData
-from tpsl.data.dataset import class_names, feature_party_names
 from tpsl.data.out_of_core import RowStack
 from tpsl.model.predictors import Embedder, LocalPredictor, PredictionError, Predictor, Probabilities
 from tpsl.model.records import NewRecords, Scores, has_features, numbered_records, place_of_scores
@@ -82,7 +81,7 @@ class PredictionSetup:
     @property
     def class_names(self) -> tuple[str, ...]:
         """The classes of the label."""
-        return class_names(self.job.data)
+        return self.job.data.class_names
 
     @property
     def returned(self) -> PredictionConfig:
@@ -307,7 +306,7 @@ def predict_as_label(
         networks=len(setup.model.members),
     )
     versions = {name: {_VERSION: version} for name, version in setup.model.versions().items()}
-    agreed, names = setup.agreement(records, {}, versions), feature_party_names(setup.job.data)
+    agreed, names = setup.agreement(records, {}, versions), setup.job.data.feature_parties
     desk = Desk(names, agreed, setup.terms(max(predictor.widths[name] for name in names)))
     desk.waiting_for = setup.watching.observer.waiting_for
     with LabelServer(address, desk, METHODS, certificates=certificates) as server:
@@ -363,7 +362,7 @@ def predict_as_feature(
 
 def _require_what_may_be(setup: PredictionSetup, records: NewRecords | None, local_head: bool) -> None:
     """Raise where scores would be returned that may not be, or records lack; warn of what nobody can check."""
-    returned, several = setup.returned, len(feature_party_names(setup.job.data)) > 1
+    returned, several = setup.returned, len(setup.job.data.feature_parties) > 1
     if local_head and returned.returns != "nothing":
         raise PredictionError(
             f"the local head was trained on true labels, so its scores stay here, and this job returns: {returned}; "

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data.dataset import Dataset, class_names, feature_party_names
+from tpsl.data.dataset import Dataset
 from tpsl.data.features import Features, Inputs
 from tpsl.data.order import Rows
 from tpsl.data.own import source_inputs
@@ -98,7 +98,7 @@ class Member:
             )
         if local_head and self.run.local_head() is None:
             raise PredictionError(f"{self.run.path}: the run has no local head; it needs training.head: local")
-        reads = {party: job.head_width(party) for party in feature_party_names(job.data)}
+        reads = {party: job.head_width(party) for party in job.data.feature_parties}
         if has_features(self.run, LABEL_PARTY):
             reads[LABEL_PARTY] = job.model.cut_width(LABEL_PARTY)
         sent = reads if _sends_frozen(job) else None
@@ -119,8 +119,8 @@ class Member:
             raise PredictionError(
                 f"{self.run.path}: was trained with privacy.gradients 'none': only its local head has learned"
             )
-        classes = len(class_names(job.data))
-        shares = [*feature_party_names(job.data), *([LABEL_PARTY] if (folder / _BOTTOM).exists() else [])]
+        classes = len(job.data.class_names)
+        shares = [*job.data.feature_parties, *([LABEL_PARTY] if (folder / _BOTTOM).exists() else [])]
         top = build_top(job, shares, classes, own)
         load_weights(top, folder / _TOP, PredictionError)
         cuts = {party: job.model.cut_width(party) for party in shares}
@@ -272,7 +272,7 @@ class TrainedModel:
         halves = self.halves(local_head=head == "local")
         given = records if isinstance(records, Mapping) else {self._only(halves.parties): records}
         found = {party: read_records(self.run, party, source) for party, source in given.items()}
-        scores = predict_records(halves, found, class_names(self.run.job().data))
+        scores = predict_records(halves, found, self.run.job().data.class_names)
         return scores.array(next(iter(found.values())))
 
     def predict_rows(self, data: Dataset, rows: Rows | None = None) -> Probabilities:
@@ -283,7 +283,7 @@ class TrainedModel:
 
     def embed(self, records: Source, party: str | None = None) -> npt.NDArray[np.float32]:
         """Return what a party hands over of new records, in the order of its table: float32 `[n, width]`."""
-        party = self._only(feature_party_names(self.run.job().data)) if party is None else party
+        party = self._only(self.run.job().data.feature_parties) if party is None else party
         embedder, found = self.embedder(party), read_records(self.run, party, records)
         assert found.inputs is not None  # what has an embedder has features
         shares = [embedder.embed(found.inputs, rows).numpy() for rows in found.parts(len(self.members))]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from tpsl.data.config import TableData
-from tpsl.data.dataset import feature_party_names
 from tpsl.files import for_json
 from tpsl.handover.learning import learned_result
 from tpsl.net.messages import LABEL_PARTY
@@ -54,7 +53,7 @@ def read_view(path: Path, party: str, name: str | None = None, *, memory: Memory
 
 
 def _named(run: RunFolder, party: str) -> str:
-    names = feature_party_names(run.job().data)
+    names = run.job().data.feature_parties
     if party != ANY_FEATURE_PARTY or party in names:
         return party
     there = [name for name in names if run.party(name).is_dir()] or list(names)
@@ -78,7 +77,7 @@ def read_run(path: Path, name: str | None = None, *, memory: Memory | None = Non
     if not run.label.is_dir():
         raise RunError(
             f"{path}: has no folder of the label party; a feature party's page is made with --for "
-            + " or ".join(feature_party_names(job.data))
+            + " or ".join(job.data.feature_parties)
         )
     result, curves = run.result(), for_json(run.metrics())
     ledger = read_ledger(run, job, memory)
@@ -142,7 +141,7 @@ def _data_name(job: Job) -> str:
 
 def job_view(path: Path, job: Job, party: str, promise: Promise, classes: int, name: str | None) -> RunView:
     """Return the view of a run of which nothing is known but the job, what it promises and where it comes from."""
-    run, parties = RunFolder(path), tuple(feature_party_names(job.data))
+    run, parties = RunFolder(path), tuple(job.data.feature_parties)
     origin, versions = run.origin(party), {}
     with contextlib.suppress(RunError):  # no half of a run that was never evaluated has a version
         versions = run.noted_versions(party, parties if party == LABEL_PARTY else [party])
@@ -215,7 +214,7 @@ def read_feature_run(path: Path, party: str, name: str | None = None) -> RunView
     folder and the run's result hold, the view is the same.
     """
     run = RunFolder(path)
-    job, names = run.job(), feature_party_names(run.job().data)
+    job, names = run.job(), run.job().data.feature_parties
     if party not in names:
         raise RunError(f"{path}: {party!r} is not a feature party of the job; they are {', '.join(names)}")
     if not run.party(party).is_dir():

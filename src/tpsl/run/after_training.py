@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from tpsl.data.dataset import feature_party_names
 from tpsl.data.out_of_core import taken
 from tpsl.data.sides import LabelSide
 from tpsl.data.true_labels import reveal
@@ -142,7 +141,7 @@ class AfterTraining:
             width = model.share_width(party)
             return range(cut + width - 1, cut + model.cut_width(party), width) if model.wide else range(0)
 
-        for party in feature_party_names(self._job.data):
+        for party in self._job.data.feature_parties:
             begin, end = end, end + self._job.head_width(party)
             cut = end - model.cut_width(party)
             clean += [*range(begin, cut), *scores(party, cut)]

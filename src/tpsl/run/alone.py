@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 
-from tpsl.data.dataset import Dataset, class_names
+from tpsl.data.dataset import Dataset
 from tpsl.data.sides import FeatureSide
 from tpsl.net.asking import Answers, AtHome, Script
 from tpsl.net.messages import LABEL_PARTY, WireType
@@ -88,7 +88,7 @@ def train_alone(setup: RunSetup, side: FeatureSide, labels: ReleasedLabels, at_t
     """
     if setup.run.common_result([side.party]) is None:
         setup = replace(setup, job=setup.job.with_gradients())
-        records = Dataset.of_one(side, class_names(setup.job.data)).label_side.records
+        records = Dataset.of_one(side, setup.job.data.class_names).label_side.records
         with all_parties(LabelRole(setup.watched_by(at_top), records, labels), [FeatureRole(setup, side)]) as parties:
             attend_as_features(parties)
     return setup.run.finished_result()

@@ -17,7 +17,6 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from tpsl.data.config import DataConfig, FlightsData, TableData, TableFile
-from tpsl.data.dataset import feature_party_names, label_party_has_features
 from tpsl.files import as_yaml, read_yaml, shortened
 from tpsl.mechanisms import AUTO, Mechanism
 from tpsl.models.model_config import ModelConfig
@@ -95,10 +94,10 @@ class Job(Section):
 
     def needs_split_training(self) -> str | None:
         """Return why one feature party cannot train on noisy labels alone what the job describes; None if it can."""
-        parties = feature_party_names(self.data)
+        parties = self.data.feature_parties
         reasons = {
             f"the features are at {len(parties)} parties": len(parties) > 1,
-            "the label party has features of its own": label_party_has_features(self.data),
+            "the label party has features of its own": self.data.label_party_has_features,
             "the local head is trained on true labels": self.training.head == "local",
             "with privacy.gradients 'none' nothing is released": not self.releases,
             "method 'auto' may choose a sum over embeddings": self.method == "auto" and self.statistic is not None,
@@ -164,7 +163,7 @@ class Job(Section):
     def widest_share(self) -> int:
         """The width of the widest tensor that a feature party sends."""
         codes = MOST_CODES if self.statistic is not None and self.statistic.share_codes else 0
-        return codes + max(self.head_width(party) for party in feature_party_names(self.data))
+        return codes + max(self.head_width(party) for party in self.data.feature_parties)
 
     def agreed(self) -> dict[str, Any]:
         """Return what the parties must agree on: all but where each keeps its files, and the label party's unit."""
@@ -243,7 +242,7 @@ def _conflict(job: Job) -> Conflict | None:
 
 
 def _conflict_of_parties(job: Job) -> Conflict | None:
-    parties = feature_party_names(job.data)
+    parties = job.data.feature_parties
     for party in parties:  # its name becomes that of its folder in a run, beside the label party's
         if party == LABEL_PARTY or not re.fullmatch(r"\w[\w-]*", party):
             needed = f"a name of letters, digits, '_' and '-' that is not '{LABEL_PARTY}'"

@@ -6,7 +6,6 @@ import hashlib
 import json
 from typing import Any
 
-from tpsl.data.dataset import feature_party_names
 from tpsl.data.rawtable import FIND_COMMON_RECORDS
 from tpsl.net.agreement import RECORD_IDS, Agreement
 from tpsl.net.messages import Limits
@@ -44,7 +43,7 @@ def agreement(
         "digest of the job": job.digest(),
         _RECORDS: str(len(ids)),
         "number of training records": str(len(schedule.train)),
-        "width of the cut": ", ".join(str(job.model.cut_width(party)) for party in feature_party_names(job.data)),
+        "width of the cut": ", ".join(str(job.model.cut_width(party)) for party in job.data.feature_parties),
         "batch plan": schedule.plan.digest(),
         **({"table of the mechanism": job.mechanism.digest} if job.hands_over else {}),
     }

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tpsl.data.config import DataPath, PackageData, TableData
-from tpsl.data.dataset import feature_party_names
 from tpsl.files import read_yaml
 from tpsl.models.model_config import Precision
 from tpsl.net.certificates import Certificates
@@ -240,7 +239,7 @@ def _validated(content: dict[Any, Any], origin: str) -> Local:
 
 def require_party(job: Job, party: str) -> None:
     """Raise unless this is a party of the job."""
-    names = (LABEL_PARTY, *feature_party_names(job.data))
+    names = (LABEL_PARTY, *job.data.feature_parties)
     if party not in names:
         raise LocalError(f"there is no party {party!r} in the job, only {', '.join(names)}")
 
@@ -279,7 +278,7 @@ def locals_by_party(job: Job, files: Iterable[Path] | None) -> dict[str, Local]:
 def locals_in_folder(job: Job, job_file: Path, named: Collection[str]) -> list[Path]:
     """Return the local files of parties that are not named: PARTY.yaml in the job's folder that says `party: PARTY`."""
     found = []
-    for party in (LABEL_PARTY, *feature_party_names(job.data)):
+    for party in (LABEL_PARTY, *job.data.feature_parties):
         file = job_file.with_name(f"{party}.yaml")
         if party not in named and file != job_file and file.is_file():
             content = read_yaml(file, LocalError)
@@ -289,7 +288,7 @@ def locals_in_folder(job: Job, job_file: Path, named: Collection[str]) -> list[P
 
 def party_of(job: Job, local: Local, party: str | None) -> str:
     """Return which party this is: by option, local file or certificate, else the job's only feature party."""
-    names = feature_party_names(job.data)
+    names = job.data.feature_parties
     party = party or local.party
     if party is None and local.certificates is not None:
         party = Certificates.load(local.certificates).party

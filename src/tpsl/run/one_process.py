@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import torch
 
-from tpsl.data.dataset import Dataset, feature_party_names, load
+from tpsl.data.dataset import Dataset, load
 from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import Relabelling
 from tpsl.net.asking import AtHome
@@ -77,7 +77,7 @@ def train_together(
     speaks of the default alone. `ask_label` replaces what brings questions to the label party, for an audit that looks
     at every byte.
     """
-    run, names = setup.run, tuple(data.feature_parties) if data is not None else feature_party_names(setup.job.data)
+    run, names = setup.run, tuple(data.feature_parties) if data is not None else setup.job.data.feature_parties
     read = _reader(setup) if data is None else lambda setup: data
     with setup.opened(
         [*names, LABEL_PARTY], lambda: run.common_result(names) is not None and is_complete(run, setup.job), read

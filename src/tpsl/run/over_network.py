@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from tpsl.data.dataset import feature_party_names
 from tpsl.files import is_disk_full
 from tpsl.net.asking import Label
 from tpsl.net.certificates import Certificates
@@ -124,7 +123,7 @@ def _setup(job: Job, party: str, local: Local, run_path: Path) -> RunSetup:
 
 def _release_and_train(setup: RunSetup, local: Local, certificates: Certificates | None) -> None:
     """Be a worker of the label party. All read its table; the others than the first forget the true labels at once."""
-    run, workers, names = setup.run, setup.workers, feature_party_names(setup.job.data)
+    run, workers, names = setup.run, setup.workers, setup.job.data.feature_parties
     with setup.opened(
         [LABEL_PARTY],
         lambda: run.result() is not None and set(names) <= set(run.confirmed_to(LABEL_PARTY)),
@@ -176,7 +175,7 @@ def _open_desk(role: LabelRole, local: Local, certificates: Certificates | None)
                 raise
         return
     agreed = agreement(job, role.records.ids, role.schedule, role.run.origin(LABEL_PARTY), role.setup.search)
-    desk = Desk(feature_party_names(job.data), agreed, _terms(role, local))
+    desk = Desk(job.data.feature_parties, agreed, _terms(role, local))
     desk.waiting_for = role.observer.waiting_for
     address = listen_address(local)
     with LabelServer(address, desk, METHODS, certificates=certificates) as server:

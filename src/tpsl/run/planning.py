@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tpsl.data.config import OwnData, SyntheticData, TableData
-from tpsl.data.dataset import feature_party_names, load_label_party
+from tpsl.data.dataset import load_label_party
 from tpsl.net.codec import encode
 from tpsl.net.messages import LABEL_PARTY, Message, WireType
 from tpsl.net.rounding import wire_bytes
@@ -119,7 +119,7 @@ class Exchange:
 def exchanges(job: Job, counts: Counts) -> list[Exchange]:
     """Return what crosses between the label party and each feature party; with `patience` less may cross."""
     found: list[Exchange] = []
-    for party in feature_party_names(job.data):
+    for party in job.data.feature_parties:
         found += _handed_over(job, counts, party) if job.hands_over else _split(job, counts, party)
         found.append(Exchange(party, FINISH, 2, job.wire_type))
     return [exchange for exchange in found if exchange.calls]
@@ -195,7 +195,7 @@ def plan(job: Job, rows: int) -> list[Prediction]:
 
 
 def _predicted(job: Job, counts: Counts) -> Prediction:
-    crossing, parties = exchanges(job, counts), len(feature_party_names(job.data))
+    crossing, parties = exchanges(job, counts), len(job.data.feature_parties)
     to_label, from_label = (total(crossing, to_label=up, connections=parties) for up in (True, False))
     return Prediction(job, counts, crossing, to_label, from_label)
 

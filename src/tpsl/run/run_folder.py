@@ -46,7 +46,6 @@ import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 from safetensors import safe_open
 
-from tpsl.data.dataset import feature_party_names
 from tpsl.data.encoder import EncoderState
 from tpsl.files import (
     make_private_folder,
@@ -240,7 +239,7 @@ class RunFolder:
 
     def versions(self, epoch: int | None = None) -> dict[str, str]:
         """Return the versions of the feature parties' halves that the label party's half was trained with."""
-        return self.noted_versions(LABEL_PARTY, feature_party_names(self.job().data), epoch)
+        return self.noted_versions(LABEL_PARTY, self.job().data.feature_parties, epoch)
 
     def noted_versions(self, holder: str, parties: Collection[str], epoch: int | None = None) -> dict[str, str]:
         """Return what was noted in a party's folder of the halves of these parties."""
@@ -255,7 +254,7 @@ class RunFolder:
 
     def all_own_parts(self) -> dict[str, OwnParts]:
         """Return what every party has brought itself to this run, by its name."""
-        return {party: self.own_parts(party) for party in (*feature_party_names(self.job().data), LABEL_PARTY)}
+        return {party: self.own_parts(party) for party in (*self.job().data.feature_parties, LABEL_PARTY)}
 
     def has_begun(self, party: str) -> bool:
         """Whether a party has kept anything that was computed with its parts and from what it began with."""

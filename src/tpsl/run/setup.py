@@ -15,7 +15,7 @@ import torch
 
 from tpsl.data.check import id_warnings
 from tpsl.data.config import DataConfig
-from tpsl.data.dataset import Dataset, load_feature_party, load_label_party, taken_on_trust
+from tpsl.data.dataset import Dataset, load_feature_party, load_label_party
 from tpsl.data.encoder import EncoderState
 from tpsl.data.sides import FeatureSide, LabelSide
 from tpsl.net.messages import LABEL_PARTY
@@ -118,7 +118,7 @@ class RunSetup:
 
     def say_what_is_loaded(self, data: DataConfig, records: Dataset | FeatureSide | LabelSide) -> None:
         """Say what cannot be checked of these records, and which of their columns are like ids."""
-        trusted = taken_on_trust(data)
+        trusted = data.unverified_assumption
         # What an earlier run has learned says nothing of the columns of these records.
         learned = id_warnings(records) if self.start is None else ()
         for sentence in [*([trusted] if trusted else []), *learned]:
