@@ -272,7 +272,7 @@ def test_text_labels_with_units(tpsl: Any, tmp_path: Path) -> None:
     table.write_text("\n".join(["record,clicked,user", *lines]))
     sentence = tpsl("vault", "add", "--new", vault, table, *columns, *names[:4]).error()
     assert f"{table}: column 'clicked', row 2: 'yes, later' is not a label; labels are no, yes" in sentence
-    assert not vault.exists()
+    assert not Vault.exists(vault)
     made = tpsl("vault", "add", "--new", vault, table, *columns, *names, "--json").json()
     assert (made["records"], made["classes"]) == (12, 3)
     table.write_text('record,clicked,user\nlate,"yes, later",user9\n')
@@ -324,7 +324,7 @@ def test_a_faulty_table_leaves_no_vault(tpsl: Any, tmp_path: Path) -> None:
     write_csv(table, [0, 1, 2])
     assert "clicks" in tpsl("vault", "add", "--new", vault, table, "--id", "record", "--label", "clicks").error()
     assert f"{table}: column 'clicked', row 3" in tpsl("vault", "add", "--new", vault, table, *COLUMNS).error()
-    assert not vault.exists()
+    assert not Vault.exists(vault)
     assert tpsl("vault", "add", "--new", vault, table, *COLUMNS, "--classes", 3).status == 0
     assert str(vault) in tpsl("vault", "add", "--new", vault, table, *COLUMNS, "--classes", 3).error()
 

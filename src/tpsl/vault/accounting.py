@@ -92,9 +92,9 @@ class Histories:
         if new is not None:
             of_others = [other.numbers_of(new) for other in self._others]
             counts.update(self._numbered(np.zeros(len(new), np.int64), [()], of_others).tolist())
-        chunks = range(chunk_count(count_records(self._store))) if wanted is None else wanted.chunks()
-        for chunk in chunks:
-            counts.update(_counted(self.of_chunk(chunk, None if wanted is None else wanted.mask(chunk))))
+        wanted = PositionSet.up_to(count_records(self._store)) if wanted is None else wanted
+        for chunk, mask in wanted.masks():
+            counts.update(_counted(self.of_chunk(chunk, mask)))
         releases = self.releases()
         return [(releases[number], counts[number]) for number in sorted(counts)]
 
@@ -111,8 +111,9 @@ class Histories:
         for chunk, mask in wanted.masks():
             index, releases = self.of_chunk(chunk, mask), self.releases()
             is_own = np.array([self._has(history, series) for history in releases])[index]
-            mask[np.flatnonzero(mask)[is_own]] = False
-            missing.put(chunk, mask)
+            left = mask.copy()
+            left[np.flatnonzero(mask)[is_own]] = False
+            missing.put(chunk, left)
             for number, count in _counted(index[~is_own]).items():
                 if number:
                     elsewhere[tuple(entry.description for entry in releases[number])] += count

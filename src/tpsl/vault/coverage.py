@@ -1,16 +1,15 @@
 """Which records releases cover, and the outcomes they gave them, chunk by chunk.
 
-A row holds all releases of one series in a chunk of 65,536 positions: the ledger entries of these releases, for each
-position which of them covers it, and the outcomes of the covered positions in order, draw after draw. A statistic is a
-series without outcomes. A release adds to the row of its series, so its cost does not depend on how many came before,
-and what was released stays as it is: the ledger has the digest of the outcomes of each entry.
+A row holds what one release did in a chunk of 65,536 positions: which of them it covers, and the outcomes of these in
+order, draw after draw. A statistic has no outcomes. Rows are never changed; the ledger has the digest of the outcomes
+of each entry. The number of a series is the first entry of it in the label.
 """
 
-import json
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -27,17 +26,14 @@ Places = npt.NDArray[np.intp]
 History = tuple[int, ...]
 """The sequence numbers of the releases that a record was part of, ascending."""
 
-# Rows only ever grow; the triggers stop a careless statement from doing anything else.
+# The triggers stop a careless statement from changing what was released.
 SCHEMA = """
 CREATE TABLE outcomes (
-    label INTEGER NOT NULL, chunk INTEGER NOT NULL, series INTEGER NOT NULL, records INTEGER NOT NULL,
-    entries BLOB NOT NULL, covered BLOB NOT NULL, outcomes BLOB NOT NULL, UNIQUE (label, chunk, series)
+    label INTEGER NOT NULL, chunk INTEGER NOT NULL, entry INTEGER NOT NULL, series INTEGER NOT NULL,
+    covered BLOB NOT NULL, outcomes BLOB NOT NULL, UNIQUE (label, chunk, entry)
 );
 CREATE TRIGGER outcomes_stay BEFORE DELETE ON outcomes BEGIN SELECT RAISE(ABORT, 'releases are never deleted'); END;
-CREATE TRIGGER outcomes_fixed BEFORE UPDATE ON outcomes
-    WHEN (NEW.label, NEW.chunk, NEW.series) <> (OLD.label, OLD.chunk, OLD.series) OR NEW.records <= OLD.records
-        OR substr(NEW.entries, 1, length(OLD.entries)) <> OLD.entries
-    BEGIN SELECT RAISE(ABORT, 'releases never change'); END;
+CREATE TRIGGER outcomes_fixed BEFORE UPDATE ON outcomes BEGIN SELECT RAISE(ABORT, 'releases never change'); END;
 """
 
 _MOST_COUNTED = 1 << 22
@@ -45,70 +41,20 @@ _MOST_COUNTED = 1 << 22
 
 @dataclass(frozen=True)
 class Covered:
-    """The releases of one series in a chunk."""
+    """What one release did in a chunk."""
 
+    entry: int
     series: int
-    """The first ledger entry of the series in this chunk."""
-    records: int
-    """How many positions they cover."""
-    entries: npt.NDArray[np.uint32]
-    """The ledger entries of the releases, oldest first."""
-    packed: bytes
-    outcomes: bytes = b""
-
-    @cached_property
-    def release_of(self) -> npt.NDArray[np.unsignedinteger[Any]]:
-        """For each position of the chunk the number of its release in `entries`, from 1; 0: none covers it.
-
-        For example, with the entries 3 and 7, [1, 1, 0, 2, 0, …] says that entry 3 covers the positions 0 and 1, and
-        entry 7 position 3.
-        """
-        try:
-            found = np.frombuffer(zlib.decompress(self.packed), _type_for(len(self.entries)))
-        except (zlib.error, ValueError, TypeError) as error:
-            raise VaultError("what a release covers is damaged; run verify on the vault") from error
-        if len(found) != CHUNK or int(found.max()) > len(self.entries) or np.count_nonzero(found) != self.records:
-            raise VaultError("what a release covers has the wrong length; run verify on the vault")
-        return found
-
-    def columns(self, places: Places) -> Places:
-        """Where the outcomes of these places stand among those of the row; -1: nowhere."""
-        return places if self.records == CHUNK else self._column_of[places]
-
-    @cached_property
-    def _column_of(self) -> Places:
-        """For each position of the chunk: where [1, 1, 0, 2, …] covers the positions, it is [0, 1, -1, 2, …]."""
-        is_covered = self.release_of > 0
-        return np.where(is_covered, np.cumsum(is_covered) - 1, -1)
-
-    def releases(self) -> Iterator[tuple[int, Places]]:
-        """(ledger entry, its places in this chunk, ascending) for each release."""
-        order = np.argsort(self.release_of, kind="stable")  # those without a release first
-        ends = np.cumsum(np.bincount(self.release_of, minlength=len(self.entries) + 1))
-        for entry, start, end in zip(self.entries.tolist(), ends[:-1], ends[1:], strict=True):
-            yield entry, order[start:end]
+    places: Places
+    """The positions that it covers, ascending."""
+    outcomes: bytes
 
     def decoded(self, mechanism: Mechanism, draws: int) -> npt.NDArray[Any]:
-        """The outcomes as an array [draws, records, *outcome_shape]."""
-        return self._decoded(mechanism.outcome_dtype, (draws, self.records, *mechanism.outcome_shape))
-
-    def _decoded(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        """The outcomes as an array [draws, places, *outcome_shape]."""
+        dtype, shape = mechanism.outcome_dtype, (draws, len(self.places), *mechanism.outcome_shape)
         if len(self.outcomes) != int(np.prod(shape)) * dtype.itemsize:
             raise VaultError("the outcomes of a release have the wrong length; run verify on the vault")
         return np.frombuffer(self.outcomes, dtype.newbyteorder("<")).reshape(shape)
-
-    def joined(self, mask: Mask, outcomes: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The outcomes of the row and those [draws, positions, …] of positions that it does not cover yet, in order."""
-        is_new = mask[mask | (self.release_of > 0)]  # for each position that is covered then
-        joined = np.empty((len(outcomes), len(is_new), *outcomes.shape[2:]), outcomes.dtype)
-        joined[:, is_new] = outcomes
-        joined[:, ~is_new] = self._decoded(outcomes.dtype, (len(outcomes), self.records, *outcomes.shape[2:]))
-        return joined
-
-
-def _type_for(entries: int) -> np.dtype[Any]:
-    """The type of the numbers 0 .. entries."""
-    return np.min_scalar_type(entries).newbyteorder("<")
 
 
 def encode_outcomes(outcomes: npt.NDArray[Any]) -> bytes:
@@ -116,65 +62,58 @@ def encode_outcomes(outcomes: npt.NDArray[Any]) -> bytes:
     return outcomes.astype(outcomes.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-_COLUMNS = "SELECT series, records, entries, covered, outcomes FROM outcomes WHERE label = ? AND chunk = ?"
-
-
 def read_chunk(store: Store, chunk: int, *, outcomes: bool = False) -> list[Covered]:
-    """What is released in a chunk, a row for each series, oldest first; with the outcomes if they are asked for."""
-    columns = _COLUMNS if outcomes else _COLUMNS.replace(", outcomes", ", x''", 1)
-    return [_row(*row) for row in store.execute(columns + " ORDER BY series", (store.label, chunk))]
+    """What each release did in a chunk, oldest first; with the outcomes if they are asked for."""
+    columns = f"entry, series, covered, {'outcomes' if outcomes else 'NULL'}"
+    query = f"SELECT {columns} FROM outcomes WHERE label = ? AND chunk = ? ORDER BY entry"  # noqa: S608
+    return [_row(*row) for row in store.execute(query, (store.label, chunk))]
 
 
-def read_row(store: Store, chunk: int, series: int | None) -> Covered | None:
-    """The row of a series in a chunk, with its outcomes; None: there is none."""
-    row = store.execute(_COLUMNS + " AND series = ?", (store.label, chunk, series)).fetchone()
-    return None if row is None else _row(*row)
+def outcomes_of_chunk(
+    store: Store, chunk: int, series: int | None, mechanism: Mechanism, draws: int
+) -> tuple[Mask, npt.NDArray[Any]]:
+    """Which positions of a chunk a series covers, and outcomes `[draws, 65,536, …]`, which mean nothing at the others.
+
+    None: no series.
+    """
+    covered = np.zeros(CHUNK, np.bool_)
+    found = np.zeros((draws, CHUNK, *mechanism.outcome_shape), mechanism.outcome_dtype)
+    query = "SELECT entry, series, covered, outcomes FROM outcomes WHERE label = ? AND chunk = ? AND series = ?"
+    for columns in store.execute(query, (store.label, chunk, series)):
+        row = _row(*columns)
+        covered[row.places] = True
+        found[:, row.places] = row.decoded(mechanism, draws)
+    return covered, found
 
 
-def series_in(store: Store, chunks: Iterable[int]) -> list[tuple[int, int]]:
-    """(chunk, number of a series there) for each row of these chunks."""
-    return store.execute(
-        "SELECT chunk, series FROM json_each(?) AS wanted CROSS JOIN outcomes ON label = ? AND chunk = wanted.value",
-        (json.dumps(list(chunks)), store.label),
-    ).fetchall()
-
-
-def _row(series: int, records: int, entries: bytes, packed: bytes, outcomes: bytes) -> Covered:
-    try:
-        return Covered(series, records, np.frombuffer(entries, "<u4"), packed, outcomes)
-    except (ValueError, TypeError) as error:
-        raise VaultError("what a release covers is damaged; run verify on the vault") from error
+def series_numbers(store: Store) -> list[int]:
+    """The numbers of the series that have released anything of the label."""
+    rows = store.execute("SELECT DISTINCT series FROM outcomes WHERE label = ?", (store.label,))
+    return [number for (number,) in rows]
 
 
 def add_release(
-    store: Store, chunk: int, row: Covered | None, entry: int, mask: Mask, outcomes: npt.NDArray[Any] | None = None
+    store: Store, chunk: int, entry: int, series: int, mask: Mask, outcomes: npt.NDArray[Any] | None = None
 ) -> None:
-    """Store that a release covers these positions of a chunk, with these outcomes [draws, positions, …].
-
-    `row` is that of its series in the chunk, with its outcomes; None: there is none yet.
-    """
-    before = np.zeros(CHUNK, np.uint8) if row is None else row.release_of
-    if (before[mask] > 0).any():
+    """Store that a release covers these positions of a chunk, with these outcomes [draws, positions, …]."""
+    if any(mask[row.places].any() for row in read_chunk(store, chunk) if row.series == series):
         raise VaultError("a record is released already in this series; run verify on the vault")
-    entries = np.array([*([] if row is None else row.entries.tolist()), entry], "<u4")
-    after = before.astype(_type_for(len(entries)))
-    after[mask] = len(entries)
-    if outcomes is not None and row is not None:
-        outcomes = row.joined(mask, outcomes)
+    covered = zlib.compress(np.diff(np.flatnonzero(mask), prepend=0).astype("<u2").tobytes(), 1)
     store.execute(
-        "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (label, chunk, series) DO UPDATE SET"
-        " records = excluded.records, entries = excluded.entries, covered = excluded.covered,"
-        " outcomes = excluded.outcomes",
-        (
-            store.label,
-            chunk,
-            entry if row is None else row.series,
-            int(np.count_nonzero(after)),
-            entries.tobytes(),
-            zlib.compress(after.tobytes(), 1),
-            b"" if outcomes is None else encode_outcomes(outcomes),
-        ),
+        "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?)",
+        (store.label, chunk, entry, series, covered, b"" if outcomes is None else encode_outcomes(outcomes)),
     )
+
+
+def _row(entry: int, series: int, covered: bytes, outcomes: bytes | None) -> Covered:
+    """Read a row; the places 0, 1 and 7 are stored as 0, 1 and 6, how far each is from the one before."""
+    try:
+        steps = np.frombuffer(zlib.decompress(covered), "<u2").astype(np.intp)
+    except (zlib.error, ValueError, TypeError):
+        steps = np.zeros(0, np.intp)
+    if not len(steps) or steps.sum() >= CHUNK or (steps[1:] == 0).any():
+        raise VaultError(f"what release {entry} covers is damaged; run verify on the vault")
+    return Covered(entry, series, np.cumsum(steps), outcomes or b"")
 
 
 def chunk_histories(store: Store, chunk: int) -> tuple[npt.NDArray[np.intp], list[History]]:
@@ -183,10 +122,15 @@ def chunk_histories(store: Store, chunk: int) -> tuple[npt.NDArray[np.intp], lis
     Records share few histories (mostly one), so exact sums can be made for each history instead of for each record.
     """
     index, found = np.zeros(CHUNK, np.intp), list[History]([()])
-    for row in read_chunk(store, chunk):
+    by_series = attrgetter("series")
+    for _, rows in groupby(sorted(read_chunk(store, chunk), key=by_series), key=by_series):
+        entries, release_of = list[int](), np.zeros(CHUNK, np.intp)
+        for row in rows:
+            entries.append(row.entry)
+            release_of[row.places] = len(entries)
         # A history and a release make one number: with 3 entries, history 2 and the first of them are 2 · 4 + 1.
-        entries, width = row.entries.tolist(), len(row.entries) + 1
-        numbers, index = numbered(index * width + row.release_of, len(found) * width)
+        width = len(entries) + 1
+        numbers, index = numbered(index * width + release_of, len(found) * width)
         found = [
             (*found[number // width], *entries[number % width - 1 : number % width]) for number in numbers.tolist()
         ]
@@ -207,15 +151,15 @@ def is_covered(rows: Iterable[Covered]) -> Mask:
     """The positions of a chunk that any of these rows covers."""
     covered = np.zeros(CHUNK, np.bool_)
     for row in rows:
-        covered |= row.release_of > 0
+        covered[row.places] = True
     return covered
 
 
 class PositionSet:
-    """A set of positions, as packed masks by chunk: at most a bit for each record of the chunks that have any."""
+    """A set of positions, as masks by chunk: a byte for each record of the chunks that have any."""
 
     def __init__(self) -> None:
-        self._packed: dict[int, bytes] = {}
+        self._masks: dict[int, Mask] = {}
 
     @classmethod
     def up_to(cls, records: int) -> Self:
@@ -226,21 +170,11 @@ class PositionSet:
         return found
 
     def __len__(self) -> int:
-        return sum(int(mask.sum()) for _, mask in self.masks())
-
-    def chunks(self) -> list[int]:
-        """The chunks that have any of the positions, ascending."""
-        return sorted(self._packed)
+        return sum(int(np.count_nonzero(mask)) for mask in self._masks.values())
 
     def masks(self) -> Iterator[tuple[int, Mask]]:
-        """(chunk, its positions that are in the set) for each chunk that has any, ascending."""
-        return ((chunk, self.mask(chunk)) for chunk in self.chunks())
-
-    def mask(self, chunk: int) -> Mask:
-        """The positions of a chunk that are in the set."""
-        if chunk not in self._packed:
-            return np.zeros(CHUNK, np.bool_)
-        return np.unpackbits(np.frombuffer(zlib.decompress(self._packed[chunk]), np.uint8)).view(np.bool_)
+        """(chunk, which of its positions are in the set) for each chunk that has any, ascending."""
+        yield from sorted(self._masks.items())
 
     def positions(self) -> Positions:
         """All positions, ascending."""
@@ -248,23 +182,20 @@ class PositionSet:
         return np.concatenate([np.zeros(0, np.int64), *by_chunk])
 
     def put(self, chunk: int, mask: Mask) -> None:
-        """Have these positions of a chunk in the set, and no others of it."""
-        self._packed.pop(chunk, None)
+        """Have these positions of a chunk in the set, which has none of it yet."""
         if mask.any():
-            self._packed[chunk] = zlib.compress(np.packbits(mask).tobytes(), 1)
+            self._masks[chunk] = mask
 
     def add(self, positions: Positions) -> None:
         """Put positions into the set."""
         for chunk, rows in by_chunk(positions):
-            mask = self.mask(chunk)
-            mask[positions[rows] % CHUNK] = True
-            self.put(chunk, mask)
+            self._masks.setdefault(chunk, np.zeros(CHUNK, np.bool_))[positions[rows] % CHUNK] = True
 
     def has_again(self, positions: Positions) -> npt.NDArray[np.bool_]:
         """For each of these positions, whether it is in the set, or has come before among them."""
-        again = np.zeros(len(positions), np.bool_)
+        again = np.ones(len(positions), np.bool_)
+        again[np.unique(positions, return_index=True)[1]] = False
         for chunk, rows in by_chunk(positions):
-            places = positions[rows] % CHUNK
-            again[rows] = self.mask(chunk)[places]
-            again[np.delete(rows, np.unique(places, return_index=True)[1])] = True
+            if chunk in self._masks:
+                again[rows] |= self._masks[chunk][positions[rows] % CHUNK]
         return again

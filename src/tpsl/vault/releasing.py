@@ -18,7 +18,7 @@ from tpsl.vault import coverage, ledger
 from tpsl.vault.accounting import Account
 from tpsl.vault.blocks import CHUNK, Positions, by_chunk, chunk_count, count_records, id_at, labels_at, read_block
 from tpsl.vault.cost import Planned, PlannedStatistic, Series
-from tpsl.vault.coverage import PositionSet, read_row, series_in
+from tpsl.vault.coverage import PositionSet, outcomes_of_chunk
 from tpsl.vault.errors import VaultError
 from tpsl.vault.id_index import Found
 from tpsl.vault.ledger import Entry
@@ -116,49 +116,40 @@ def _read_outcomes(
     store: Store, planned: Planned, rows: Rows, positions: Positions, outcomes: npt.NDArray[Any]
 ) -> Iterator[Rows]:
     """Fill in the outcomes `[draws, rows, …]` of the records at these positions; yield which of them have none."""
-    chunks = np.flatnonzero(np.bincount(positions // CHUNK)).tolist()
-    own = _numbers_of(store, planned.series, chunks)
+    number = _number_of(store, planned.series)
     for chunk, at in by_chunk(positions):
-        row = read_row(store, chunk, own.get(chunk))
-        columns = np.full(len(at), -1) if row is None else row.columns(positions[at] % CHUNK)
-        if row is not None:
-            released = columns >= 0
-            stored = row.decoded(planned.mechanism, planned.draws)
-            outcomes[:, rows[at[released]]] = stored[:, columns[released]]
-        if (columns < 0).any():
-            yield at[columns < 0]
+        places = positions[at] % CHUNK
+        covered, found = outcomes_of_chunk(store, chunk, number, planned.mechanism, planned.draws)
+        outcomes[:, rows[at]] = found[:, places]
+        if not covered[places].all():
+            yield at[~covered[places]]
 
 
 def outcomes_of_series(store: Store, planned: Planned) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
     """Which positions a series covers, and outcomes `[draws, records, …]`, which mean nothing at the others."""
-    mechanism, records = planned.mechanism, count_records(store)
-    chunks = range(chunk_count(records))
-    own = _numbers_of(store, planned.series, chunks)
+    mechanism, draws, records = planned.mechanism, planned.draws, count_records(store)
     covered = np.zeros(records, np.bool_)
-    found = np.zeros((planned.draws, records, *mechanism.outcome_shape), mechanism.outcome_dtype)
-    for chunk in chunks:
-        row = read_row(store, chunk, own.get(chunk))
-        if row is not None:
-            positions = chunk * CHUNK + np.flatnonzero(row.release_of)
-            covered[positions] = True
-            found[:, positions] = row.decoded(mechanism, planned.draws)
-    return covered, found
+    outcomes = np.zeros((draws, records, *mechanism.outcome_shape), mechanism.outcome_dtype)
+    number = _number_of(store, planned.series)
+    for chunk in range(chunk_count(records)):
+        here, count = slice(chunk * CHUNK, (chunk + 1) * CHUNK), min(CHUNK, records - chunk * CHUNK)
+        mask, found = outcomes_of_chunk(store, chunk, number, mechanism, draws)
+        covered[here], outcomes[:, here] = mask[:count], found[:, :count]
+    return covered, outcomes
 
 
-def _numbers_of(store: Store, series: Series, chunks: Iterable[int]) -> dict[int, int]:
-    """The number by which the row of a series is known in each of these chunks that has one."""
-    rows = series_in(store, chunks)
-    firsts = ledger.read_numbered(store, {number for _, number in rows})
-    own = {number for number, entry in firsts.items() if entry.series == series}
-    return {chunk: number for chunk, number in rows if number in own}
+def _number_of(store: Store, series: Series) -> int | None:
+    """The number of a series; None where nothing was released in it."""
+    firsts = ledger.read_numbered(store, coverage.series_numbers(store))
+    return next((number for number, entry in firsts.items() if entry.series == series), None)
 
 
 def _draw(store: Store, planned: Planned, missing: PositionSet, records: int, progress: Progress) -> None:
     """Draw and store the outcomes of the missing positions, and enter the release into the ledger."""
     mechanism, draws = planned.mechanism, planned.draws
     entry = ledger.read_last(store)[0] + 1
-    secure, own = secure_words(), _numbers_of(store, planned.series, missing.chunks())
-    ids_digest, outcomes_digest, done = sha256(), sha256(), 0
+    number = _number_of(store, planned.series) or entry
+    secure, ids_digest, outcomes_digest, done = secure_words(), sha256(), sha256(), 0
     for chunk, mask in missing.masks():
         block = read_block(store, chunk)
         covered, count = mask[: len(block)], int(mask.sum())
@@ -171,7 +162,7 @@ def _draw(store: Store, planned: Planned, missing: PositionSet, records: int, pr
                 # released together, so an experiment can be repeated after records arrived in another order.
                 words = seeded_words(planned.seed, mechanism.digest, draw + 1, chunk)
                 outcomes[draw] = mechanism.release(block.labels, words).outcomes[covered]
-        coverage.add_release(store, chunk, read_row(store, chunk, own.get(chunk)), entry, mask, outcomes)
+        coverage.add_release(store, chunk, entry, number, mask, outcomes)
         ids_digest.update(block.ids.take(covered).to_bytes())
         outcomes_digest.update(coverage.encode_outcomes(outcomes))
         done += count
@@ -225,9 +216,8 @@ class StatisticRequest:
         plan, ids_digest = self._planned.plan, self._ids_digest
         asked = (plan.noise.spec(), plan.noise.digest, plan.bound, plan.seed, plan.releases, ids_digest)
         names = ("mechanism", "noise_digest", "bound", "seed", "releases", "ids_digest")
-        there = ledger.read_numbered(
-            self._store, (series for _, series in series_in(self._store, self.wanted.chunks()[:1]))
-        )
+        in_first = coverage.read_chunk(self._store, int(self.positions.min()) // CHUNK)
+        there = ledger.read_numbered(self._store, [row.entry for row in in_first])
         return [
             entry
             for _, entry in sorted(there.items())
@@ -285,7 +275,7 @@ class StatisticRequest:
         details = {**self._planned.details(), "records": len(self.positions), **digests}
         entry = ledger.append(self._store, "statistic", details)
         for chunk, mask in self.wanted.masks():
-            coverage.add_release(self._store, chunk, None, entry.sequence, mask)
+            coverage.add_release(self._store, chunk, entry.sequence, entry.sequence, mask)
         self._store.execute("INSERT INTO statistics VALUES (?, ?)", (entry.sequence, blob))
         return self._released(values)
 

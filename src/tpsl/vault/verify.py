@@ -141,6 +141,8 @@ class _Release:
 
     entry: Entry
     planned: Planned | PlannedStatistic
+    series: int
+    """The number of its series: the first entry of it."""
     ids: Any = field(default_factory=hashlib.sha256)  # hashlib gives its objects no public type
     outcomes: Any = field(default_factory=hashlib.sha256)
     records: int = 0
@@ -190,19 +192,21 @@ def _releases(entries: list[Entry], classes: int, problems: list[str]) -> dict[i
     """The releases among these entries with what they claim rebuilt; one that cannot be rebuilt is a problem."""
     releases = {}
     built: dict[Series, Planned] = {}
+    numbers: dict[Series, int] = {}
     for entry in entries:
         details, series = entry.details, entry.series if entry.is_release else None
         try:
             if entry.kind == "statistic":
                 noise = noise_from_spec(details["mechanism"])
                 plan = StatisticPlan(noise, details["bound"], details["width"], details["seed"], details["releases"])
-                releases[entry.sequence] = _Release(entry, PlannedStatistic(plan, details["classes"]))
+                releases[entry.sequence] = _Release(entry, PlannedStatistic(plan, details["classes"]), entry.sequence)
             elif series is not None:
                 if series not in built:
                     built[series] = Planned(from_spec(details["mechanism"]), details["draws"], details["seed"])
                 if built[series].mechanism.classes != classes:
                     raise VaultError(f"its mechanism {built[series].mechanism} is not for labels of {classes} classes")
-                releases[entry.sequence] = _Release(entry, built[series])
+                number = numbers.setdefault(series, entry.sequence)
+                releases[entry.sequence] = _Release(entry, built[series], number)
         except (ValueError, TypeError) as error:
             problems.append(f"release {entry.sequence}: {error}")
     return releases
@@ -252,29 +256,25 @@ def _read_outcomes(
     A statistic has no outcomes. What cannot be read is a problem.
     """
     try:
-        stored = [
-            (row, sequence, rows)
-            for row in coverage.read_chunk(store, chunk, outcomes=True)
-            for sequence, rows in row.releases()
-        ]
+        stored = coverage.read_chunk(store, chunk, outcomes=True)
     except VaultError as error:
         problems.append(f"chunk {chunk}: {error}")
         return
-    for row, sequence, rows in stored:
+    for row in stored:
         try:
-            if sequence not in releases:
+            if row.entry not in releases:
                 raise VaultError("noisy labels are stored, but the ledger has no readable entry for them")
-            release = releases[sequence]
-            release.records += len(rows)
-            if row.series not in releases or release.entry.series != releases[row.series].entry.series:
+            release = releases[row.entry]
+            release.records += len(row.places)
+            if row.series != release.series:
                 raise VaultError("it is stored with releases of another series")
             mechanism, draws = release.mechanism, release.entry.details.get("draws", 0)
             if mechanism is None and row.outcomes:
                 raise VaultError("noisy labels are stored, but the release is a statistic")
-            none = np.zeros((0, len(rows)), np.uint8)
-            yield release, rows, row.decoded(mechanism, draws)[:, row.columns(rows)] if mechanism else none
+            none = np.zeros((0, len(row.places)), np.uint8)
+            yield release, row.places, row.decoded(mechanism, draws) if mechanism else none
         except (VaultError, TypeError) as error:
-            problems.append(f"release {sequence}, chunk {chunk}: {error}")
+            problems.append(f"release {row.entry}, chunk {chunk}: {error}")
 
 
 def _checked_outcomes(
