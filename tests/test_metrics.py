@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 from tests.peak_memory import peak_bytes
 
 from tpsl import metrics, spill
-from tpsl.metrics import accuracy, auc, calibration_error, log_loss, macro_auc
+from tpsl.metrics import accuracy, auc, calibration_error, log_loss, macro_auc, precision_recall
 from tpsl.run.evaluation import evaluate
 
 scored_records = st.lists(st.tuples(st.integers(-4, 4), st.booleans()), min_size=2, max_size=40).filter(
@@ -280,3 +280,8 @@ def test_measures_of_two_classes_take_no_memory_for_each_record(digits: int, mon
 def test_an_interval_that_reaches_half_is_no_better_than_guessing() -> None:
     assert [metrics.no_better_than_guessing(low) for low in (0.41, 0.5, 0.501)] == [True, True, False]
     assert not metrics.no_better_than_guessing(float("nan"))
+
+
+def test_precision_and_recall_by_hand() -> None:
+    scores, positive = np.array([0.9, 0.8, 0.8, 0.3, 0.1]), np.array([True, False, True, True, False])
+    assert precision_recall(scores, positive) == [(1.0, 3 / 5), (2 / 3, 2 / 3), (1 / 3, 1.0)]

@@ -208,6 +208,16 @@ def calibration_error(probabilities: Floats, labels: npt.ArrayLike, bins: int = 
 
     Two classes: |mean predicted - observed rate| of class 1. More classes: confidence against accuracy.
     """
+    _, predicted, observed = calibration_bins(probabilities, labels, bins)
+    return float(np.abs(predicted - observed).sum() / len(probabilities))
+
+
+def calibration_bins(probabilities: Floats, labels: npt.ArrayLike, bins: int) -> tuple[Floats, Floats, Floats]:
+    """Return of each equally filled bin how many records it has, and the sums of what was predicted and observed.
+
+    Two classes: the probability of class 1, and its records. More classes: the largest probability, and how often it
+    is right.
+    """
     two = np.ndim(probabilities) == 1
     for _ in _blocks(probabilities, labels):
         pass  # a record that cannot be measured is named
@@ -216,14 +226,36 @@ def calibration_error(probabilities: Floats, labels: npt.ArrayLike, bins: int = 
         p, truth = _floats(probabilities[block]), labels_of[block]
         return (p, truth == 1) if two else (p.max(axis=1), p.argmax(axis=1) == truth)
 
-    count, below, gaps, labels_of = len(probabilities), 0, np.zeros(bins), np.asarray(labels)
-    for predicted, here, hits in by_score(count, predicted_and_hit):
+    count, below, labels_of = len(probabilities), 0, np.asarray(labels)
+    records, sums, hits = np.zeros(bins), np.zeros(bins), np.zeros(bins)
+    for predicted, here, hits_here in by_score(count, predicted_and_hit):
         upto = below + here.cumsum()
         # A bin of ranks, not of records: how records with equal predictions happen to be ordered must not matter.
         bin_of = ((2 * upto - here) / (2.0 * count) * bins).astype(np.intp)
-        gaps += np.bincount(bin_of, predicted.astype(np.float64) * here - hits, bins)
+        for total, addends in ((records, here), (sums, predicted.astype(np.float64) * here), (hits, hits_here)):
+            total += np.bincount(bin_of, addends, bins)
         below = int(upto[-1])
-    return float(np.abs(gaps).sum() / count)
+    return records, sums, hits
+
+
+def precision_recall(scores: Floats, positive: Array, points: int = 100) -> list[tuple[float, float]]:
+    """Return recall and precision of thresholds, from the one that all records reach; at most `points` and one."""
+    total, positives, below, positives_below, curve = (
+        len(scores),
+        _positives(positive),
+        0,
+        0,
+        list[tuple[float, float]](),
+    )
+    for _, here, positives_here in by_score(total, lambda block: (scores[block], positive[block].astype(bool))):
+        reached = total - below - here.cumsum() + here
+        found = positives - positives_below - positives_here.cumsum() + positives_here
+        for tp, guessed in zip(found.tolist(), reached.tolist(), strict=True):
+            recall = tp / positives
+            if not curve or curve[-1][0] - recall >= 1 / points:
+                curve.append((recall, tp / guessed))
+        below, positives_below = below + int(here.sum()), positives_below + int(positives_here.sum())
+    return curve
 
 
 def rank_bins(predicted: Floats, bins: int) -> npt.NDArray[np.intp]:

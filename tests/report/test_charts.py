@@ -7,12 +7,18 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tpsl.report import charts
 from tpsl.report.chart import Axis, Chart, Scale, Series
+from tpsl.report.run_reading import read_feature_run, read_run
 from tpsl.report.run_view import Attacks, RunView
 from tpsl.report.svg import svg
+from tpsl.run.job import make_job
+from tpsl.run.one_process import train
+from tpsl.run.run_folder import RunFolder
+from tpsl.run.stages.prepare import load_wide
 
 
 def series_of(chart: Chart | None) -> dict[str, Series]:
@@ -97,3 +103,37 @@ def test_a_logarithmic_axis_puts_equal_factors_at_equal_distances() -> None:
     scale = Scale.over(Axis(logarithmic=True), [0.5, 8.0], 0, 100)
     assert scale(2.0) - scale(1.0) == pytest.approx(scale(4.0) - scale(2.0))
     assert [value for value, _ in scale.ticks()] == pytest.approx([0.5, 1, 2, 5, 10])
+
+
+def test_curves_on_test_records_are_those_of_predictions_and_labels(runs: Path, views: list[RunView]) -> None:
+    view, run = views[1], RunFolder(runs / "laplace")
+    result, curves = run.finished_result(), view.test_curves
+    assert curves is not None and sum(curves.records_by_class) == result.test_records
+    predicted = run.predictions(result.kept_epoch)["test"]
+    drawn = series_of(charts.calibration(view))["this run, in bins of equally many records"]
+    counts, means, rates = (np.array(column) for column in zip(*curves.calibration, strict=True))
+    assert (list(drawn.x), list(drawn.y)) == (means.tolist(), rates.tolist())
+    assert counts @ means == pytest.approx(predicted.sum(), rel=1e-6)
+    assert counts @ rates == pytest.approx(curves.records_by_class[1])
+    recall, precision = zip(*curves.precision_recall, strict=True)
+    share = curves.records_by_class[1] / result.test_records
+    assert (recall[0], precision[0]) == (1.0, share) and list(recall) == sorted(recall, reverse=True)
+    chart = charts.precision_recall(view)
+    assert chart is not None and chart.rules[0].value == share
+    assert charts.precision_recall(replace(view, test_curves=None)) is charts.importance(view) is None
+
+
+def test_what_columns_matter_is_what_the_additive_part_says(tmp_path: Path) -> None:
+    """Also to the feature party, since it was fitted on noisy labels: its own page has it, and nothing else new."""
+    content = {
+        "data": {"source": "flights", "rows": 600},
+        "privacy": {"epsilon": 5.0},
+        "model": {"wide": True, "embedding_dim": 4, "bottom": [8]},
+    }
+    train(make_job({**content, "training": {"epochs": 1, "validation": 0.2}}, {}, "test"), tmp_path / "run")
+    own = read_feature_run(tmp_path / "run", "feature")
+    assert own.test_curves is None and len(own.importance) > 10
+    assert read_run(tmp_path / "run").importance == own.importance
+    numbers, fields = load_wide(tmp_path / "run" / "feature").spreads()
+    assert sorted((*numbers, *fields.values()), reverse=True) == [value for _, value in own.importance]
+    assert charts.importance(own) is not None

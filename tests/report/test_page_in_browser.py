@@ -77,7 +77,7 @@ def test_every_number_in_the_table_of_runs_is_that_of_the_run(browser: Any, page
         assert cells["ε"][1] == view.promise.total_epsilon_text
         assert cells["Mechanism"][1] == view.promise.mechanism
     assert float(rows[1][1]["Audited ε ≥"][0]) == views[1].audited_epsilon
-    difference = summary(views[1])["test_auc"] - summary(views[0])["test_auc"]
+    difference = summary(views[0])["test_auc"] - summary(views[1])["test_auc"]
     assert float(rows[1][1]["Cost in AUC"][0]) == pytest.approx(difference, abs=1e-12)
 
 

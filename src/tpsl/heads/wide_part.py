@@ -112,6 +112,20 @@ class AdditiveModel(nn.Module):
             features.release_pages()
         return found
 
+    def spreads(self) -> tuple[list[float], dict[int, float]]:
+        """Return how far effects spread, in log-odds: of each number its slope, of fields the standard deviation.
+
+        Numbers are standardised; the categories of a field count alike. Pairs of columns are left out.
+        """
+        found = {}
+        for group in self.groups:
+            assert isinstance(group, Group)
+            axis = group.axes[0]
+            assert isinstance(axis, Axis)
+            if len(group.axes) == 1 and not len(axis.edges):
+                found[axis.column] = float(group.effects[: axis.size].std(unbiased=False))
+        return self.slopes.abs().tolist(), found
+
     def tensors(self) -> dict[str, Tensor]:
         """Return the model as named tensors, for a file."""
         found = {"base": torch.tensor([self.base], dtype=torch.float64), "slopes": self.slopes}

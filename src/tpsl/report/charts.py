@@ -31,6 +31,7 @@ METRICS = {
 """The metrics of an epoch that are drawn."""
 _RUN_ROLES = 6
 _MANY = 8
+_MOST_COLUMNS = 12
 _FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5)
 
 
@@ -145,6 +146,77 @@ _ATTACK_COLUMNS = (
     *("Attack", "The attacker has", "AUC", "By the formula", "Bound of its kind"),
     *("TPR at 0.1 % FPR", "TPR at 1 % FPR", "Records"),
 )
+
+
+# ---- on test records
+
+
+def calibration(view: RunView) -> Chart | None:
+    """Return how often test records are of class 1 beside the probability that was predicted, in ten bins."""
+    bins = view.test_curves.calibration if view.test_curves else ()
+    if len(bins) < 2:
+        return None
+    (_, predicted, observed), error = zip(*bins, strict=True), (view.scores or {}).get("calibration error")
+    what = "observed rate of class 1" if view.classes == 2 else "accuracy"
+    return Chart(
+        "calibration",
+        "Calibration",
+        f"On the diagonal a prediction comes true as often as it says; the calibration error is {significant(error)}.",
+        [
+            Series("calibrated", [0, 1], [0, 1], ("line",), "limit", number=1),
+            Series("this run, in bins of equally many records", predicted, observed, ("line", "points"), "utility"),
+        ],
+        Axis("predicted probability", -0.01, 1.01, percent=True, at=_QUARTERS),
+        Axis(what, -0.01, 1.02, percent=True, at=_QUARTERS),
+        columns=["Records", "Predicted", what.capitalize()],
+        rows=[
+            [Cell(count_text(count), count), Cell(f"{p:.4f}", p), Cell(f"{rate:.4f}", rate)] for count, p, rate in bins
+        ],
+        square=True,
+    )
+
+
+def precision_recall(view: RunView) -> Chart | None:
+    """Return precision against recall of class 1, beside the share of class 1, which guessing has."""
+    found = view.test_curves
+    if found is None or not found.precision_recall:
+        return None
+    (recall, precision), share = (
+        zip(*found.precision_recall, strict=True),
+        found.records_by_class[1] / sum(found.records_by_class),
+    )
+    return Chart(
+        "precision-recall",
+        "Precision and recall",
+        f"Of class 1, which {share:.1%} of the test records have.",
+        [Series("this run", recall, precision, ("line",), "utility")],
+        Axis("recall", -0.01, 1.01, percent=True, at=_QUARTERS),
+        Axis("precision", -0.01, 1.02, percent=True, at=_QUARTERS),
+        [Rule(f"guessing ({share:.1%})", share, "limit")],
+        ["Recall", "Precision"],
+        [[Cell(f"{r:.4f}", r), Cell(f"{p:.4f}", p)] for r, p in found.precision_recall[::5]],
+        square=True,
+    )
+
+
+def importance(view: RunView) -> Chart | None:
+    """Return how far the effects of each column spread in the additive part."""
+    shown = view.importance[:_MOST_COLUMNS]
+    if not shown:
+        return None
+    names, spread = zip(*shown, strict=True)
+    more = len(view.importance) - len(shown)
+    return Chart(
+        "importance",
+        "What columns matter",
+        "How far the effects of a column spread in the additive part, fitted on noisy labels; pairs of columns add to "
+        f"it. Most for {names[0]}.{f' {more} more are in the table.' if more > 0 else ''}",
+        [Series("spread of its effects", spread, range(len(names)), ("points",), "utility", [0] * len(names), spread)],
+        Axis("standard deviation, log-odds", 0.0),
+        Axis(rows=names),
+        columns=["Column", "Spread of its effects"],
+        rows=[[Cell(name), Cell(f"{value:.4f}", value)] for name, value in view.importance],
+    )
 
 
 # ---- several runs, several epochs

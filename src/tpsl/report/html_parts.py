@@ -66,7 +66,7 @@ def table(caption: str, columns: Sequence[str], rows: Sequence[Row], style: str 
     styles = ["number" if column and column in numbers else None for column in range(len(columns))]
 
     def cell_of(column: int, cell: Cell | Markup) -> Markup:
-        content, value = (cell, None) if isinstance(cell, Markup) else (_shown(cell), cell.value)
+        content, value = (cell, None) if isinstance(cell, Markup) else (_shown(cell) if cell.text else None, cell.value)
         place = {"class_": styles[column], "data_head": columns[column], "data_value": value}
         return tag("td", content, **place) if column else tag("th", content, scope="row", **place)
 

@@ -32,9 +32,11 @@ from tpsl.report.words import (
     rounded_up,
 )
 from tpsl.run.checkpoint import saved_steps
+from tpsl.run.evaluation import TEST_CURVES, TestCurves
 from tpsl.run.job import Job, dotted
 from tpsl.run.job_sections import TrainingConfig
-from tpsl.run.run_folder import RunError, RunFolder
+from tpsl.run.run_folder import RunError, RunFolder, read_note
+from tpsl.run.stages.prepare import WIDE, load_wide
 
 ANY_FEATURE_PARTY = "feature"
 """Stands for the one feature party that there is, whatever its name."""
@@ -122,6 +124,8 @@ def read_run(path: Path, name: str | None = None, *, memory: Memory | None = Non
         seconds=content["seconds"],
         auc=Interval.of(content, "test_auc"),
         scores={name: content[key] for key, name in _SCORES.items()},
+        test_curves=read_note(run.label / TEST_CURVES, TestCurves),
+        importance=[one for party in view.feature_parties for one in importance_of(run, party)],
     )
 
 
@@ -204,6 +208,23 @@ def last_change(files: Iterable[Path]) -> str | None:
     return datetime.fromtimestamp(max(times), UTC).isoformat(timespec="seconds") if times else None
 
 
+def importance_of(run: RunFolder, party: str) -> list[tuple[str, float]]:
+    """Return how far the effects of a party's columns spread in its additive part, in log-odds, the largest first.
+
+    It was fitted on noisy labels. Nothing where the party's folder or an additive part of its columns is not there.
+    """
+    if not (run.party(party) / WIDE).exists():
+        return []
+    try:
+        encoder = run.encoder(party)
+    except RunError:  # the party has encoded its records itself
+        return []
+    numbers, fields = load_wide(run.party(party)).spreads()
+    found = dict(zip(encoder.numeric_fields, numbers, strict=False))
+    found |= {name: fields[column] for column, name in enumerate(encoder.categories) if column in fields}
+    return sorted(found.items(), key=lambda one: -one[1])
+
+
 # ---- a feature party
 
 
@@ -232,6 +253,7 @@ def read_feature_run(path: Path, party: str, name: str | None = None) -> RunView
         samples_per_second=result.samples_per_second if result is not None else None,
         ledger_note="The ledger is the label party’s; a feature party does not see it. The ε here is that of this "
         "run’s own release; what else was released of the same labels adds to it.",
+        importance=importance_of(run, party),
         learned=None if learned is None else learned_texts(learned),
         sightings=sightings(job, promise, learned=learned is not None),
     )

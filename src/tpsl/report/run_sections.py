@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
@@ -154,7 +155,9 @@ def details(view: RunView, number: int, *, alone: bool) -> Markup:
     )
     about = "to hand it over: tpsl vault statement" if label else "of the label party"
     measured = [
-        section(f"{prefix}cost", "How good the model is", *_utility(view)),
+        section(
+            f"{prefix}cost", "How good the model is" if label else "What the half has learned", *_utility(view, prefix)
+        ),
         section(f"{prefix}attacks", f"What an attacker {'got' if label else 'can get'}", *_attacks(view, prefix)),
         section(f"{prefix}training", "Training" if label else "Speed", *_training(view, prefix, alone)),
     ]
@@ -224,13 +227,21 @@ def _ledger(view: RunView) -> list[Markup | None]:
     ]
 
 
-def _utility(view: RunView) -> list[Markup | None]:
+def _utility(view: RunView, prefix: str) -> list[Markup | None]:
     told = None
     if view.auc:
         scores = [f"{name} {significant(value)}" for name, value in (view.scores or {}).items() if value is not None]
         numbers = ", ".join([f"test AUC {measured_text(*view.auc)}", *scores])
-        told = f"On {counted(view.test_records or 0, 'record')} that it has not seen: {numbers}."
-    return [intro(told), intro(view.local_head_words)]
+        told = f"On {counted(view.test_records or 0, 'record')} that it has not seen{_balance(view)}: {numbers}."
+    drawn = [charts.calibration(view), charts.precision_recall(view), charts.importance(view)]
+    figures = [figure(chart, prefix) for chart in drawn if chart]
+    return [intro(told), intro(view.local_head_words), tag("div", *figures, class_="pair") if figures else None]
+
+
+def _balance(view: RunView) -> str:
+    counts = view.test_curves.records_by_class if view.test_curves else ()
+    shares = [f"{100 * count / sum(counts):.1f} % of class {number}" for number, count in enumerate(counts)]
+    return f" ({', '.join(shares)})" if shares else ""
 
 
 def _attacks(view: RunView, prefix: str) -> list[Markup | None]:
@@ -299,7 +310,7 @@ def _agreement(view: RunView) -> list[Markup | None]:
         shown = [(spoken(key), setting(value)) for key, value in values.items() if value is not None]
         if shown:
             sections += [tag("h3", spoken(name).capitalize()), facts(shown)]
-    flags = " ".join(f"--set {key}={setting(value)}" for key, value in view.changed.items())
+    flags = " ".join(f"--set {shlex.quote(f'{key}={setting(value)}')}" for key, value in view.changed.items())
     changed = tag("p", "What differs from the defaults: ", tag("code", flags), class_="intro") if flags else None
     return [
         tag("p", "The job that both parties hold, without the places of files. Its digest: ",

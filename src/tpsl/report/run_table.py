@@ -87,7 +87,7 @@ def run_cells(view: RunView, views: Sequence[RunView] = ()) -> dict[str, Cell]:
         "Bound": Cell(bound, view.bound and view.bound.value, _some(kind)),
         "Private": Cell(private),
         "Mechanism": Cell(promise.mechanism, None, [promise.estimator]),
-        "Cost in AUC": Cell(signed_text(-lost.value, 4) if lost else MISSING, lost and -lost.value),
+        "Cost in AUC": Cell(signed_text(lost.value, 4) if lost else MISSING, lost and lost.value),
         "Audited ε ≥": Cell(at_least_text(view.audited_epsilon), view.audited_epsilon),
         "Training records": Cell(count_text(view.train_records), view.train_records),
         "Records/s": Cell(count_text(view.samples_per_second), view.samples_per_second),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from tpsl.metrics import GUESSING
+from tpsl.run.evaluation import TestCurves
 
 
 class Interval(NamedTuple):
@@ -247,6 +248,10 @@ class RunView(VaultFacts):
     """Of the model on test records."""
     scores: Mapping[str, float | None] | None = None
     """Log loss, accuracy and calibration error on test records; None if the run is not finished."""
+    test_curves: TestCurves | None = None
+    """Classes, calibration, precision and recall on test records."""
+    importance: Sequence[tuple[str, float]] = ()
+    """Columns of the reader's own, and how far their effects spread in the additive part, the largest first."""
     local_head_words: str = ""
     """What a local head reaches that was trained on true labels; or nothing."""
     learned: Mapping[str, str] | None = None

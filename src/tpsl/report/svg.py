@@ -50,7 +50,7 @@ class _Drawing:
         series, rules = self.chart.series, [rule.value for rule in self.chart.rules if rule.upright]
         ends = [end for one in series for end in (*one.low, *one.high)] if self.by_row else []
         values = [value for one in series for value in one.x]
-        return Scale.over(self.chart.x, [*values, *ends, *rules], 8 if self.by_row else 56, _WIDTH - 20)
+        return Scale.over(self.chart.x, [*values, *ends, *rules], 14 if self.by_row else 56, _WIDTH - 20)
 
     @cached_property
     def y(self) -> Scale:

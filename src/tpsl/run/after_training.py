@@ -9,6 +9,7 @@ epoch is evaluated when it ends. Both give the same numbers.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -22,12 +23,12 @@ from tpsl.data.true_labels import reveal
 from tpsl.heads.local_training import Columns, HoldOut, train_local_head
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Progress
-from tpsl.run.evaluation import TEST_METRICS, evaluate
+from tpsl.run.evaluation import TEST_CURVES, TEST_METRICS, TestCurves, evaluate
 from tpsl.run.job import Job
 from tpsl.run.local import Local
 from tpsl.run.observer import UNWATCHED, Watching
 from tpsl.run.result import TrainResult
-from tpsl.run.run_folder import NOT_PRIVATE, RunFolder
+from tpsl.run.run_folder import NOT_PRIVATE, RunFolder, write_note
 from tpsl.run.schedule import Schedule
 from tpsl.run.setup import RunSetup
 from tpsl.run.warm_start import StartingPoint
@@ -84,6 +85,13 @@ class AfterTraining:
         self.evaluate()
         result = self._run.finished_result()
         evaluated = _with_test_metrics(result, self._run.metrics())
+        if not math.isnan(evaluated.test_log_loss):  # there is a true label to compare with
+            labels, predicted = (
+                taken(reveal(self._labels), self._records.test),
+                self._run.predictions(result.kept_epoch),
+            )
+            curves = TestCurves.of(predicted["test"], labels, self._records.classes)
+            write_note(self._run.label / TEST_CURVES, curves)
         if evaluated.as_dict() != result.as_dict():
             self._run.finish(evaluated)
         self._train_local_head()

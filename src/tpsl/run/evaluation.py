@@ -75,6 +75,36 @@ def evaluate(probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.int6
     )
 
 
+_CURVE_BINS = 10
+TEST_CURVES = "test_curves.json"
+"""The file's name, in the label party's folder of a run."""
+
+
+@dataclass(frozen=True)
+class TestCurves:
+    """What true labels of test records say of the kept predictions besides `TestMetrics`; it stays with them."""
+
+    __test__ = False
+
+    records_by_class: tuple[int, ...]
+    calibration: tuple[tuple[int, float, float], ...]
+    """Of equally filled bins: records, mean prediction, observed rate (of k classes: largest prediction, accuracy)."""
+    precision_recall: tuple[tuple[float, float], ...]
+    """Recall and precision of class 1; empty for more than two classes, or where all labels are of one."""
+
+    @classmethod
+    def of(cls, probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.int64], classes: int) -> TestCurves:
+        """Return the curves of predictions whose labels are known."""
+        counts = np.bincount(labels, minlength=classes)
+        bins = zip(*metrics.calibration_bins(probabilities, labels, _CURVE_BINS), strict=True)
+        two = probabilities.ndim == 1 and counts.min() > 0
+        return cls(
+            tuple(map(int, counts)),
+            tuple((int(count), float(p / count), float(hits / count)) for count, p, hits in bins if count),
+            tuple(metrics.precision_recall(probabilities, labels == 1)) if two else (),
+        )
+
+
 @dataclass(frozen=True)
 class Validation:
     """What noisy labels say of a prediction."""
