@@ -299,7 +299,7 @@ FAILURES = {
     "attack run": "run",
     "audit run": "job",
     "certs": "invalid-value",
-    "plan job.yaml": "job",
+    "plan job.yaml --rows 100": "job",
     "help keys nothing": "invalid-value",
     "research data flights --rows 3": "job",
     "research paper --data criteo": "job",

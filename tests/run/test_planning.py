@@ -23,8 +23,6 @@ from tpsl.run.planning import (
     Counts,
     Exchange,
     exchanges,
-    planned_job,
-    records_of,
     total,
 )
 from tpsl.run.schedule import Schedule
@@ -73,29 +71,6 @@ def test_no_number_of_records_is_too_large() -> None:
     assert counts.steps == -(-80 * 10**9 // 65_536)
     with pytest.raises(ValueError, match="leaves none of a kind"):
         Counts.of(job(), 2)
-
-
-ROWS = 50
-
-
-def table_job(folder: Path) -> Job:
-    features = [{"path": str(folder / "airport.csv"), "party": "airport", "numeric": ["distance"]}]
-    data = {"source": "table", "features": features, "label": {"path": str(folder / "airline.csv")}}
-    return make_job({"data": data}, {}, "a test")
-
-
-def write_airport(folder: Path) -> None:
-    (folder / "airport.csv").write_text("id,distance\n" + "".join(f"{n},{n}\n" for n in range(ROWS)))
-
-
-def test_records_are_counted_in_a_file_that_is_within_reach(tmp_path: Path) -> None:
-    assert records_of(make_job({"data": {"source": "synthetic", "rows": 77}}, {}, "a test"), {}) == 77
-    with pytest.raises(ValueError, match="no file of the job is within reach: say with --rows"):
-        records_of(table_job(tmp_path), {})
-    (tmp_path / "elsewhere").mkdir()
-    write_airport(tmp_path / "elsewhere")
-    local = {"airport": Local(data=tmp_path / "elsewhere" / "airport.csv")}
-    assert records_of(planned_job(table_job(tmp_path), local), local) == ROWS
 
 
 def crossing(planned: Job, rows: int) -> dict[str, Exchange]:

@@ -29,7 +29,6 @@ from tpsl.report.page import write_page
 from tpsl.report.run_table import summary, summary_table, vault_sentences
 from tpsl.report.words import MISSING, auc_text, bound_text, counted, spent_text, spoken
 from tpsl.run.job import Job, load_job
-from tpsl.run.local import locals_by_party
 from tpsl.run.method import rare_label_warning_of, resolve_method
 from tpsl.run.observer import Watching
 from tpsl.run.releases import check_first_releases
@@ -315,25 +314,19 @@ def _for_people(found: DataReport, job: Job, worth: int | None) -> Iterator[str 
 
 def plan(
     job: flags.JobArgument,
+    rows: Annotated[int, option("NUMBER", "Records of the job.", min=10)],
     changes: flags.SetOption = None,
-    local: flags.LocalsOption = None,
-    rows: Annotated[int | None, option("NUMBER", "Records. Default: those of the job's files here.", min=10)] = None,
     json: flags.JsonFlag = False,
 ) -> None:
     """Predict the traffic of a job, split and with its noisy labels handed over.
 
-    Nothing is trained, and no label of a table is read. Example: tpsl plan job.yaml --rows 100000000
+    Nothing is trained, and no table is read. Example: tpsl plan job.yaml --rows 100000000
     """
-    from tpsl.run.planning import Counts, plan, planned_job, records_of
+    from tpsl.run.planning import Counts, plan
 
-    settings = Settings.of(changes, parts=[part for part in ALL_PARTS if part != LOCAL])
-    asked = settings.load_job(job)
-    parties = locals_by_party(asked, local)
-    asked = planned_job(asked, parties)
-    with progress_bar("planning") as progress:
-        records = rows or records_of(asked, parties, progress)
-    asked = resolve_method(asked, lambda: Counts.of(asked, records).train, notice)
-    found = plan(asked, records)
+    asked = Settings.of(changes, parts=[part for part in ALL_PARTS if part != LOCAL]).load_job(job)
+    asked = resolve_method(asked, lambda: Counts.of(asked, rows).train, notice)
+    found = plan(asked, rows)
     content = {"predictions": [prediction.as_dict() for prediction in found]}
     answer(json, content, _planned(job, found))
 
@@ -355,7 +348,7 @@ def _plan_rows(found: Sequence[Prediction]) -> Iterator[list[str]]:
     yield ["records", *(f"{each.counts.rows:,}" for each in found), f"{counts.train:,} to train on"]
     yield ["steps", *(f"{each.counts.steps:,}" for each in found), f"of {found[0].job.training.batch_size:,} records"]
     for to_label in (True, False):
-        sizes = [filesize.decimal(round(each.to_label if to_label else each.from_label)) for each in found]
+        sizes = [filesize.decimal(each.bytes(to_label=to_label)) for each in found]
         yield ["to label party" if to_label else "from label party", *sizes, "with TLS"]
         crossing = (each for one in found for each in one.crossing if each.width(to_label=to_label))
         for method in dict.fromkeys(each.method for each in crossing):

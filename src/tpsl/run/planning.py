@@ -8,19 +8,14 @@ yet, and gRPC's pings, together at most 100 bytes a second.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tpsl.data.config import OwnData, SyntheticData, TableData
-from tpsl.data.dataset import load_label_party
 from tpsl.net.codec import encode
-from tpsl.net.messages import LABEL_PARTY, Message, WireType
+from tpsl.net.messages import Message, WireType
 from tpsl.net.rounding import wire_bytes
-from tpsl.progress import Progress, no_progress
 from tpsl.run.job import Job
-from tpsl.run.local import Local, own_data
 from tpsl.run.schedule import TEST_ROWS_AT_ONCE
 from tpsl.run.stages.collect import HEAD, STATISTIC
 from tpsl.run.stages.evaluate import EVALUATE
@@ -28,9 +23,6 @@ from tpsl.run.stages.farewell import FINISH
 from tpsl.run.stages.hand_over import NOISY_LABELS, packed_bytes
 from tpsl.run.stages.prepare import ESTIMATES
 from tpsl.run.stages.steps import STEP
-from tpsl.tables import DataError
-from tpsl.tables.locations import is_there
-from tpsl.tables.reading import dialect_of, read_blocks
 
 _CALL_TO_LABEL, _CALL_FROM_LABEL = 61, 66
 """What a unary call adds to its message: HTTP/2 headers that both sides have seen before, and the prefix of gRPC."""
@@ -163,9 +155,16 @@ class Prediction:
     job: Job
     counts: Counts
     crossing: Sequence[Exchange]
-    to_label: int
-    """Bytes on the connections to the label party."""
-    from_label: int
+
+    @classmethod
+    def of(cls, job: Job, rows: int) -> Prediction:
+        """Predict a job with this number of records."""
+        counts = Counts.of(job, rows)
+        return cls(job, counts, exchanges(job, counts))
+
+    def bytes(self, *, to_label: bool) -> int:
+        """Return the bytes on all connections to the label party in one direction."""
+        return total(self.crossing, to_label=to_label, connections=len(self.job.data.feature_parties))
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data."""
@@ -174,8 +173,7 @@ class Prediction:
             "exchange": self.job.training.exchange,
             **asdict(self.counts),
             "steps": self.counts.steps,
-            "bytes_to_label": self.to_label,
-            "bytes_from_label": self.from_label,
+            **{name: self.bytes(to_label=to_label) for name, to_label in sizes},
             "crossing": [
                 {"party": each.party, "method": each.method, "calls": each.calls}
                 | {name: each.bytes(to_label=to_label) for name, to_label in sizes}
@@ -191,37 +189,4 @@ def plan(job: Job, rows: int) -> list[Prediction]:
         ways.append(job.with_gradients())
     elif job.needs_split_training() is None:
         ways.append(job.with_labels_handed_over())
-    return [_predicted(way, Counts.of(way, rows)) for way in ways]
-
-
-def _predicted(job: Job, counts: Counts) -> Prediction:
-    crossing, parties = exchanges(job, counts), len(job.data.feature_parties)
-    to_label, from_label = (total(crossing, to_label=up, connections=parties) for up in (True, False))
-    return Prediction(job, counts, crossing, to_label, from_label)
-
-
-def planned_job(job: Job, local: Mapping[str, Local]) -> Job:
-    """Return the job with the files of the parties' local files in it."""
-    for party, own in local.items():
-        job = own_data(job, party, own.data, own.alignment)
-    return job
-
-
-def records_of(job: Job, local: Mapping[str, Local], progress: Progress = no_progress) -> int:
-    """Return how many records a job has, by what is within reach."""
-    data = job.data
-    if isinstance(data, TableData):
-        for file in (*data.features, data.label):
-            with suppress(DataError):  # another party's storage may not even answer
-                if is_there(file.path):
-                    break
-        else:
-            raise ValueError("no file of the job is within reach: say with --rows how many records it has")
-        blocks = read_blocks(file.path, [], dialect_of(file.path), progress=progress)
-        return sum(block.rows for block in blocks)
-    if isinstance(data, SyntheticData):
-        return data.rows
-    if not isinstance(data, OwnData) and data.rows is not None:
-        return data.rows
-    source = local.get(LABEL_PARTY, Local()).own_parts().source(LABEL_PARTY)
-    return len(load_label_party(data, progress, source=source).records.ids)
+    return [Prediction.of(way, rows) for way in ways]
