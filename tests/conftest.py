@@ -240,7 +240,8 @@ class Browser:
                 self._events.append(message)
 
     def open(self, page: Path, *, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
-        """Show a page in a fresh state: no log, this size."""
+        """Show a page in a fresh state: no log, this size, nothing remembered from other pages."""
+        self.call("Storage.clearDataForOrigin", origin="file://", storageTypes="all")
         # The metrics are overridden because a headless window cannot be narrower than about 500 pixels.
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])

@@ -103,9 +103,7 @@ def test_tables_and_figures_of_many_runs(
         assert name in found
 
 
-def test_data_for_two_parties(tpsl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPSL_CACHE", "cache")
-    monkeypatch.setattr("tpsl.data.out_of_core.LARGE_BYTES", 0)
+def test_data_for_two_parties(tpsl: Any, tmp_path: Path) -> None:
     line = "\t".join(["1", *["5"] * 13, *["0a1b2c3d"] * 26])
     (tmp_path / "train.txt").write_text(f"{line}\n" * 40)
     for command in (
@@ -120,5 +118,4 @@ def test_data_for_two_parties(tpsl: Any, tmp_path: Path, monkeypatch: pytest.Mon
     assert shown.status == 0, shown.stderr
     found = written(tmp_path / "here")
     assert_private(found)
-    assert any(name.startswith("cache/") and name.endswith("numeric.npy") for name in found)
     assert "run/feature/encoder/encoder.json" in found
