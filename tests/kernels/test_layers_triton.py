@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch f
 @pytest.mark.parametrize("padding", [0, 3])
 @pytest.mark.parametrize("records, widths", [(100, (7, 5, 130)), (64, (20, 128, 64)), (1, (3, 4)), (8192, (40, 128))])
 def test_outputs_and_gradients_are_those_of_pytorch(records: int, widths: tuple[int, ...], padding: int) -> None:
-    from tpsl.kernels.layers_triton import relu_layers
+    from tpsl.kernels.layers_triton import FusedLayers
 
     torch.manual_seed(0)
     shapes = [shape for below, above in pairwise(widths) for shape in ((above, below), (above,))]
@@ -23,7 +23,7 @@ def test_outputs_and_gradients_are_those_of_pytorch(records: int, widths: tuple[
     theirs = inputs
     for weight, bias in zip(parameters[::2], parameters[1::2], strict=True):
         theirs = torch.relu(functional.linear(theirs, weight, bias))
-    ours, leaves = relu_layers(functional.pad(inputs, (0, padding)), *parameters), [inputs, *parameters]
+    ours, leaves = FusedLayers.apply(functional.pad(inputs, (0, padding)), *parameters), [inputs, *parameters]
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)
     given = torch.randn_like(theirs)
     found, expected = (torch.autograd.grad(each, leaves, given, retain_graph=True) for each in (ours, theirs))
@@ -32,7 +32,7 @@ def test_outputs_and_gradients_are_those_of_pytorch(records: int, widths: tuple[
 
 
 def test_under_autocast_outputs_and_gradients_are_float32_and_near_those_of_float32() -> None:
-    from tpsl.kernels.layers_triton import relu_layers
+    from tpsl.kernels.layers_triton import FusedLayers
 
     generator = torch.Generator("cuda").manual_seed(0)
     shapes = [(128, 40), (128,), (64, 128), (64,)]
@@ -42,7 +42,7 @@ def test_under_autocast_outputs_and_gradients_are_float32_and_near_those_of_floa
     for enabled in (False, True, True):
         leaves = [tensor.detach().requires_grad_() for tensor in (inputs, *parameters)]
         with torch.autocast("cuda", torch.bfloat16, enabled=enabled):
-            output = relu_layers(*leaves)
+            output = FusedLayers.apply(*leaves)
         output.backward(torch.ones_like(output))
         found.append([output.detach(), *(leaf.grad for leaf in leaves)])
     for exact, rounded, repeated in zip(*found, strict=True):

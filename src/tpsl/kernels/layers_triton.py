@@ -49,8 +49,8 @@ def _add_up(parts, sums, count, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr
     tl.store(sums + column, tl.sum(total, axis=0), mask=column < width)
 
 
-class _ReluLayers(torch.autograd.Function):
-    """`h ← max(0, W h + b)`, layer after layer."""
+class FusedLayers(torch.autograd.Function):
+    """`h ← max(0, W h + b)`, layer after layer; behind the inputs that the first one reads there may be zeros."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, *parameters: Tensor) -> Tensor:
@@ -92,15 +92,6 @@ class _ReluLayers(torch.autograd.Function):
         current.wait_stream(beside)
         of_layers = chain.from_iterable(zip(of_weights, sums.split(widths), strict=True))
         return gradient if ctx.needs_input_grad[0] else None, *of_layers
-
-
-def relu_layers(inputs: Tensor, *parameters: Tensor) -> Tensor:
-    """Return what layers with a ReLU behind each make of a batch; `parameters` are weight and bias of each in turn.
-
-    The inputs may have columns of zeros behind those that the first layer reads.
-    """
-    outputs: Tensor = _ReluLayers.apply(inputs, *parameters)
-    return outputs
 
 
 def _product(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:

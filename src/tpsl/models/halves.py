@@ -148,9 +148,10 @@ class ReluLayers(nn.Sequential):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return what the last layer says."""
         if inputs.is_cuda and len(self) and torch.is_grad_enabled() and has_loops("cuda"):
-            from tpsl.kernels.layers_triton import relu_layers
+            from tpsl.kernels.layers_triton import FusedLayers
 
-            return relu_layers(inputs, *self.parameters())
+            output: Tensor = FusedLayers.apply(inputs, *self.parameters())  # type: ignore[no-untyped-call]
+            return output
         for layer in self:
             if isinstance(layer, nn.Linear):
                 padding = inputs.shape[1] - layer.in_features
