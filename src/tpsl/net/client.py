@@ -83,7 +83,13 @@ class LabelClient:
 
     def _connect(self) -> None:
         self._channel = grpc.secure_channel(self._address, self._credentials, options=self._options)
-        self.stubs = _Stubs(self._channel)
+        self._stubs: dict[str, Any] = {}
+
+    def stub(self, method: str) -> Any:
+        """Return what calls a method of the label party's service on the channel there is now."""
+        if method not in self._stubs:
+            self._stubs[method] = self._channel.unary_unary(f"/{SERVICE}/{method}", None, None)
+        return self._stubs[method]
 
     def __enter__(self) -> Self:
         return self
@@ -145,7 +151,7 @@ class LabelClient:
         code = error.code if isinstance(error, NetError) else "stopped"
         message = Message(text=self.party, session=self._process, fields=((code, as_sentence(str(error))),))
         try:
-            self.stubs["Stop"](encode(message, "float32"), timeout=SHORT_GRACE)
+            self.stub("Stop")(encode(message, "float32"), timeout=SHORT_GRACE)
         except grpc.RpcError:
             return  # it learns that this party is gone
 
@@ -225,7 +231,7 @@ class _Call:
         self._answer: Message | None = None
         self._error: Exception | None = None
         # A call that is waited for at once needs no thread of gRPC.
-        self._future = None if alone else client.stubs[method].future(self._data, timeout=self._timeout)
+        self._future = None if alone else client.stub(method).future(self._data, timeout=self._timeout)
 
     def __call__(self) -> Answers:
         """Return the answer, by party; wait for it if it has not come yet."""
@@ -252,8 +258,8 @@ class _Call:
             while self._answer is None and self._error is None:
                 try:
                     future, self._future = self._future, None
-                    stub = client.stubs[self._method]  # another one after a new connection
-                    received = future.result() if future else stub(data, timeout=self._timeout)
+                    ask = client.stub(self._method)
+                    received = future.result() if future else ask(data, timeout=self._timeout)
                 except grpc.RpcError as error:
                     client.failed(self._method, error, since)
                     time.sleep(pause)
@@ -280,14 +286,3 @@ class _Call:
             assert self._error is not None
             raise self._error
         return self._answer
-
-
-class _Stubs(dict[str, Any]):
-    """The methods of the label party's service on one channel."""
-
-    def __init__(self, channel: grpc.Channel) -> None:
-        self._channel = channel
-
-    def __missing__(self, name: str) -> Any:
-        self[name] = self._channel.unary_unary(f"/{SERVICE}/{name}", None, None)
-        return self[name]

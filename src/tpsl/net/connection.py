@@ -33,10 +33,6 @@ class Patience:
             raise ValueError(f"wait: {self.wait} is not a number of seconds")
 
 
-def _no_watch(peer: str, sentence: str) -> None:
-    """Do nothing."""
-
-
 @dataclass(frozen=True)
 class Terms:
     """What both ends of one party's connections have in common."""
@@ -46,6 +42,6 @@ class Terms:
     dtype: WireType
     """How numbers cross."""
     patience: Patience = Patience()
-    watch: Watch = _no_watch
+    watch: Watch = lambda peer, sentence: None
     device: torch.device = CPU
     """Where received tensors are put."""

@@ -106,11 +106,6 @@ class _Caller:
         """The question that the label party takes next, if it was asked."""
         return self.tickets.get(self.next)
 
-    def open_tickets(self) -> list[Ticket]:
-        """Return what the party has asked and has no answer to."""
-        asked = [*self.tickets.values(), *([self.agreed] if self.agreed is not None else [])]
-        return [ticket for ticket in asked if not ticket.answer.done()]
-
 
 class Desk:
     """Where the feature parties of a job ask, and the label party finds what is due."""
@@ -449,8 +444,9 @@ class Desk:
     def _give_up(self, error: Exception) -> None:
         """Answer all that the parties have asked with an error."""
         for caller in self._callers.values():
-            for ticket in caller.open_tickets():
-                ticket.fail(error)
+            for ticket in (*caller.tickets.values(), caller.agreed):
+                if ticket is not None:
+                    ticket.fail(error)
 
     def _waits_for_some(self, error: NetError | None) -> bool:
         """Whether a party that is present has not been told why the job ends, or has not got an answer."""
