@@ -24,7 +24,7 @@ QUICK = {
     "large_data.py": "--rows 2000 --turns 1 --json",
     "race.py": "--batch 64 --fields 3 --numbers 2 --largest-vocabulary 50 --way one-process bf16 handed-over"
     " bfloat16 int8:1:2 --rounds 2 --steps 2 --warm-up 1 --json",
-    "release.py": "--records 2000 --repetitions 1 --json",
+    "release.py": "--records 2000 --repetitions 1 --pairs 1 --json",
     "row_encoder.py": "--records 4 --columns 4 --requests 3 --json",
     "scoring.py": "--seconds 1 --rate 20 --records 4 --rows 600 --calm --json",
     "statistic_noise.py": "--draws 20000 --json",

@@ -11,7 +11,7 @@ memory counts everything but the labels of the chunk themselves.
 
 Noisy statistics: CPU seconds for half of the records of a vault, whose vectors come in blocks of 16,384. `again` is the
 same request once more, which draws nothing. `labels` is the time with all labels 1 over that with all labels 0, the
-median of nine pairs: it should be 1, since the time must not tell the labels.
+median of `--pairs`: it should be 1, since the time must not tell the labels.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ RECORDS = 10_000_000
 AT_ONCE = 1 << 17
 """Words drawn at once by the baseline, as many as the library draws: larger arrays leave the cache."""
 VECTORS_AT_ONCE = 16_384
-PAIRS = 9
 STATISTICS = ((2, 200_000, 256), (2, 200_000, 2048), (10, 50_000, 1024), (100, 50_000, 1024))
 """(classes, records, width)."""
 
@@ -154,10 +153,10 @@ def vault_of(folder: Path, classes: int, labels: npt.NDArray[np.int64]) -> Vault
     return Vault.create(folder, classes=classes, batches=[(np.arange(len(labels)), labels, None)], scratch=True)
 
 
-def time_by_label(folder: Path, plan: StatisticPlan, classes: int, records: int) -> float:
+def time_by_label(folder: Path, plan: StatisticPlan, classes: int, records: int, pairs: int) -> float:
     """Return the time with all labels 1 over that with all labels 0."""
     ratios = []
-    for repeat in range(PAIRS):
+    for repeat in range(pairs):
         took = {}
         for label in (repeat % 2, 1 - repeat % 2):
             with vault_of(folder / f"{repeat}-{label}", classes, np.full(2 * records, label)) as vault:
@@ -166,14 +165,14 @@ def time_by_label(folder: Path, plan: StatisticPlan, classes: int, records: int)
     return statistics.median(ratios)
 
 
-def statistic(classes: int, records: int, width: int) -> dict[str, Any]:
+def statistic(classes: int, records: int, width: int, pairs: int) -> dict[str, Any]:
     plan = StatisticPlan(fit_noise("gaussian", 1.0, 1e-6, DEFAULT_BOUND, classes), DEFAULT_BOUND, width)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with vault_of(folder / "vault", classes, np.random.default_rng(1).integers(0, classes, 2 * records)) as vault:
             drawn, again = (seconds(lambda: release_statistic(vault, plan, records)) for _ in range(2))
             peak = peak_bytes(lambda: release_statistic(vault, plan, records))
-        labels = time_by_label(folder, plan, classes, max(1, records // 4))
+        labels = time_by_label(folder, plan, classes, max(1, records // 4), pairs)
     shape = {"statistic of classes": classes, "records": records, "width": width}
     return {**shape, "drawn, s": drawn, "again, s": again, "labels": labels, "peak MB": peak / 1e6}
 
@@ -182,6 +181,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=RECORDS, help="the most of any measurement")
     parser.add_argument("--repetitions", type=int, default=5, help="the best of so many counts")
+    parser.add_argument("--pairs", type=int, default=9, help="of all labels 0 and all labels 1")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows = [
@@ -189,7 +189,7 @@ def main() -> None:
         for mechanism, by_numpy in CASES
     ]
     rows += [label_memory(CASES[1][0], min(chunk, options.records)) for chunk in (100_000, 1_000_000, 10_000_000)]
-    rows += [statistic(classes, min(records, options.records), width) for classes, records, width in STATISTICS]
+    rows += [statistic(classes, min(records, options.records), width, options.pairs) for classes, records, width in STATISTICS]
     if options.json:
         print(json.dumps({"measured": rows}))
         return
