@@ -189,7 +189,10 @@ def main() -> None:
         for mechanism, by_numpy in CASES
     ]
     rows += [label_memory(CASES[1][0], min(chunk, options.records)) for chunk in (100_000, 1_000_000, 10_000_000)]
-    rows += [statistic(classes, min(records, options.records), width, options.pairs) for classes, records, width in STATISTICS]
+    rows += [
+        statistic(classes, min(records, options.records), width, options.pairs)
+        for classes, records, width in STATISTICS
+    ]
     if options.json:
         print(json.dumps({"measured": rows}))
         return
