@@ -158,10 +158,10 @@ def test_a_saved_state_is_for_its_owner_only_and_refused_when_it_is_not_what_was
     state, _ = learn(table({"word": ["a", "b"]}), IndexedCategories(1), np.arange(2))
     folder = tmp_path / "encoder"
     state.save(folder)
-    assert [oct(path.stat().st_mode & 0o777) for path in (folder, *folder.iterdir())] == ["0o700", "0o600", "0o600"]
+    assert [oct(path.stat().st_mode & 0o777) for path in (folder, *folder.iterdir())] == ["0o700", "0o600"]
     whole = json.loads((folder / "encoder.json").read_text())
     for change, sentence in (
-        ({"version": 2}, r"encoder\.json: is of version 2, and this program reads version 1"),
+        ({"version": 2}, r"encoder\.json: .*the encoder is of version 2, and this program reads 1"),
         ({"columns": {"word": "image"}}, "there is no kind of column 'image', only category, number, date"),
         ({"numbers": {"x": {"mean": 1}}}, "cannot be read, it is no saved encoder"),
         ({"categories": []}, "cannot be read, it is no saved encoder"),
@@ -171,9 +171,6 @@ def test_a_saved_state_is_for_its_owner_only_and_refused_when_it_is_not_what_was
             EncoderState.load(folder)
     (folder / "encoder.json").write_text(json.dumps(whole))
     assert EncoderState.load(folder).embedding_rows == 4
-    (folder / "vocabularies.parquet").write_bytes(b"")
-    with pytest.raises(DataError, match=r"vocabularies\.parquet: is not the file that was saved"):
-        EncoderState.load(folder)
     with pytest.raises(DataError, match="cannot be read, it is no saved encoder"):
         EncoderState.load(tmp_path)
 

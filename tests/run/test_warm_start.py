@@ -347,7 +347,6 @@ def test_true_labels_have_no_part_in_what_is_kept(tables: Path, earlier: Path, t
         "top.safetensors",
         "origin.json",
         "encoder.json",
-        "vocabularies.parquet",
     }
     feature = json.loads((tmp_path / "run" / "feature" / "start" / "origin.json").read_text())
     assert feature["released"] is None

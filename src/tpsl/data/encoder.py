@@ -24,13 +24,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet
 
 from tpsl.data import out_of_core
 from tpsl.data.features import Features
 from tpsl.data.order import Rows
 from tpsl.data.out_of_core import ColumnStack, empty, mask_of, parts, taken
-from tpsl.data.rawtable import KINDS, RawTable, pieces_of
+from tpsl.data.rawtable import RawTable, pieces_of
 from tpsl.data.row_encoder import (
     FIRST_VALUE,
     MISSING,
@@ -46,7 +45,6 @@ from tpsl.files import make_private_folder, read_plain, write_atomically
 from tpsl.progress import Progress, no_progress
 from tpsl.spill import Array, ArrowArray
 from tpsl.tables import DataError
-from tpsl.tables.reading import new_parquet
 
 _AT_ONCE = 1 << 20
 _LOW_BITS = 27  # of the 53 of a mantissa: sums of halves of a million mantissas are exact in float64
@@ -82,7 +80,7 @@ def _sums(places: npt.NDArray[np.int32], numbers: npt.NDArray[np.int64]) -> npt.
     return np.bincount(places, weights=numbers, minlength=_EXPONENTS).astype(np.int64)
 
 
-_STATE, _VOCABULARIES = "encoder.json", "vocabularies.parquet"
+_STATE, _MOST_BYTES = "encoder.json", 1 << 32
 
 FieldRows = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
@@ -240,10 +238,7 @@ class EncoderState:
         return Features(categorical, numeric, self.embedding_rows, tuple(self.categories), self.numeric_fields)
 
     def plain(self) -> Content:
-        """Return the state as JSON can hold it, for a `RowEncoder`."""
-        return self._described(lambda vocabulary: {"values": vocabulary.values.to_pylist()})
-
-    def _described(self, described: Callable[[Vocabulary], Content]) -> Content:
+        """Return the state as `encoder.json` holds it, for a `RowEncoder` too."""
         return {
             "version": VERSION,
             "columns": dict(self.columns),
@@ -251,50 +246,34 @@ class EncoderState:
             "decimal": self.decimal,
             "styles": dict(self.styles),
             "categories": {
-                name: described(part) if isinstance(part, Vocabulary) else asdict(part)
+                name: {"values": part.values.to_pylist()} if isinstance(part, Vocabulary) else asdict(part)
                 for name, part in self.categories.items()
             },
             "numbers": {name: asdict(standard) for name, standard in self.numbers.items()},
         }
 
     def save(self, folder: Path) -> None:
-        """Write the state into a folder, for its owner only; it is whole once `encoder.json` is there."""
+        """Write the state into a folder, for its owner only."""
         make_private_folder(folder)
-        indexed = {name: part.values for name, part in self.categories.items() if isinstance(part, Vocabulary)}
-        schema = pa.schema([("field", pa.string()), ("value", pa.string())])
-        with new_parquet(folder / _VOCABULARIES, schema) as writer:
-            for name, values in indexed.items():
-                names = pa.repeat(pa.scalar(name), len(values))
-                writer.write_table(pa.table([names, values.cast(pa.string())], schema=schema))
-        content = self._described(lambda vocabulary: {"index": len(vocabulary.values)})
-        content["vocabularies"] = _digest(folder / _VOCABULARIES)
-        write_atomically(folder / _STATE, json.dumps(content, indent=1, ensure_ascii=False).encode())
+        write_atomically(folder / _STATE, json.dumps(self.plain(), indent=1, ensure_ascii=False).encode())
 
     @classmethod
     def load(cls, folder: Path) -> "EncoderState":
         """Read a saved state; one that is damaged, or of a version or kind that is not known, is an error."""
         path = folder / _STATE
         try:
-            content = json.loads(read_plain(path))
-            if content["version"] != VERSION:
-                raise DataError(f"{path}: is of version {content['version']}, and this program reads version {VERSION}")
-            if _digest(folder / _VOCABULARIES) != content["vocabularies"]:
-                raise DataError(f"{folder / _VOCABULARIES}: is not the file that was saved with {_STATE}")
-            unknown = [kind for kind in content["columns"].values() if kind not in KINDS]
-            if unknown:
-                raise DataError(f"{path}: there is no kind of column {unknown[0]!r}, only {', '.join(KINDS)}")
-            values = pyarrow.parquet.read_table(folder / _VOCABULARIES).column("value").combine_chunks()
-            categories: dict[str, Vocabulary | HashedCategories] = {}
-            done = 0
-            for name, part in content["categories"].items():
-                size = part.get("index", 0)
-                vocabulary = Vocabulary(values[done : done + size])
-                categories[name] = vocabulary if "index" in part else HashedCategories(**part)
-                done += size
+            content = json.loads(read_plain(path, _MOST_BYTES))
+            RowEncoder(content)  # or an error
+            categories = {
+                name: Vocabulary(pa.array(part["values"], pa.string()))
+                if "values" in part
+                else HashedCategories(**part)
+                for name, part in content["categories"].items()
+            }
             numbers = {name: Standard(**standard) for name, standard in content["numbers"].items()}
             written = tuple(content["missing"]), content["decimal"], content["styles"]
             return cls(categories, numbers, content["columns"], *written)
-        except (OSError, pa.ArrowException, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, pa.ArrowException, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{path}: cannot be read, it is no saved encoder ({error})") from error
 
 
@@ -407,8 +386,3 @@ def codes_and_values(values: ArrowArray) -> tuple[npt.NDArray[np.int32], ArrowAr
     """Number the distinct values; a missing one gets -1."""
     encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
     return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), encoded.dictionary
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
