@@ -68,7 +68,7 @@ def curves_figure(views: Sequence[RunView]) -> Figure | None:
 
 
 def roc_figure(view: RunView) -> Figure | None:
-    """Draw ROC curves of attacks by the noisy label alone, beside what ε allows and what the formula predicts."""
+    """Draw ROC curves of attacks by the noisy label alone, beside what ε allows."""
     title = f"{view.name}, ε = {view.promise.epsilon_text}"
     return _by_data([view], lambda runs: charts.roc(runs[0]), (5.2, 3.2), title)
 

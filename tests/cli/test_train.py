@@ -215,7 +215,7 @@ def test_a_second_folder_releases_nothing_a_second_vault_is_refused_and_a_delete
     shutil.rmtree(the_vault())
     again = tpsl("train", table_job, "--out", "c", "--json").json()
     assert (again["total_epsilon"], again["epsilon"], again["gone_vaults"]) == (4.0, 2.0, 1)
-    sentence = "at least ε = 4: one vault that runs name is gone"
+    sentence = "at least ε = 4: 1 vault that runs name is gone"
     assert tpsl("train", table_job, "--out", "c").facts()["of the vault"] == sentence
     assert f"a, c: {sentence}" in " ".join(tpsl("report", "a", "c").stdout.split())
     for run in tpsl("report", "a", "c", "--json").json()["runs"]:

@@ -95,9 +95,9 @@ def test_the_promise_is_the_odds_factor_rounded_up_with_its_condition(views: lis
         (
             {"total_epsilon": 3.0, "total_epsilon_text": "3"},
             {"gone_vaults": 2},
-            ["known to have been released", "20.1 times", "at least ε = 3: two vaults that runs name are gone"],
+            ["known to have been released", "20.1 times", "at least ε = 3: 2 vaults that runs name are gone"],
         ),
-        ({}, {"gone_vaults": 1}, ["known to", "7.39 times", "at least ε = 2: one vault that runs name is gone"]),
+        ({}, {"gone_vaults": 1}, ["known to", "7.39 times", "at least ε = 2: 1 vault that runs name is gone"]),
         (
             {"private": False, "total_epsilon": None},
             {},
@@ -131,7 +131,7 @@ def test_a_total_with_vaults_that_are_gone_is_the_first_number(views: list[RunVi
     view = changed(views[1], total, gone_vaults=1, epsilon_all_labels="inf", apart="other people")
     card = hero(view, [view]).cards[0]
     assert (card.number.value, card.number.text) == (3.0, "ε = 3")
-    for words in ("at least ε = 3: one vault", "over all labels of the vault: ε = ∞", "other one: other people"):
+    for words in ("at least ε = 3: 1 vault", "over all labels of the vault: ε = ∞", "other one: other people"):
         assert words in notes(view, [view])
 
 

@@ -111,10 +111,10 @@ def test_vaults_that_were_deleted_count_in_every_total(tmp_path: Path) -> None:
     view = read_run(runs[2])
     card = hero(view, [view])
     assert card.cards[0].number.value == 3.0
-    assert "20.1 times surer of a label (odds; at least ε = 3: two vaults that runs name are gone" in card.headline
+    assert "20.1 times surer of a label (odds; at least ε = 3: 2 vaults that runs name are gone" in card.headline
     (row,) = spent_on(WatchedFolder(tmp_path / "runs").snapshot())
     assert (row.runs, row.total.epsilon) == (3, 3.0)
-    assert row.notes[0] == "at least ε = 3: two vaults that runs name are gone"
+    assert row.notes[0] == "at least ε = 3: 2 vaults that runs name are gone"
     now, ledger = result_now(RunFolder(runs[2]), view_result(runs[2]))
     assert (now.total_epsilon, ledger.gone_vaults) == (3.0, 2)
     # What the others remember does not depend on where they lie, if they are given too.

@@ -1,22 +1,12 @@
 from math import exp, inf
 from statistics import NormalDist
 
-import numpy as np
 import pytest
 
 from tpsl.attacks.auc_prediction import auc_ceiling, predicted_auc
-from tpsl.mechanisms import DEFAULT_BOUND, fit_noise, gaussian, laplace, randomized_response
-from tpsl.report.promises import best_roc, promise_of
+from tpsl.mechanisms import DEFAULT_BOUND, fit_noise, laplace
+from tpsl.report.promises import promise_of
 from tpsl.run.job import make_job
-
-
-@pytest.mark.parametrize("mechanism", [randomized_response(1.0), laplace(2.0), gaussian(1.0, 1e-6), laplace(20.0)])
-def test_the_area_below_the_closed_form_roc_is_the_best_auc(mechanism: object) -> None:
-    fpr, tpr = map(np.array, best_roc(mechanism))  # type: ignore[arg-type]
-    assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0, 0, 1, 1)
-    area = float(((tpr[1:] + tpr[:-1]) / 2 * np.diff(fpr)).sum())
-    assert area == pytest.approx(predicted_auc(mechanism).best_score, abs=1e-3)  # type: ignore[attr-defined]
-    assert len(fpr) <= 101
 
 
 def test_the_promise_counts_every_draw_and_rounds_up() -> None:
@@ -54,10 +44,10 @@ def test_a_statistic_has_the_closed_form_of_who_knows_all_other_labels() -> None
     content = {"privacy": {"epsilon": 1.0}, "method": "statistic"}
     promise = promise_of(make_job(content, {}, "test"), 2)
     assert promise.mechanism == "gaussian statistic"
-    assert (promise.attack, promise.closed_form_roc) == ("statistic", None)
+    assert promise.attack == "statistic" and promise.closed_form is not None
     sigma = fit_noise("gaussian", 1.0, 1e-6, DEFAULT_BOUND, 2).deviation / DEFAULT_BOUND
     assert promise.closed_form == pytest.approx(NormalDist().cdf(1 / (2 * sigma)), abs=1e-4)
-    assert promise.closed_form < promise.closed_form_best < promise.ceiling < auc_ceiling(1.0, 1e-6)
+    assert promise.closed_form < promise.ceiling < auc_ceiling(1.0, 1e-6)
     # Two statistics share ε: together they say nearly what one says alone.
     twice = promise_of(make_job(content | {"statistic": {"releases": 2}}, {}, "test"), 2)
     assert promise.closed_form - 0.005 < twice.closed_form <= promise.closed_form
@@ -72,7 +62,3 @@ def test_where_labels_are_handed_over_the_attack_is_their_likelihood() -> None:
     assert (promise.attack, promise.closed_form) == ("likelihood", predicted.best_score)
     by_gradients = promise_of(make_job({"privacy": content["privacy"]}, {}, "test"), 2)
     assert (by_gradients.attack, by_gradients.closed_form) == ("shortest_distance", predicted.shortest_distance)
-
-
-def test_many_classes_have_no_roc_curve_of_two() -> None:
-    assert promise_of(make_job({"privacy": {"epsilon": 1.0}}, {}, "test"), 5).closed_form_roc is None

@@ -23,7 +23,7 @@ def test_a_vault_out_of_reach_leaves_what_its_runs_have_noted(runs: Path, tmp_pa
     shutil.rmtree(tmp_path / "runs" / "laplace" / "label" / "vault")
     (spent,) = spent_on(WatchedFolder(tmp_path / "runs").snapshot())
     assert spent.total.epsilon == 2.0 and spent.vaults == ["laplace/label/vault/synthetic"]
-    assert spent.notes[0] == "at least ε = 2: one vault that runs name is gone"
+    assert spent.notes[0] == "at least ε = 2: 1 vault that runs name is gone"
     assert spent.notes[1].startswith("The vault laplace/label/vault/synthetic is gone")
 
 

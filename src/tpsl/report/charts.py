@@ -50,27 +50,20 @@ def roc(view: RunView) -> Chart | None:
     attacks = [
         attack for attack in (view.attacks.made if view.attacks else ()) if attack.roc and attack.kind == "noisy label"
     ]
-    if promise.attack == "statistic" or (not attacks and not promise.closed_form_roc):
+    if not attacks:
         return None
     series = [
         Series("bound, by ε", *allowed(promise), ("area", "line"), "limit"),
         Series("guessing", [0, 1], [0, 1], ("line",), "limit", number=2),
     ]
-    if promise.closed_form_roc:
-        series.append(Series("best attack, by the formula", *promise.closed_form_roc, ("line",), "limit", number=1))
     for number, attack in enumerate(attacks):
         name = f"{spoken(attack.name)} ({attack.auc.value:.3f})"
         series.append(Series(name, *(attack.roc or ((), ())), ("line",), "attack", number=number))
     drawn = [one for one in series if one.name != "guessing"]
     return Chart(
         "roc",
-        "ROC of attacks by the noisy label alone" if attacks else "Bound of attacks by the noisy label alone",
-        (
-            f"ROC curves of {len(attacks)} attacks, the mean over batches,"
-            if attacks
-            else "The best attack by the formula,"
-        )
-        + " beside the bound that follows from ε.",
+        "ROC of attacks by the noisy label alone",
+        f"ROC curves of {len(attacks)} attacks, the mean over batches, beside the bound that follows from ε.",
         series,
         Axis("false alarms (FPR)", -0.01, 1.01, percent=True, at=_QUARTERS),
         Axis("positives found (TPR)", -0.01, 1.02, percent=True, at=_QUARTERS),

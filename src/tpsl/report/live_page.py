@@ -15,7 +15,6 @@ import hashlib
 import hmac
 import secrets
 import sys
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -25,7 +24,7 @@ from tpsl.report.html_parts import document
 from tpsl.report.markup import Markup, joined, tag
 from tpsl.report.page import page
 from tpsl.report.run_list import run_list, running
-from tpsl.report.watching import Snapshot, WatchedFolder
+from tpsl.report.watching import WatchedFolder
 from tpsl.serving.browsers import is_asked_from_here
 
 ADDRESS = "127.0.0.1"
@@ -91,46 +90,25 @@ class LivePage(ThreadingHTTPServer):
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
-    def content(self, place: str, known: str | None) -> _Content | None:
-        """Return what is at this place for a reader who has the version `known`; None where there is nothing.
+    def content(self, place: str, known: str | None) -> tuple[str | None, str | None] | None:
+        """Return what is at this place, and its version, for a reader who has the version `known`.
 
-        No part of `place` ever names a file.
+        None in place of the content: what the reader has is still true. No part of `place` ever names a file.
         """
         kind, _, name = place.partition("/")
-        if place in ("", "list"):
-            return self._list(place, known)
-        return self._run(unquote(name)) if kind == "runs" else None
-
-    def _list(self, place: str, known: str | None) -> _Content:
-        snapshot, name = self.watched.snapshot(), self.watched.folder.resolve().name
-        version = _version(snapshot)
-        if place == "list" and version == known:
-            return _Content(_HTML, None, version)
-        content = run_list(snapshot, name, self.watched.party)
-        return _Content(_HTML, _bytes(content if place else list_page(f"Runs in {name}/", content, version)), version)
-
-    def _run(self, name: str) -> _Content | None:
-        view = next((view for view in self.watched.snapshot().views if view.name == name), None)
-        return _Content(_HTML, _bytes(page([view], title=name, home=f"/{self.secret}/"))) if view else None
-
-
-def _version(snapshot: Snapshot) -> str:
-    """Return what differs whenever the list does, also when a run has fallen quiet."""
-    names = repr([run.view.name for run in running(snapshot)])
-    return f'"{snapshot.version}-{hashlib.sha256(names.encode(errors="replace")).hexdigest()[:8]}"'
-
-
-def _bytes(text: str) -> bytes:
-    """Encode; a name that is not Unicode (of a folder, say) must not cost the page."""
-    return text.encode("utf-8", errors="replace")
-
-
-@dataclass(frozen=True)
-class _Content:
-    kind: str
-    content: bytes | None
-    """None: what the reader has is still true."""
-    version: str | None = None
+        if place not in ("", "list") and kind != "runs":
+            return None
+        snapshot = self.watched.snapshot()
+        if kind == "runs":
+            view = next((view for view in snapshot.views if view.name == unquote(name)), None)
+            return (page([view], title=view.name, home=f"/{self.secret}/"), None) if view else None
+        now = repr([run.view.name for run in running(snapshot)])  # the list differs when a run has fallen quiet, too
+        version = f'"{snapshot.version}-{hashlib.sha256(now.encode(errors="replace")).hexdigest()[:8]}"'
+        if place and version == known:
+            return None, version
+        folder = self.watched.folder.resolve().name
+        content = run_list(snapshot, folder, self.watched.party)
+        return content if place else list_page(f"Runs in {folder}/", content, version), version
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -142,36 +120,29 @@ class _Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         hosts = self.headers.get_all("Host") or []
         if not is_asked_from_here(hosts, self.headers.get("Sec-Fetch-Site"), self.headers.get("Sec-Fetch-Mode")):
-            self._refuse(HTTPStatus.FORBIDDEN, "This page answers only under the name of this machine.")
+            self._send(HTTPStatus.FORBIDDEN, "This page answers only under the name of this machine.\n", _TEXT)
             return
-        place = self.path.partition("?")[0]
-        prefix = f"/{self.server.secret}/"
-        if not hmac.compare_digest(place[: len(prefix)].encode(), prefix.encode()):
-            self._refuse(HTTPStatus.NOT_FOUND, "There is nothing here; `tpsl ui` has printed the whole address.")
-            return
-        found = self.server.content(place[len(prefix) :], self.headers.get("If-None-Match"))
+        place, prefix = self.path.partition("?")[0], f"/{self.server.secret}/"
+        found = None
+        if hmac.compare_digest(place[: len(prefix)].encode(), prefix.encode()):
+            found = self.server.content(place[len(prefix) :], self.headers.get("If-None-Match"))
         if found is None:
-            self._refuse(HTTPStatus.NOT_FOUND, "There is nothing here.")
-        else:
-            self._send(HTTPStatus.NOT_MODIFIED if found.content is None else HTTPStatus.OK, found)
+            self._send(HTTPStatus.NOT_FOUND, "There is nothing here; `tpsl ui` has printed the address.\n", _TEXT)
+            return
+        content, version = found
+        tag = {"ETag": version} if version else {}
+        self._send(HTTPStatus.NOT_MODIFIED if content is None else HTTPStatus.OK, content or "", _HTML, **tag)
 
     def _only_get(self) -> None:
-        self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "This page is read-only: it answers GET and nothing else.")
+        sentence = "This page is read-only: it answers GET and nothing else.\n"
+        self._send(HTTPStatus.METHOD_NOT_ALLOWED, sentence, _TEXT, Allow="GET")
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _only_get
 
-    def _refuse(self, status: HTTPStatus, sentence: str) -> None:
-        self._send(status, _Content(_TEXT, f"{sentence}\n".encode()))
-
-    def _send(self, status: HTTPStatus, found: _Content) -> None:
-        content = found.content or b""
-        headers = {"Content-Type": found.kind, "Content-Length": str(len(content)), **_HEADERS}
-        if found.version:
-            headers["ETag"] = found.version
-        if status == HTTPStatus.METHOD_NOT_ALLOWED:
-            headers["Allow"] = "GET"
+    def _send(self, status: HTTPStatus, text: str, kind: str, **headers: str) -> None:
+        content = text.encode("utf-8", errors="replace")  # a name that is not Unicode must not cost the page
         self.send_response(status)
-        for name, value in headers.items():
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(content)), **_HEADERS, **headers}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":

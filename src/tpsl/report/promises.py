@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-
-import numpy as np
 
 from tpsl.attacks.auc_prediction import auc_ceiling, predicted_auc, predicted_statistic_auc
 from tpsl.files import for_json
-from tpsl.mechanisms import Mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.report.run_view import Promise
 from tpsl.report.words import rounded_up
@@ -20,8 +17,6 @@ from tpsl.run.releases import planned_releases, statistic_plan
 from tpsl.run.result import NOTHING_RELEASED, TrainResult
 from tpsl.vault import Spent
 from tpsl.vault.cost import is_large_delta, times
-
-_ROC_POINTS = 101
 
 
 def promise_of(
@@ -38,7 +33,7 @@ def promise_of(
     number, where neither says so.
     """
     facts = _facts(job.privacy, classes)
-    attacked = _attacked(job, classes, facts)
+    attack, closed_form, bound = _attacked(job, classes, facts)
     epsilon, delta = (facts.epsilon, facts.delta) if result is None else (result.epsilon, result.delta)
     if result is None and job.statistic is not None:
         delta = max(delta, statistic_plan(job, classes).total(classes).delta)
@@ -65,11 +60,9 @@ def promise_of(
         large_delta=large,
         epsilon_text=rounded_up(epsilon, 4),
         delta_text=rounded_up(delta, 2),
-        ceiling=auc_ceiling(epsilon, delta) if attacked.ceiling is None else attacked.ceiling,
-        attack=attacked.attack,
-        closed_form=attacked.closed_form,
-        closed_form_best=attacked.closed_form_best,
-        closed_form_roc=attacked.closed_form_roc,
+        ceiling=auc_ceiling(epsilon, delta) if bound is None else bound,
+        attack=attack,
+        closed_form=closed_form,
         worth_words=_worth_text(job, facts, counted),
     )
 
@@ -93,29 +86,29 @@ def _worth_text(job: Job, facts: _Facts, records: int | None) -> str:
 
 @dataclass(frozen=True)
 class _Facts:
+    """What a mechanism allows; that of no noisy label by default."""
+
     epsilon: float = 0.0
     delta: float = 0.0
-    attack: str = "shortest_distance"
-    ceiling: float | None = None
-    """None: that of ε and δ."""
-    closed_form: float | None = None
-    closed_form_best: float | None = None
-    closed_form_roc: tuple[list[float], list[float]] | None = None
+    shortest_distance: float | None = None
+    likelihood: float | None = None
+    """The AUC of the best attack."""
     worth: float | None = None
     """The clean labels that one noisy label is worth, with equal classes; None without noise."""
 
 
-def _attacked(job: Job, classes: int, facts: _Facts) -> _Facts:
-    """Return what the strongest attacker on what crosses, or on the statistic, can reach; `facts` are of noisy labels.
+def _attacked(job: Job, classes: int, facts: _Facts) -> tuple[str, float | None, float | None]:
+    """Return the attack on what crosses that is predicted, its AUC, and the bound where ε and δ do not give it.
 
     Of a job that trains on noisy labels and has a statistic, too, it is the attacker on the noisy labels.
     """
     if job.method == "statistic":
         plan = statistic_plan(job, classes)
         found = predicted_statistic_auc(plan.noise, plan.bound, classes, plan.releases)
-        area = found.likelier_class, found.best_score
-        return _Facts(attack="statistic", ceiling=found.ceiling, closed_form=area[0], closed_form_best=area[1])
-    return replace(facts, attack="likelihood", closed_form=facts.closed_form_best) if job.hands_over else facts
+        return "statistic", found.likelier_class, found.ceiling
+    if job.hands_over:
+        return "likelihood", facts.likelihood, None
+    return "shortest_distance", facts.shortest_distance, None
 
 
 @lru_cache(maxsize=256)
@@ -128,22 +121,7 @@ def _facts(privacy: PrivacyConfig, classes: int) -> _Facts:
     return _Facts(
         times(mechanism.epsilon, privacy.draws),
         times(mechanism.delta, privacy.draws),
-        closed_form=for_json(predicted.shortest_distance),
-        closed_form_best=for_json(predicted.best_score),
-        closed_form_roc=best_roc(mechanism),
-        worth=effective_labels(mechanism, [1] * classes, privacy.draws) / classes if private else None,
+        for_json(predicted.shortest_distance),
+        for_json(predicted.best_score),
+        effective_labels(mechanism, [1] * classes, privacy.draws) / classes if private else None,
     )
-
-
-def best_roc(mechanism: Mechanism) -> tuple[list[float], list[float]] | None:
-    """Return the ROC curve of the best attack on one noisy label of two classes, as FPR and TPR."""
-    if mechanism.classes != 2:
-        return None
-    likelihood = mechanism.log_likelihood(np.arange(mechanism.outcomes))
-    with np.errstate(invalid="ignore"):
-        order = np.argsort(-(likelihood[:, 1] - likelihood[:, 0]), kind="stable")
-    negative, positive = (np.concatenate([[0.0], np.cumsum(np.exp(likelihood[order, y]))]) for y in (0, 1))
-    # Thousands of outcomes make a curve that a hundred points show as well.
-    chosen = np.unique(np.searchsorted(negative + positive, np.linspace(0.0, 2.0, _ROC_POINTS)).clip(0, len(order)))
-    false, true = (np.minimum(axis[chosen], 1.0).round(6).tolist() for axis in (negative, positive))
-    return false, true

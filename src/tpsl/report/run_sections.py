@@ -18,6 +18,9 @@ from tpsl.report.markup import Markup, joined, tag
 from tpsl.report.run_view import RunView
 from tpsl.report.words import (
     MISSING,
+    NO_NUMBER,
+    auc_text,
+    bound_text,
     count_text,
     counted,
     duration_text,
@@ -254,17 +257,20 @@ def _attacks(view: RunView, prefix: str) -> list[Markup | None]:
         for reason, names in reasons.items()
     )
     return [
-        intro(_about_attacks(view) if view.party == LABEL_PARTY else _ABOUT_BOUND),
+        intro(_about_attacks(view) if view.party == LABEL_PARTY else _about_bound(view)),
         pair,
         tag("p", " ".join(left_out), class_="small") if reasons else None,
         *map(intro, view.audit_words),
     ]
 
 
-_ABOUT_BOUND = (
-    "The bound of an attacker who scores by what was released alone, on average, and what the best such attack reaches "
-    "by the formula. ε bounds how much surer anybody can become, not what features alone say about a label."
-)
+def _about_bound(view: RunView) -> str:
+    area, bound = auc_text(view.promise.closed_form), bound_text(*(view.bound or NO_NUMBER))
+    return (
+        f"An attacker who scores by what was released alone reaches, on average, an AUC of {area} by the formula "
+        f"({spoken(view.promise.attack)}), and {bound} at most. ε bounds how much surer anybody can become, not what "
+        "features alone say about a label."
+    )
 
 
 def _about_attacks(view: RunView) -> str:

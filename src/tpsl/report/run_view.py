@@ -77,10 +77,6 @@ class Promise:
     on a statistic that of an attacker who knows all other labels."""
     closed_form: float | None
     """Its AUC that follows from the mechanism alone; on a statistic, of a record whose vector is as long as may be."""
-    closed_form_best: float | None
-    """The AUC of the best attack on what was released."""
-    closed_form_roc: tuple[Sequence[float], Sequence[float]] | None
-    """Its ROC curve, as FPR and TPR; None for more than two classes."""
     worth_words: str
     """How many clean labels the noisy ones are worth at most; or nothing."""
 

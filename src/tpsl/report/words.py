@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Context, Decimal
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tpsl.report.run_view import RunView, VaultFacts
 
 if TYPE_CHECKING:
     from tpsl.handover.learning import LearnResult
+    from tpsl.run.result import TrainResult
+    from tpsl.select.candidates import TuneResult
 
 MISSING = "–"
 """Shown where there is no number."""
@@ -101,22 +103,7 @@ def interval_text(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None or low == high else f"{low:.4f}–{high:.4f}"
 
 
-class Guarantee(Protocol):
-    """What a run, or a choice among runs, says of its releases."""
-
-    @property
-    def total_epsilon(self) -> float: ...  # noqa: D102
-    @property
-    def total_delta(self) -> float: ...  # noqa: D102
-    @property
-    def epsilon(self) -> float: ...  # noqa: D102
-    @property
-    def delta(self) -> float: ...  # noqa: D102
-    @property
-    def private(self) -> bool: ...  # noqa: D102
-
-
-def guarantee_text(result: Guarantee) -> str:
+def guarantee_text(result: TrainResult | TuneResult) -> str:
     """Return what a run promises about each label: what was spent in all, and its own share where that is less."""
     own, whole = spent_text(result.epsilon, result.delta), spent_text(result.total_epsilon, result.total_delta)
     budget = whole if own == whole else f"{whole} in all (this run's release: {own})"
@@ -160,14 +147,10 @@ def of_vault(view: RunView) -> list[str]:
     return vault_texts(view, f"ε = {view.budget}")
 
 
-_COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-
-
 def gone_text(total: str, gone: int) -> str:
     """Return the total of labels of which some vaults are gone that runs name, or nothing: others may be unknown."""
-    count = _COUNTS[gone] if gone < len(_COUNTS) else f"{gone:,}"
     vaults = "vault that runs name is" if gone == 1 else "vaults that runs name are"
-    return f"at least {total}: {count} {vaults} gone" if gone else ""
+    return f"at least {total}: {gone:,} {vaults} gone" if gone else ""
 
 
 def vault_texts(facts: VaultFacts, total: str) -> list[str]:
