@@ -36,7 +36,7 @@ from tpsl.run.schedule import held_out
 from tpsl.run.setup import RunSetup
 from tpsl.run.stages.prepare import PRETRAINED
 from tpsl.run.vaults import ReleasedLabels
-from tpsl.select.candidates import TuneResult, pretraining_key, trials_of
+from tpsl.select.candidates import Judged, TuneResult, pretraining_key, trials_of
 from tpsl.select.parallel import load_once
 from tpsl.select.search import tune
 from tpsl.select.space import changed, jobs_of
@@ -108,7 +108,7 @@ def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) 
         said = record_log_likelihoods(hold_out.mechanism, hold_out.draws, model.kept_predictions("validation"))
         write_scores(place.scores, Scores(said, model.kept_predictions("test")))
     # Chosen by the test set: what a selection rule could reach at most. Not a selection rule.
-    oracle = max(result.candidates, key=lambda candidate: candidate.test.test_auc)
+    oracle = max(result.candidates, key=lambda candidate: candidate.test_auc)
     return {
         **_promised(result),
         "method": job.method,
@@ -116,14 +116,18 @@ def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) 
             "best": {
                 "configuration": result.best.configuration,
                 "epoch": result.best.epoch,
-                **asdict(result.best.test),
+                **_tested(result.best),
             },
-            "ensemble": asdict(result.ensemble),
-            "oracle": {"configuration": oracle.configuration, "epoch": oracle.epoch, **asdict(oracle.test)},
+            "ensemble": _tested(result.ensemble),
+            "oracle": {"configuration": oracle.configuration, "epoch": oracle.epoch, **_tested(oracle)},
         },
-        "candidates": [candidate.as_dict() for candidate in result.candidates],
+        "candidates": result.as_dict()["candidates"],
         "diverged": list(result.diverged),
     }
+
+
+def _tested(judged: Judged) -> dict[str, Any]:
+    return {name: getattr(judged, name) for name in TEST_METRICS}
 
 
 def tested_with_judges(cell: Cell, base: Job, row: Row, place: Workplace) -> Probabilities:

@@ -120,7 +120,7 @@ def test_two_parties_make_the_ensemble_of_one_process(certificates: Path, tmp_pa
     assert [set(entry) & set(TEST_METRICS) for run in runs for entry in run.metrics()] == [set()] * 4, (
         "the peer sees when the process ends, and could measure how long an evaluation takes"
     )
-    assert math.isnan(trained.ensemble.test_auc) and math.isnan(trained.best.test.test_auc)
+    assert math.isnan(trained.ensemble.test_auc) and math.isnan(trained.best.test_auc)
     result = evaluate_search(tmp_path / "label", office.search("label", job).local, unwatched)
     with Vault.open(Path(result.vault)) as vault:
         assert [entry.kind for entry in vault.ledger().entries].count("released") == 1
@@ -129,7 +129,7 @@ def test_two_parties_make_the_ensemble_of_one_process(certificates: Path, tmp_pa
     assert without_places(tmp_path / "label") == without_places(tmp_path / "one")
     assert (tmp_path / "label" / "best.yaml").read_text() == (tmp_path / "one" / "best.yaml").read_text()
     named = ("number", "configuration", "epoch", "run")
-    assert members == [{name: row.as_dict()[name] for name in named} for row in one.candidates]
+    assert members == [{name: getattr(row, name) for name in named} for row in one.candidates]
     # Each has its own halves and no other's, and they belong together.
     whole, halves = (TrainedModel.open(tmp_path / name) for name in ("one", "feature"))
     assert (

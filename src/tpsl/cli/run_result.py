@@ -132,7 +132,7 @@ def show_tuned(result: TuneResult, out: Path, json: bool, steps: Mapping[str, st
     best, searched = result.best, len({candidate.configuration for candidate in result.candidates})
     facts: Facts = {
         "best by noisy labels": f"{best.configuration}, epoch {best.epoch}",
-        "its test AUC": _auc(best.test),
+        "its test AUC": _auc(best),
         "ensemble": f"of all by weight: test AUC {_auc(result.ensemble)}",
         "guarantee": f"{words.guarantee_text(result)}: one release for all of them",
         "the best job": out / "best.yaml",
@@ -146,8 +146,8 @@ def _candidates(result: TuneResult) -> Table:
     numbers = ("epoch", "noisy validation loss", "weight", "test AUC")
     rows = []
     for each in result.candidates:
-        loss = f"{each.validation.validation_loss:.4f} ± {each.validation.validation_loss_se:.4f}"
-        cells = (each.configuration, str(each.epoch), loss, f"{each.weight:.3f}", _auc(each.test))
+        loss = f"{each.validation_loss:.4f} ± {each.validation_loss_se:.4f}"
+        cells = (each.configuration, str(each.epoch), loss, f"{each.weight:.3f}", _auc(each))
         rows.append([Text(cell, "bold" if each == result.best else "") for cell in cells])
     return slim_table(("configuration", *numbers), rows, numbers=numbers)
 

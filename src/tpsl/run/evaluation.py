@@ -46,13 +46,13 @@ class TestMetrics:
 
     __test__ = False
 
-    test_auc: float
+    test_auc: Measured
     """Two classes: AUC; k classes: the mean AUC of one class against the rest."""
-    test_auc_low: float
-    test_auc_high: float
-    test_log_loss: float
-    test_accuracy: float
-    test_calibration_error: float
+    test_auc_low: Measured
+    test_auc_high: Measured
+    test_log_loss: Measured
+    test_accuracy: Measured
+    test_calibration_error: Measured
 
 
 TEST_METRICS = tuple(field.name for field in fields(TestMetrics))

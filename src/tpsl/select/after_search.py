@@ -17,7 +17,7 @@ from tpsl.model.predictors import mixture
 from tpsl.model.trained import TrainedModel
 from tpsl.progress import no_progress
 from tpsl.run.after_training import evaluate_run, load_true_labels
-from tpsl.run.evaluation import TEST_METRICS, TestMetrics, evaluate
+from tpsl.run.evaluation import TEST_METRICS, evaluate
 from tpsl.run.local import Local
 from tpsl.run.observer import Watching
 from tpsl.run.run_folder import RunFolder
@@ -47,8 +47,8 @@ def with_test_metrics(result: TuneResult, out: Path, side: LabelSide) -> TuneRes
     epochs = {name: {entry["epoch"]: entry for entry in run.metrics()} for name, run in runs.items()}
 
     def tested(candidate: Candidate) -> Candidate:
-        entry = asdict(NOT_EVALUATED) | epochs[candidate.run][candidate.epoch]
-        return replace(candidate, test=TestMetrics(**{name: entry[name] for name in TEST_METRICS}))
+        entry = NOT_EVALUATED | epochs[candidate.run][candidate.epoch]
+        return replace(candidate, **{name: entry[name] for name in TEST_METRICS})
 
     predicted = mixture(
         (candidate.weight, runs[candidate.run].predictions(candidate.epoch)["test"]) for candidate in result.candidates
@@ -57,5 +57,5 @@ def with_test_metrics(result: TuneResult, out: Path, side: LabelSide) -> TuneRes
         result,
         candidates=tuple(map(tested, result.candidates)),
         best=tested(result.best),
-        ensemble=evaluate(predicted, reveal(side.labels)[side.records.test]),
+        ensemble=replace(result.ensemble, **asdict(evaluate(predicted, reveal(side.labels)[side.records.test]))),
     )

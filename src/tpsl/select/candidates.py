@@ -11,15 +11,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BeforeValidator
 
 from tpsl.data.sides import LabelRecords
-from tpsl.files import for_json, read_plain, write_atomically
+from tpsl.files import for_json, write_atomically
 from tpsl.model.predictors import mixture
 from tpsl.model.trained import TUNE
 from tpsl.run.evaluation import (
@@ -31,7 +32,8 @@ from tpsl.run.evaluation import (
     record_log_likelihoods,
 )
 from tpsl.run.job import Job, make_job
-from tpsl.run.run_folder import RunFolder
+from tpsl.run.result import Epsilon
+from tpsl.run.run_folder import RunFolder, read_note, write_note
 from tpsl.run.schedule import held_out
 from tpsl.run.stages import prepare
 from tpsl.run.stages.prepare import PRETRAINED
@@ -39,10 +41,7 @@ from tpsl.run.vaults import ReleasedLabels
 from tpsl.select.space import changed, describe
 from tpsl.vault import NoisyLabels
 
-Metrics = TypeVar("Metrics", Validation, TestMetrics)
-NOT_EVALUATED = TestMetrics(**dict.fromkeys(TEST_METRICS, math.nan))
-_DESCRIBED = ("number", "configuration", "epoch", "run", "weight")
-_PLAIN = ("out", "vault", "mechanism", "total_epsilon", "total_delta", "epsilon", "delta", "private", "diverged")
+NOT_EVALUATED: dict[str, Any] = dict.fromkeys(TEST_METRICS, math.nan)
 _HEAD = "# Chosen by noisy labels alone. On those of {vault} this job gives the weights of the best candidate again.\n"
 
 
@@ -102,7 +101,15 @@ def trials_of(jobs: Sequence[Job], out: Path) -> list[Trial]:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Judged(Validation, TestMetrics):
+    """What noisy labels of the hold-out say of a prediction: all that selection looks at. Test metrics choose nothing.
+
+    They depend on true labels, are reported at the label party, and are NaN until they are evaluated.
+    """
+
+
+@dataclass(frozen=True)
+class Candidate(Judged):
     """One epoch of one configuration."""
 
     number: int
@@ -111,23 +118,8 @@ class Candidate:
     epoch: int
     run: str
     """Name of the folder of its run, which keeps the halves after each epoch."""
-    validation: Validation
-    """What noisy labels of the hold-out say: all that selection looks at."""
-    test: TestMetrics
-    """Depends on true labels: it is reported at the label party, and chooses nothing. NaN until they are evaluated."""
     weight: float
     """How much it counts in the ensemble."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return one flat row."""
-        described = {name: getattr(self, name) for name in _DESCRIBED}
-        return {**described, **asdict(self.validation), **asdict(self.test)}
-
-    @classmethod
-    def from_dict(cls, row: Mapping[str, Any]) -> Candidate:
-        """Rebuild what `as_dict` returned, after it was JSON."""
-        described = {name: row[name] for name in _DESCRIBED}
-        return cls(**described, validation=_metrics(Validation, row), test=_metrics(TestMetrics, row))
 
 
 @dataclass(frozen=True)
@@ -136,59 +128,36 @@ class TuneResult:
 
     out: str
     mechanism: str
-    epsilon: float
+    epsilon: Epsilon
     """The ε of the one release, whatever the number of candidates."""
     delta: float
-    total_epsilon: float
+    total_epsilon: Epsilon
     """The largest ε that any training record has spent over all releases of the vault."""
     total_delta: float
     private: bool
     """False if any release of the training records had seeded noise or none."""
     vault: str
-    job: Job
+    job: Annotated[Job, BeforeValidator(lambda content: make_job(content, {}, "the best job"))]
     """The job of the best candidate, with its number of epochs: on the same vault it gives its weights again."""
     candidates: tuple[Candidate, ...]
     best: Candidate
     """The candidate under which the noisy labels are most likely."""
-    ensemble: TestMetrics
-    ensemble_validation: Validation
-    """By the noisy labels that weighted the ensemble: a little too friendly."""
+    ensemble: Judged
+    """By the noisy labels that weighted it: a little too friendly."""
     diverged: tuple[str, ...]
     """Configurations that ended before their last epoch, because their numbers were not finite any more; no candidates.
     """
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able data: null for an infinite ε, and for an AUC that noisy labels cannot tell."""
-        content = {
-            **{name: getattr(self, name) for name in _PLAIN},
-            "best": self.best.as_dict(),
-            "ensemble": {**asdict(self.ensemble_validation), **asdict(self.ensemble)},
-            "candidates": [candidate.as_dict() for candidate in self.candidates],
-            "job": self.job.model_dump(mode="json"),
-        }
-        return {name: for_json(value) for name, value in content.items()}
+        content: dict[str, Any] = for_json(asdict(self) | {"job": self.job.model_dump(mode="json")})
+        return content
 
     def untested(self) -> TuneResult:
         """Return it without what depends on true labels."""
-        best, *candidates = (replace(each, test=NOT_EVALUATED) for each in (self.best, *self.candidates))
-        return replace(self, best=best, candidates=tuple(candidates), ensemble=NOT_EVALUATED)
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> TuneResult:
-        """Rebuild what `as_dict` returned, after it was JSON."""
-        plain: dict[str, Any] = {name: math.inf if content[name] is None else content[name] for name in _PLAIN}
-        return cls(
-            **plain | {"diverged": tuple(content["diverged"])},
-            job=make_job(content["job"], {}, "the best job"),
-            candidates=tuple(map(Candidate.from_dict, content["candidates"])),
-            best=Candidate.from_dict(content["best"]),
-            ensemble=_metrics(TestMetrics, content["ensemble"]),
-            ensemble_validation=_metrics(Validation, content["ensemble"]),
-        )
-
-
-def _metrics(kind: type[Metrics], row: Mapping[str, Any]) -> Metrics:
-    return kind(**{field.name: math.nan if row[field.name] is None else row[field.name] for field in fields(kind)})
+        best, *candidates = (replace(each, **NOT_EVALUATED) for each in (self.best, *self.candidates))
+        ensemble = replace(self.ensemble, **NOT_EVALUATED)
+        return replace(self, best=best, candidates=tuple(candidates), ensemble=ensemble)
 
 
 def compare(
@@ -201,9 +170,9 @@ def compare(
             configuration=trial.name,
             epoch=entry["epoch"],
             run=trial.run.path.name,
-            validation=Validation(**{field.name: entry[field.name] for field in fields(Validation)}),
-            test=NOT_EVALUATED,
             weight=0.0,
+            **{field.name: entry[field.name] for field in fields(Validation)},
+            **NOT_EVALUATED,
         )
         for number, trial in enumerate(trials)
         for entry in ([] if trial.has_diverged else trial.run.metrics())
@@ -215,7 +184,7 @@ def compare(
     predicted = [trials[one.number].run.predictions(one.epoch)["validation"] for one in found]
     weights = ensemble_weights([record_log_likelihoods(hold_out.mechanism, hold_out.draws, p) for p in predicted])
     candidates = tuple(replace(one, weight=float(weight)) for one, weight in zip(found, weights, strict=True))
-    best = max(candidates, key=lambda candidate: candidate.validation.validation_log_likelihood)
+    best = max(candidates, key=lambda candidate: candidate.validation_log_likelihood)
     mixed = mixture((candidate.weight, p) for candidate, p in zip(candidates, predicted, strict=True))
     final = {"training": {"epochs": best.epoch, "head": base.training.head}}
     return TuneResult(
@@ -230,8 +199,7 @@ def compare(
         job=changed(trials[best.number].job, final, "the best job"),
         candidates=candidates,
         best=best,
-        ensemble=NOT_EVALUATED,
-        ensemble_validation=noisy_validation(hold_out.mechanism, hold_out.draws, mixed),
+        ensemble=Judged(**asdict(noisy_validation(hold_out.mechanism, hold_out.draws, mixed)), **NOT_EVALUATED),
         diverged=tuple(trial.name for trial in trials if trial.has_diverged),
     )
 
@@ -250,14 +218,12 @@ def check_release(out: Path, noisy: NoisyLabels) -> None:
 def write_result(out: Path, result: TuneResult) -> None:
     """Write what the label party has found: the ensemble can predict, and the best job be trained again."""
     write_atomically(out / "best.yaml", (_HEAD.format(vault=result.vault) + result.job.to_yaml()).encode())
-    write_atomically(out / TUNE, json.dumps(result.as_dict(), indent=1).encode())
+    write_note(out / TUNE, result)
 
 
 def read_result(out: Path) -> TuneResult:
     """Return what the label party has found."""
-    try:
-        return TuneResult.from_dict(json.loads(read_plain(out / TUNE)))
-    except KeyError as error:
-        raise ValueError(f"{out / TUNE}: is no label party's result of a search, it has no {error}") from None
-    except (OSError, TypeError) as error:
-        raise ValueError(f"{out / TUNE}: cannot be read ({error})") from error
+    found = read_note(out / TUNE, TuneResult)
+    if found is None:
+        raise ValueError(f"{out / TUNE}: there is no result of a search")
+    return found
