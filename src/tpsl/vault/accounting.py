@@ -14,12 +14,9 @@ units), and in each other alignment what the unit has that spent most there.
 from __future__ import annotations
 
 import secrets
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
-from operator import itemgetter
-from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +31,7 @@ from tpsl.vault.cost import Charge, Series, Spent, total
 from tpsl.vault.coverage import History, Mask, PositionSet
 from tpsl.vault.id_index import find_positions
 from tpsl.vault.ledger import Entry, Ledger
+from tpsl.vault.same_labels import Label
 from tpsl.vault.store import Store
 from tpsl.vault.texts import Texts
 
@@ -160,21 +158,27 @@ def spent_under(parts: Iterable[Charge], records: int) -> Spent:
 
 
 class Account:
-    """What the records of a label have spent, as this label and as the same one under other names."""
+    """What the records of a label have spent, by it and by other labels of the vault.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.counts_people = _counts_people(store)
-        self._elsewhere = Spent()
+    None: by those that are the same one under other names.
+    """
+
+    def __init__(self, store: Store, others: Iterable[Label] | None = None) -> None:
+        self._store, self._elsewhere = store, Spent()
+        self.counts_people = same_labels.label_numbered(store).counts_people
         by_id = []
-        for label in same_labels.same_as(store):
+        for label in same_labels.same_as(store) if others is None else others:
             other = replace(store, label=label.number)
             if self.counts_people or label.counts_people:
                 # Which record is whose is not known by ids: everybody may have spent the most of the other label.
-                self._elsewhere = self._elsewhere.plus(_largest(other, label.counts_people))
+                self._elsewhere = self._elsewhere.plus(Account(other, ())._of_all())
             else:
                 by_id.append(other)
         self.histories = Histories(store, by_id)
+
+    def _of_all(self) -> Spent:
+        """The most that any record, or anybody, has spent."""
+        return self.spent(PositionSet.up_to(count_records(self._store)))
 
     def spent(self, wanted: PositionSet, planned: Charge | None = None, new: Texts = _NONE) -> Spent:
         """The most that any of these records has spent, or will have when `planned` is released.
@@ -200,10 +204,11 @@ class Account:
         store = self._store
         entries, records = ledger.read_entries(store), count_records(store)
         own = [entry for entry in entries if entry.details.get("label") == store.label]
+        unit: Spent | None = None
         if self.counts_people and records:
-            unit: Spent | None = total_of_people(store, np.arange(records)).plus(self._elsewhere)
-        else:
-            unit = self._largest_unit() if any(entry.details.get("units_digest") for entry in own) else None
+            unit = self._of_all()
+        elif any(entry.details.get("units_digest") for entry in own):
+            unit = self._largest_unit()
         merged: dict[tuple[Series, ...], tuple[Releases, int]] = {}
         for history, count in self.histories.counted():
             if history or self._elsewhere.epsilon:  # records of several releases in one series appear together
@@ -214,21 +219,8 @@ class Account:
         spent.sort(key=lambda part: (-part.epsilon, -part.delta, part.released_under))
         label, same = same_labels.label_numbered(store), tuple(other.number for other in same_labels.same_as(store))
         found = Ledger(label.number, label.name, label.classes, records, entries, tuple(spent), unit, same)
-        return replace(found, all_labels=self._all_labels())
-
-    def _all_labels(self) -> Spent | None:
-        """The most that any record of the label has spent over all labels of the vault; None if there is no other."""
-        labels = [label for label in same_labels.labels_of(self._store).values() if label.number != self._store.label]
-        if not labels:
-            return None
-        by_id = [label for label in labels if not (self.counts_people or label.counts_people)]
-        histories = Histories(self._store, [replace(self._store, label=label.number) for label in by_id])
-        wanted = PositionSet.up_to(count_records(self._store))
-        found = total_of_people(self._store, wanted.positions()) if self.counts_people else histories.spent(wanted)
-        for label in labels:
-            if label not in by_id:
-                found = found.plus(_largest(replace(self._store, label=label.number), label.counts_people))
-        return found
+        others = [other for other in same_labels.labels_of(store).values() if other.number != store.label]
+        return replace(found, all_labels=Account(store, others)._of_all() if others else None)
 
     def _largest_unit(self) -> Spent:
         """Find the unit that spent most; sums are exact: the records of a unit are counted by history.
@@ -245,76 +237,50 @@ class Account:
             releases = self.histories.releases()
             for units, history_of in whom.parts():
                 unit_of, count = Texts(units).numbered()
-                counted = UnitRows.counted(unit_of, history_of, len(releases))
-                kinds |= counted.kinds(np.zeros(count, np.int64)).get(0, set())
-        return largest_unit(kinds, releases).plus(self._elsewhere)
+                kind_of, found = _kinds_of_units(unit_of, history_of, count)
+                kinds |= {found[number] for number in np.unique(kind_of).tolist()}
+        return max((_spent_by_unit(kind, releases) for kind in kinds), key=_size).plus(self._elsewhere)
 
 
-def _counts_people(store: Store) -> bool:
-    return same_labels.label_numbered(store).counts_people
-
-
-def _largest(store: Store, counts_people: bool) -> Spent:
-    """The most that any record of a label, or anybody, has spent by its releases alone."""
-    wanted = PositionSet.up_to(count_records(store))
-    return total_of_people(store, wanted.positions()) if counts_people else Histories(store).spent(wanted)
-
-
-UnitKind = frozenset[tuple[int, int]]
+UnitKind = tuple[tuple[int, int], ...]
 """What a unit's records were part of: (number of a history, how many of its records have it). Units of a kind spend
 the same, so exact arithmetic is done once for all of them."""
 
 
-class UnitRows(NamedTuple):
-    """What units have: rows ordered by unit, each with a history and how many of the unit's records had it."""
-
-    unit: _Numbers
-    history: _Numbers
-    records: _Numbers
-
-    @classmethod
-    def counted(cls, unit_of: _Numbers, history_of: _Numbers, histories: int) -> Self:
-        """Count records, of each of which the unit and the history are given by number."""
-        found, counts = np.unique(unit_of * histories + history_of, return_counts=True)
-        return cls(found // histories, found % histories, counts)
-
-    def kinds(self, group_of: _Numbers) -> dict[int, set[UnitKind]]:
-        """The kinds of units that each group of units has.
-
-        Most units have a single row, and few such rows differ but for the unit.
-        """
-        found = defaultdict[int, set[UnitKind]](set)
-        unit, history, records = self
-        alone = np.bincount(unit, minlength=len(group_of))[unit] == 1
-        count, most = int(history.max(initial=0)) + 1, int(records.max(initial=0)) + 1
-        # One number for (group, history, records): with count = 3 and most = 10, (2, 1, 7) is (2 * 3 + 1) * 10 + 7.
-        for code in np.unique((group_of[unit] * count + history)[alone] * most + records[alone]).tolist():
-            found[code // most // count].add(frozenset([(code // most % count, code % most)]))
-        several = zip(*(part[~alone].tolist() for part in self), strict=True)
-        for one, rows in groupby(several, key=itemgetter(0)):
-            found[int(group_of[one])].add(frozenset((at, many) for _, at, many in rows))
-        return found
+def _kinds_of_units(unit_of: _Numbers, history_of: _Numbers, units: int) -> tuple[_Numbers, list[UnitKind]]:
+    """The number of each unit's kind, and the kinds, of records whose units and histories are given by number."""
+    width = int(history_of.max(initial=0)) + 1
+    codes, counts = np.unique(unit_of * width + history_of, return_counts=True)
+    unit, history, most = codes // width, codes % width, int(counts.max(initial=0)) + 1
+    kind_of, kinds = np.zeros(units, np.int64), list[UnitKind]([()])
+    rank = np.arange(len(unit)) - np.searchsorted(unit, unit)  # for the units 0, 0, 4 it is 0, 1, 0
+    for each in range(int(rank.max(initial=-1)) + 1):  # the first history of all units, then the second, …
+        rows = rank == each
+        found, number = np.unique(
+            (kind_of[unit[rows]] * width + history[rows]) * most + counts[rows], return_inverse=True
+        )
+        kind_of[unit[rows]] = len(kinds) + number
+        kinds += [(*kinds[code // most // width], (code // most % width, code % most)) for code in found.tolist()]
+    return kind_of, kinds
 
 
-def largest_unit(kinds: Iterable[UnitKind], histories: Sequence[Sequence[Charge]]) -> Spent:
-    """Return what the unit of one of these kinds spends that spends most; `histories` are the releases of a record.
+def _spent_by_unit(kind: UnitKind, histories: Sequence[Sequence[Charge]]) -> Spent:
+    """What a unit of a kind spends; `histories` are the releases of a record.
 
     How many of the unit's records are in one statistic matters: they share its noise. So records are counted by series.
     """
-    units = (_unit([(histories[history], count) for history, count in kind]) for kind in kinds)
-    return max(units, key=lambda unit: (unit.epsilon, unit.delta, unit.records))
-
-
-def _unit(parts: Sequence[tuple[Sequence[Charge], int]]) -> Spent:
-    """What a unit spends that has this number of records with each of some histories."""
     records: dict[object, tuple[Charge, int]] = {}
-    for history, count in parts:
-        for release in history:
+    for history, count in kind:
+        for release in histories[history]:
             which = (release.series, release.details["label"]) if isinstance(release, Entry) else release.series
             records[which] = (release, records.get(which, (release, 0))[1] + count)
     spent = compose(release.cost_of(count) for release, count in records.values())
     private = all(release.private for release, _ in records.values())
-    return Spent(spent.epsilon, spent.delta, private, sum(count for _, count in parts), "unit")
+    return Spent(spent.epsilon, spent.delta, private, sum(count for _, count in kind), "unit")
+
+
+def _size(spent: Spent) -> tuple[float, float, int]:
+    return spent.epsilon, spent.delta, spent.records
 
 
 def total_of_people(store: Store, positions: _Numbers, planned: Charge | None = None, new: Texts = _NONE) -> Spent:
@@ -340,17 +306,19 @@ def total_of_people(store: Store, positions: _Numbers, planned: Charge | None = 
         charges.append([planned])
     is_asked = np.zeros(len(alignment_of), np.bool_)
     is_asked[unit_of[asked]] = True
-    rows = UnitRows.counted(np.concatenate(units), np.concatenate(numbers), len(charges))
-    of_all = rows.kinds(alignment_of)
-    of_asked = UnitRows(*(part[is_asked[rows.unit]] for part in rows)).kinds(alignment_of)
-    largest = [{name: largest_unit(kinds, charges) for name, kinds in each.items()} for each in (of_all, of_asked)]
-    for name in np.unique(alignment_of[is_asked]).tolist():
-        largest[1].setdefault(name, Spent())  # nothing of theirs was released there
-    private = all(
-        release.private for kinds in of_all.values() for kind in kinds for at, _ in kind for release in charges[at]
-    )
-    found = _over_alignments(*largest)
-    return replace(found, private=private)
+    kind_of, kinds = _kinds_of_units(np.concatenate(units), np.concatenate(numbers), len(alignment_of))
+    spent = {number: _spent_by_unit(kinds[number], charges) for number in np.unique(kind_of).tolist()}
+    of_all = _largest_by_alignment(alignment_of, kind_of, spent)
+    of_asked = _largest_by_alignment(alignment_of[is_asked], kind_of[is_asked], spent)
+    return replace(_over_alignments(of_all, of_asked), private=all(each.private for each in spent.values()))
+
+
+def _largest_by_alignment(alignment_of: _Numbers, kind_of: _Numbers, spent: Mapping[int, Spent]) -> dict[int, Spent]:
+    """What the unit of each alignment has spent that spent most."""
+    found = dict[int, Spent]()
+    for name, kind in np.unique(np.stack([alignment_of, kind_of], axis=1), axis=0).tolist():
+        found[name] = max(found.get(name, Spent()), spent[kind], key=_size)
+    return found
 
 
 def _units(store: Store, new: Texts) -> tuple[_Numbers, _Numbers]:
@@ -393,4 +361,4 @@ def _over_alignments(of_all: Mapping[int, Spent], of_asked: Mapping[int, Spent])
         parts = [one, *(each for other, each in of_all.items() if other != name)]
         epsilon, delta = total(part.epsilon for part in parts), total(part.delta for part in parts)
         sums.append(Spent(epsilon, delta, True, sum(part.records for part in parts), "person"))
-    return max(sums, key=lambda unit: (unit.epsilon, unit.delta, unit.records))
+    return max(sums, key=_size)
