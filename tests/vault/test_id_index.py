@@ -96,12 +96,12 @@ def peaks_of(folder: Path, count: int) -> dict[str, int]:
 
 
 def test_memory_does_not_grow_with_the_ids_that_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the answer, a byte for each noisy label."""
+    """But for the position of each."""
     monkeypatch.setattr(id_index, "_IDS_AT_ONCE", 1 << 16)
     monkeypatch.setattr(spill, "ROWS_AT_ONCE", 1 << 15)
     few, many = (peaks_of(tmp_path / str(count), count) for count in (2 * CHUNK, 6 * CHUNK))
     grown = {name: (many[name] - few[name]) / (4 * CHUNK) for name in few}
-    assert max(grown.values()) < 2, grown
+    assert max(grown.values()) < 20, grown
 
 
 @pytest.mark.parametrize("at", [1, 99, 499])

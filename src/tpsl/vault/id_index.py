@@ -5,10 +5,10 @@ ids, and no id is compared. Both hashes of two different ids, whoever chose them
 at most 2^-114. Of 10^9 records and 10^9 ids that are asked for, any two of the 2^60 pairs that could be confused are
 with probability below 2^-54.
 
-A look-up reads the whole index, 18 bytes for each record of the vault, once for every 8 million ids.
+A look-up reads the whole index, 18 bytes for each record of the vault, once for every 8 million ids. Its memory is that
+of so many ids and of the answer.
 """
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Protocol
 
@@ -44,16 +44,10 @@ class Ids(Protocol):
         """Those from one row to before another."""
 
 
-Found = tuple[npt.NDArray[np.int64], Positions]
-"""Rows of ids that were asked for, and the position of each in the vault."""
-
-
-def find_known(store: Store, ids: Ids, records: int | None = None) -> Iterator[Found]:
-    """Yield those of the ids that are among the first records of the vault, all or so many, block by block.
-
-    Memory is that of some million ids, however many are asked for.
-    """
+def find_positions(store: Store, ids: Ids, records: int | None = None) -> Positions:
+    """The position of each id, -1 where it is not among the first records of the vault, all or so many."""
     key, records = _key(store), count_records(store) if records is None else records
+    positions = np.full(len(ids), -1, np.int64)
     for start in range(0, len(ids), _IDS_AT_ONCE):
         first, second = _hashes(key, ids, start, min(start + _IDS_AT_ONCE, len(ids)))
         order = np.argsort(first)
@@ -66,20 +60,7 @@ def find_known(store: Store, ids: Ids, records: int | None = None) -> Iterator[F
             else:
                 here, asked = _equal(stored, first)
             same = second[asked] == entries["second"][here]
-            if same.any():
-                yield start + order[asked[same]], chunk * CHUNK + entries["place"][here[same]].astype(np.int64)
-
-
-def find_positions(store: Store, ids: Ids, records: int | None = None) -> Positions:
-    """The position of each id, or -1 where it is not among the first records of the vault, all or so many."""
-    return by_row(find_known(store, ids, records), len(ids))
-
-
-def by_row(found: Iterator[Found], rows: int) -> Positions:
-    """The position of each row, or -1 where it was not found."""
-    positions = np.full(rows, -1, np.int64)
-    for at, here in found:
-        positions[at] = here
+            positions[start + order[asked[same]]] = chunk * CHUNK + entries["place"][here[same]].astype(np.int64)
     return positions
 
 

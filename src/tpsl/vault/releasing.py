@@ -20,7 +20,6 @@ from tpsl.vault.blocks import CHUNK, Positions, by_chunk, chunk_count, count_rec
 from tpsl.vault.cost import Planned, PlannedStatistic, Series
 from tpsl.vault.coverage import PositionSet, outcomes_of_chunk
 from tpsl.vault.errors import VaultError
-from tpsl.vault.id_index import Found
 from tpsl.vault.ledger import Entry
 from tpsl.vault.noisy import VAULT_ONLY, NoisyLabels, NoisyStatistic, Room
 from tpsl.vault.store import Store
@@ -88,41 +87,26 @@ def check_conflicts(account: Account, wanted: PositionSet, series: Series | None
     )
 
 
-def noisy_labels(store: Store, planned: Planned, records: int, found: Iterable[Found], room: Room) -> NoisyLabels:
-    """Read the stored outcomes of this many records, each of which was found in the vault, in the order of their rows.
-
-    Memory is that of a piece, and the room for the outcomes.
-    """
-    mechanism, draws = planned.mechanism, planned.draws
-    outcomes = room((draws, records, *mechanism.outcome_shape), mechanism.outcome_dtype)
-    missing, first_missing = 0, (records, -1)
-    for rows, positions in found:
-        for at in _read_outcomes(store, planned, rows, positions, outcomes):
-            missing += len(at)
-            first = at[rows[at].argmin()]
-            first_missing = min(first_missing, (int(rows[first]), int(positions[first])))
+def noisy_labels(store: Store, planned: Planned, positions: Positions, room: Room) -> NoisyLabels:
+    """Read the stored outcomes of the records at these positions, in their order; memory is the room for them."""
+    mechanism, draws, number = planned.mechanism, planned.draws, _number_of(store, planned.series)
+    outcomes = room((draws, len(positions), *mechanism.outcome_shape), mechanism.outcome_dtype)
+    missing, first_missing = 0, len(positions)
+    for chunk, rows in by_chunk(positions):
+        places = positions[rows] % CHUNK
+        covered, found = outcomes_of_chunk(store, chunk, number, mechanism, draws)
+        outcomes[:, rows] = found[:, places]
+        not_released = rows[~covered[places]]
+        missing, first_missing = missing + len(not_released), int(not_released.min(initial=first_missing))
     if missing:
         noise = "secure noise" if planned.seed is None else f"noise seeded with {planned.seed}"
         raise VaultError(
-            f"{missing:,} of the {records:,} records are not released under {mechanism}, {draws} "
-            f"draw{'s' if draws > 1 else ''}, {noise} (the first is {id_at(store, first_missing[1])!r}); "
+            f"{missing:,} of the {len(positions):,} records are not released under {mechanism}, {draws} "
+            f"draw{'s' if draws > 1 else ''}, {noise} (the first is {id_at(store, int(positions[first_missing]))!r}); "
             "release them first"
         )
     outcomes.flags.writeable = False
     return NoisyLabels(mechanism, tuple(outcomes), planned.private, VAULT_ONLY)
-
-
-def _read_outcomes(
-    store: Store, planned: Planned, rows: Rows, positions: Positions, outcomes: npt.NDArray[Any]
-) -> Iterator[Rows]:
-    """Fill in the outcomes `[draws, rows, …]` of the records at these positions; yield which of them have none."""
-    number = _number_of(store, planned.series)
-    for chunk, at in by_chunk(positions):
-        places = positions[at] % CHUNK
-        covered, found = outcomes_of_chunk(store, chunk, number, planned.mechanism, planned.draws)
-        outcomes[:, rows[at]] = found[:, places]
-        if not covered[places].all():
-            yield at[~covered[places]]
 
 
 def outcomes_of_series(store: Store, planned: Planned) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:

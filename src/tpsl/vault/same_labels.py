@@ -12,7 +12,7 @@ the ledger: these are shown to others, and whom the label party knows is not for
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -20,10 +20,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.vault.blocks import CHUNK, labels_at, read_blocks
+from tpsl.vault.blocks import CHUNK, Positions, labels_at, read_blocks
 from tpsl.vault.canonical import Given, ids_as_text
 from tpsl.vault.errors import VaultError
-from tpsl.vault.id_index import Found
 from tpsl.vault.store import Store
 from tpsl.vault.texts import Texts
 
@@ -183,16 +182,13 @@ def _file_records(store: Store) -> tuple[Texts, _Labels]:
         raise VaultError("the records of the label party's file are damaged") from None
 
 
-def compare(store: Store, ids: Given, found: Iterable[Found], labels: _Labels) -> Overlap:
-    """Compare values with those of the records that were found in a label; a negative one differs from none."""
-    known = differing = 0
-    first, pairs = len(labels), Counter[tuple[int, int]]()
-    for rows, positions in found:
-        told = labels[rows]
-        stored = labels_at(store, positions)
-        others = rows[(told >= 0) & (stored != told)]
-        first = int(others.min(initial=first))
-        pairs.update(count_pairs(told, stored))
-        known, differing = known + len(rows), differing + len(others)
-    example = ids_as_text(ids[first:][:1])[0] if differing else None
-    return Overlap(known, differing, example, tells(pairs))
+def compare(store: Store, ids: Given, positions: Positions, labels: _Labels) -> Overlap:
+    """Compare values of ids with those of the records at their positions in a label; a negative one differs from none.
+
+    A negative position is that of an id that the label does not know.
+    """
+    rows = np.flatnonzero(positions >= 0)
+    told, stored = labels[rows], labels_at(store, positions[rows])
+    others = rows[(told >= 0) & (stored != told)]
+    example = ids_as_text(ids[int(others[0]) :][:1])[0] if len(others) else None
+    return Overlap(len(rows), len(others), example, tells(count_pairs(told, stored)))

@@ -24,7 +24,7 @@ from tpsl.vault import (
     verify,
 )
 from tpsl.vault.accounting import Account
-from tpsl.vault.blocks import CHUNK, count_records, ids_in_order, labels_at
+from tpsl.vault.blocks import CHUNK, Positions, count_records, ids_in_order, labels_at
 from tpsl.vault.canonical import Given as Column
 from tpsl.vault.canonical import GivenIds, ids_as_text
 from tpsl.vault.cost import (
@@ -40,7 +40,7 @@ from tpsl.vault.cost import (
 )
 from tpsl.vault.coverage import PositionSet
 from tpsl.vault.errors import DATABASE_ERRORS, VaultChanged, VaultError, explained, sqlite_errors
-from tpsl.vault.id_index import Found, by_row, find_known
+from tpsl.vault.id_index import find_positions
 from tpsl.vault.ingest import Added, Batch, LabelTable
 from tpsl.vault.ledger import Ledger
 from tpsl.vault.near_duplicates import warn
@@ -196,8 +196,7 @@ class Vault:
 
     def knows(self, ids: AnyIds) -> npt.NDArray[np.bool_]:
         """For each of these records, whether the vault has it, and so its label."""
-        with self._reading():
-            return self._is_known(ids)
+        return self.positions(ids) >= 0
 
     def _reading(self) -> contextlib.AbstractContextManager[None]:
         """One state of the vault for all reads, whatever others write at the same time."""
@@ -214,8 +213,7 @@ class Vault:
         """Raise a `VaultError` unless the vault has these records with these units."""
         texts = GivenIds(units, "unit", "the units").where(np.ones(len(units), np.bool_))
         with self._reading():
-            for rows, positions in self._known(ids):
-                ingest.require_units(self._store, positions, texts.take(rows))
+            ingest.require_units(self._store, self._known(ids), texts)
 
     def compare(self, ids: AnyIds, labels: npt.NDArray[np.int64]) -> Overlap:
         """Count which of these records the vault knows, with another label, and with a release.
@@ -278,7 +276,7 @@ class Vault:
         """
         planned = self._planned(mechanism, draws, seed)
         with self._reading():
-            return releasing.noisy_labels(self._store, planned, len(ids), self._known(ids), room)
+            return releasing.noisy_labels(self._store, planned, self._known(ids), room)
 
     def released(
         self, mechanism: Mechanism, *, draws: int = 1, seed: int | None = None
@@ -345,7 +343,7 @@ class Vault:
         """
         planned = PlannedStatistic(plan, self.classes, plan.releases)
         with self._reading():
-            positions = by_row(self._find(ids), len(ids))
+            positions = self._find(ids)
             if (positions >= 0).all() and StatisticRequest(self._store, planned, positions).candidates():
                 return
             self._check(planned, ids, policy)
@@ -374,10 +372,7 @@ class Vault:
         feature party: no loss, no metric, no decision to stop, no time; and no training of what it sees may use them.
         """
         with self._reading():
-            labels = np.empty(len(ids), np.int64)
-            for rows, positions in self._known(ids):
-                labels[rows] = labels_at(self._store, positions)
-            return labels
+            return labels_at(self._store, self._known(ids))
 
     def class_counts(self, ids: AnyIds | None = None) -> list[int]:
         """How many of all records (or of `ids`) have each label: for the label party to see before it releases them."""
@@ -396,7 +391,7 @@ class Vault:
     def positions(self, ids: AnyIds) -> npt.NDArray[np.int64]:
         """The position of each id, or -1 where the label does not know it."""
         with self._reading():
-            return by_row(self._find(ids), len(ids))
+            return self._find(ids)
 
     def head(self) -> str:
         """The hash of the newest entry of the ledger."""
@@ -426,11 +421,9 @@ class Vault:
 
     def _check(self, planned: Charge, ids: Column, policy: ReleasePolicy) -> None:
         """Raise what the release of these records would raise, some of which the vault does not know yet."""
-        is_new, known = np.ones(len(ids), np.bool_), PositionSet()
-        for rows, positions in self._find(ids):
-            is_new[rows] = False
-            known.add(positions)
-        account, new = Account(self._store), GivenIds(ids).where(is_new)
+        positions, known = self._find(ids), PositionSet()
+        known.add(positions[positions >= 0])
+        account, new = Account(self._store), GivenIds(ids).where(positions < 0)
         after = account.spent(known, planned, new)
         self._require(account, known, planned.series, after, policy, new=len(new))
 
@@ -519,41 +512,31 @@ class Vault:
             )
         return Planned(mechanism, draws, seed)
 
-    def _find(self, ids: AnyIds) -> Iterator[Found]:
-        """Those of these ids that the vault knows, piece by piece."""
-        return find_known(self._store, GivenIds(ids))
+    def _find(self, ids: AnyIds) -> Positions:
+        """The position of each of these ids, -1 where the vault does not know it."""
+        return find_positions(self._store, GivenIds(ids))
 
-    def _is_known(self, ids: AnyIds) -> npt.NDArray[np.bool_]:
-        """For each of these ids, whether the vault knows it."""
-        known = np.zeros(len(ids), np.bool_)
-        for rows, _ in self._find(ids):
-            known[rows] = True
-        return known
-
-    def _known(self, ids: AnyIds) -> Iterator[Found]:
-        """All of these ids, piece by piece; after the last an error that counts the unknown ones, if there are any."""
-        unknown = len(ids)
-        for rows, positions in self._find(ids):
-            unknown -= len(rows)
-            yield rows, positions
-        if unknown:
-            first = ids_as_text(ids[int(self._is_known(ids).argmin()) :][:1])[0]
+    def _known(self, ids: AnyIds) -> Positions:
+        """The position of each of these ids, all of which the vault must know."""
+        positions = self._find(ids)
+        unknown = np.flatnonzero(positions < 0)
+        if len(unknown):
+            first = ids_as_text(ids[int(unknown[0]) :][:1])[0]
             raise VaultError(
-                f"vault {self.path} does not know {unknown} of the {len(ids)} records (the first is {first!r})"
+                f"vault {self.path} does not know {len(unknown)} of the {len(ids)} records (the first is {first!r})"
             )
+        return positions
 
     def _statistic(self, plan: StatisticPlan, ids: AnyIds) -> StatisticRequest:
         """The request for a statistic of these ids, all of which the vault must know."""
-        positions = by_row(self._known(ids), len(ids))
-        return StatisticRequest(self._store, PlannedStatistic(plan, self.classes), positions)
+        return StatisticRequest(self._store, PlannedStatistic(plan, self.classes), self._known(ids))
 
     def _wanted(self, ids: AnyIds | None) -> PositionSet:
         """The positions of these ids, all of which the vault must know; None: of all records."""
         if ids is None:
             return PositionSet.up_to(count_records(self._store))
         wanted = PositionSet()
-        for _, positions in self._known(ids):
-            wanted.add(positions)
+        wanted.add(self._known(ids))
         return wanted
 
 
