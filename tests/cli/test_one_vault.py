@@ -82,12 +82,10 @@ def test_a_sum_that_is_permitted_is_the_total_of_both_names(bank: Bank) -> None:
 @pytest.mark.parametrize("permitted", [(), ("--set=local.compose=true", *LIMIT)])
 def test_labels_that_are_stored_again(bank: Bank, tpsl: Any, permitted: tuple[object, ...]) -> None:
     assert bank.train(bank.job(), "run").json()["total_epsilon"] == 1.0
-    assert tpsl("label", "evaluate", "run", "--epsilon", 1, "--json").json()["total_epsilon"] == 1.0
     tpsl("vault", "add", "--new", "again", "bank.csv", "--json").json()
     for command in (
         ("vault", "release", "again", "--epsilon", 1),
         ("vault", "release", "again", "--epsilon", 1, "--out", "given"),
-        ("label", "evaluate", "run", "--epsilon", 1, f"--set=local.vault={the_vault() / 'again'}"),
     ):
         refused(tpsl(*command, *permitted, "--json"))
     assert not Path("given").exists()
@@ -103,7 +101,6 @@ def test_a_second_vault(bank: Bank, tpsl: Any) -> None:
         ("vault", "add", "--new", other, "bank.csv"),
         ("vault", "release", "copy", "--epsilon", 2, "--set=local.compose=true"),
         ("vault", "release", "copy", "--epsilon", 2, "--set=local.compose=true", "--out", "given"),
-        ("label", "evaluate", "run", "--epsilon", 1, "--set=local.vault=copy"),
     ):
         refused(tpsl(*command, "--json"))
     refused(bank.train(bank.job(), "second", "--set=local.compose=true", "--vault", other))

@@ -71,7 +71,8 @@ def test_it_ends_with_a_table_and_the_path_of_the_page(tpsl: Any, run: Path, tmp
     assert shown.stdout.splitlines()[-1] == f"The page: {tmp_path / 'page.html'}"
     assert "stopped" in shown.stdout
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "<title>run, stopped</title>" in page and page.count("unfinished: epoch") == 2
+    assert "<title>run, stopped</title>" in page
+    assert "unfinished: epoch" in page
 
 
 def test_the_page_of_a_feature_party(tpsl: Any, run: Path, tmp_path: Path) -> None:
