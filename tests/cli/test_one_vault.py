@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tpsl.vault import the_vault
-
 ROWS = 300
 LIMIT = ("--set=local.max_epsilon=1",)
 JOB: dict[str, Any] = {
