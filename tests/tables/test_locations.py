@@ -106,18 +106,6 @@ def test_an_empty_folder_is_there_and_named(tmp_path: Path) -> None:
         files_of(tmp_path)
 
 
-def test_a_pattern_that_matches_only_folders_says_so(place: Any) -> None:
-    folder = place({"2026-01/a.csv": b"id\n1\n", "2026-02/a.csv": b"id\n2\n"})
-    for text, matched in (("2026-*", "2 folders, the first of them"), ("2026-*2", "a folder")):
-        pattern = location_of(f"{folder}/{text}")
-        assert not is_there(pattern)
-        with pytest.raises(DataError) as refused:
-            files_of(pattern)
-        assert f"{pattern}: the pattern matches no file, only {matched} " in str(refused.value)
-        assert str(refused.value).endswith(f"; {pattern}/* is the files in there")
-    assert len(files_of(location_of(f"{folder}/2026-*/*"))) == 2
-
-
 def test_a_name_with_signs_of_a_pattern_is_that_file(tmp_path: Path) -> None:
     (tmp_path / "part[1].csv").write_text("id\nx\n")
     (tmp_path / "part1.csv").write_text("id\ny\n")

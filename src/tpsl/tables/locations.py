@@ -74,7 +74,12 @@ def location_of(text: str | Path, folder: Path | None = None) -> Location:
 
 def is_there(location: Location) -> bool:
     """Return whether there is a file at a location, or a folder, even an empty one."""
-    return _is_folder(location) or any(info.is_file for info in _found(location)[1])
+    return _is_folder(location) or bool(_found(location)[1])
+
+
+def why_there_is_none(location: Location) -> str:
+    """Return a sentence on a location without files."""
+    return f"{location}: {'the folder has no files' if _is_folder(location) else 'there is no such file'}"
 
 
 def files_of(location: Location) -> list[StoredFile]:
@@ -83,9 +88,11 @@ def files_of(location: Location) -> list[StoredFile]:
     Those of a folder are all in it and below it, but for names that begin with a dot or an underscore.
     """
     filesystem, infos = _found(location)
+    if not infos:
+        raise DataError(why_there_is_none(location))
     is_local = isinstance(location, Path)
     scheme = "" if isinstance(location, Path) else f"{location.text.partition(':')[0]}://"
-    found = [
+    return [
         StoredFile(
             info.path if is_local else scheme + info.path.lstrip("/"),
             info.size,
@@ -95,22 +102,7 @@ def files_of(location: Location) -> list[StoredFile]:
             filesystem,
         )
         for info in infos
-        if info.is_file
     ]
-    if not found:
-        raise DataError(why_there_is_none(location))
-    return found
-
-
-def why_there_is_none(location: Location) -> str:
-    """Return a sentence on a location without files: what is there instead."""
-    if _is_folder(location):
-        return f"{location}: the folder has no files"
-    folders = [info.path for info in _found(location)[1]]
-    if not folders:
-        return f"{location}: there is no such file"
-    count = "a folder" if len(folders) == 1 else f"{len(folders):,} folders, the first of them"
-    return f"{location}: the pattern matches no file, only {count} {folders[0]}; {location}/* is the files in there"
 
 
 def _is_folder(location: Location) -> bool:
@@ -123,23 +115,21 @@ def _found(location: Location) -> tuple[ArrowObject, list[ArrowObject]]:
 
     filesystem, path = _opened(location)
     try:
-        (there,) = filesystem.get_file_info([path])
-        if there.is_file:
-            infos = [there]
-        elif there.type == fs.FileType.Directory:
+        (there,) = infos = filesystem.get_file_info([path])
+        if there.type == fs.FileType.Directory:
             listed = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
             below = len(path.rstrip("/"))
-            infos = [info for info in listed if info.is_file and not _HIDDEN.search(info.path, below)]
-        else:
+            infos = [info for info in listed if not _HIDDEN.search(info.path, below)]
+        elif not there.is_file:
             infos = _matching(filesystem, path)
     except (OSError, ValueError, pa.ArrowException) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{location}: cannot be reached ({reason})") from error
-    return filesystem, sorted(infos, key=lambda info: str(info.path))
+    return filesystem, sorted((info for info in infos if info.is_file), key=lambda info: str(info.path))
 
 
 def _matching(filesystem: ArrowObject, path: str) -> list[ArrowObject]:
-    """Return the files and folders that a pattern matches; none if it is no pattern."""
+    """Return what a pattern matches; nothing if it is no pattern."""
     from fsspec.utils import glob_translate  # type: ignore[import-untyped]
     from pyarrow import fs
 
