@@ -5,7 +5,6 @@ It is the label party's view, with every party in one process: results depend on
 
 from __future__ import annotations
 
-import html
 import math
 import os
 import time
@@ -198,23 +197,18 @@ class Run:
         """What is promised about each label, in short: spent in all, and by this run where that is less."""
         return guarantee_text(self.result)
 
-    def _facts(self) -> dict[str, str]:
+    def __repr__(self) -> str:
         result, noted = self.result, RunFolder(self.path).noted_ledger()
-        return {
-            "run": str(self.path),
-            **({"vault": str(noted.vault)} if noted else {}),
+        facts = {
+            "run": self.path,
+            **({"vault": noted.vault} if noted else {}),
             "data": f"{result.data}, {result.train_records:,} training and {result.test_records:,} test records",
             "guarantee": self.guarantee,
             "mechanism": f"{result.mechanism}, estimator {result.estimator}",
             "test AUC": _measured(result.test_auc, result.test_auc_low, result.test_auc_high),
             "trained": f"{result.epochs} epochs, {result.steps:,} steps, {result.seconds:.1f} s",
         }
-
-    def __repr__(self) -> str:
-        return "\n".join(f"{name:<10} {value}" for name, value in self._facts().items())
-
-    def _repr_html_(self) -> str:
-        return _table([list(fact) for fact in self._facts().items()])
+        return "\n".join(f"{name:<10} {value}" for name, value in facts.items())
 
 
 @dataclass(frozen=True)
@@ -251,39 +245,15 @@ class Attacks:
         """Return a row for each attack, as a data frame takes them."""
         return [asdict(result) for result in self]
 
-    def _rows(self) -> list[list[str]]:
-        return [
-            [
-                result.name,
-                result.needs.replace("+", " + "),
-                _measured(result.auc, result.auc_low, result.auc_high),
-                "–" if result.closed_form is None else auc_text(result.closed_form),
-                bound_text(result.ceiling, result.ceiling_low, result.ceiling_high),
-            ]
-            for result in self
-        ]
-
     def __repr__(self) -> str:
-        rows = [_HEADINGS, *self._rows()]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+        rows = [["attack", "the attacker has", "AUC", "theory", "bound"]]
+        for one in self:
+            area, bound = (one.auc, one.auc_low, one.auc_high), (one.ceiling, one.ceiling_low, one.ceiling_high)
+            needs = one.needs.replace("+", " + ")
+            rows.append([one.name, needs, _measured(*area), auc_text(one.closed_form), bound_text(*bound)])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
         return "\n".join(line.rstrip() for line in lines)
-
-    def _repr_html_(self) -> str:
-        return _table([_HEADINGS, *self._rows()], headed=True)
-
-
-_HEADINGS = ["attack", "the attacker has", "AUC", "theory", "bound"]
-
-
-def _table(rows: Sequence[Sequence[str]], *, headed: bool = False) -> str:
-    """Return an HTML table in which no text is markup; the first row is a heading if it is `headed`."""
-    written = []
-    for number, row in enumerate(rows):
-        kind = "th" if headed and not number else "td"
-        cells = "".join(f'<{kind} style="text-align: left">{html.escape(cell)}</{kind}>' for cell in row)
-        written.append(f"<tr>{cells}</tr>")
-    return f"<table>{''.join(written)}</table>"
 
 
 def _measured(area: float, low: float, high: float) -> str:

@@ -296,11 +296,6 @@ def _kind(shown: Sequence[_Point], name: str, number: int) -> list[Series]:
     ]
 
 
-def metrics_of(views: Sequence[RunView]) -> list[str]:
-    """Return the metrics that runs have after epochs, of those that are drawn."""
-    return [key for key in METRICS if any(entry.get(key) is not None for view in views for entry in view.curves)]
-
-
 def curves(views: Sequence[RunView], metric: str) -> Chart | None:
     """Return a metric of runs after each epoch; of one run with its interval."""
     measured = [[entry for entry in view.curves if entry.get(metric) is not None] for view in views]

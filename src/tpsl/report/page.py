@@ -15,7 +15,7 @@ from tpsl.report import charts
 from tpsl.report.chart import Cell
 from tpsl.report.html_parts import document, figure, intro, section, table
 from tpsl.report.markup import Markup, joined, tag
-from tpsl.report.run_sections import curves_of, details, first_screen, group
+from tpsl.report.run_sections import details, first_screen
 from tpsl.report.run_table import run_cells
 from tpsl.report.run_view import RunView
 from tpsl.report.verdicts import first_shown, lead, verdict
@@ -54,7 +54,7 @@ def page(views: Sequence[RunView], *, title: str, about: str = "", home: str = "
             "main",
             tag("div", first_screen(runs[first], runs), class_="hero"),
             tag("p", about, id="about") if about else None,
-            *([] if alone else [section("glance", "At a glance", *_glance(runs, party)), _together(runs, party)]),
+            *([] if alone else [section("glance", "At a glance", *_glance(runs, party)), _trade_off(runs)]),
             *(_run(runs, number, opened=number == first) for number in order),
             id="main",
             tabindex=-1,
@@ -69,9 +69,8 @@ def page(views: Sequence[RunView], *, title: str, about: str = "", home: str = "
 
 def _run(runs: Sequence[RunView], number: int, *, opened: bool) -> Markup:
     """Return all about one of the runs; those that the page does not open with have their first screen there."""
-    view, alone = runs[number], len(runs) == 1
-    about = details(view, number, alone=alone)
-    if alone:
+    view, about = runs[number], details(runs[number], number)
+    if len(runs) == 1:
         return tag("article", about)
     place = tag("div", None if opened else first_screen(view, runs), id=f"run-{number}", class_="hero")
     summary = tag("summary", tag("h2", view.name), tag("p", verdict(view, runs).text, class_="small"))
@@ -123,10 +122,8 @@ def _glance(runs: Sequence[RunView], party: str) -> list[Markup | None]:
     ]
 
 
-def _together(runs: Sequence[RunView], party: str) -> Markup | None:
-    """Return the runs beside one another: the trade-off for each data set, the curves."""
-    if party != LABEL_PARTY:
-        return None
+def _trade_off(runs: Sequence[RunView]) -> Markup | None:
+    """Return utility against privacy for each data set of which there are runs with more than one ε."""
     groups: dict[str, list[RunView]] = {}
     for run in runs:
         groups.setdefault(run.data_group, []).append(run)
@@ -139,9 +136,6 @@ def _together(runs: Sequence[RunView], party: str) -> Markup | None:
         "Utility against privacy, for each data set. Higher is more useful; further left is more private. Runs of "
         "one ε promise the same, so they stand above one another, however sharp their attacks are."
     )
-    pair = tag("div", *drawn, class_="pair")
-    parts = [
-        section("trade-off", "The trade-off", intro(about), pair) if any(drawn) else None,
-        section("curves", "Training", curves_of(runs)),
-    ]
-    return group("All runs", "measured with true labels", *parts)
+    return (
+        section("trade-off", "The trade-off", intro(about), tag("div", *drawn, class_="pair")) if any(drawn) else None
+    )

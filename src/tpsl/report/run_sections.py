@@ -11,7 +11,7 @@ from typing import Any
 from tpsl.metrics import GUESSING
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.report import charts
-from tpsl.report.chart import Cell
+from tpsl.report.chart import Cell, Chart
 from tpsl.report.hero import Bar, Card, Fact, hero
 from tpsl.report.html_parts import facts, figure, intro, section, table
 from tpsl.report.markup import Markup, joined, tag
@@ -135,48 +135,31 @@ def _strip(view: RunView) -> Markup:
 # ---- the sections
 
 
-def details(view: RunView, number: int, *, alone: bool) -> Markup:
-    """Return the sections about a run; `alone` if the page has no other, with which its curves would be shown."""
+def details(view: RunView, number: int) -> Markup:
+    """Return the sections about a run."""
     label, prefix = view.party == LABEL_PARTY, f"run-{number}-"
-    promised = section(
-        f"{prefix}promise",
-        "What was promised",
-        intro(
-            "The promise is made for each record, whatever the other records are and whatever the attacker knows "
-            "already."
-        ),
-        _promise(view),
-        tag("h3", "Who saw what"),
-        table(
-            "Who saw what",
-            ["What", "Feature party", "Label party"],
-            [[*map(Cell, row)] for row in view.sightings],
-            "wide",
-        ),
-        tag("h3", "The ledger"),
-        *_ledger(view),
+    whom = (
+        "The promise is made for each record, whatever the other records are and whatever the attacker knows already."
     )
-    about = "to hand it over: tpsl vault statement" if label else "of the label party"
-    measured = [
+    seen = [[*map(Cell, row)] for row in view.sightings]
+    return joined(
+        section(
+            f"{prefix}promise",
+            "What was promised",
+            intro(whom),
+            _promise(view),
+            tag("h3", "Who saw what"),
+            table("Who saw what", ["What", "Feature party", "Label party"], seen, "wide"),
+            tag("h3", "The ledger"),
+            *_ledger(view),
+        ),
         section(
             f"{prefix}cost", "How good the model is" if label else "What the half has learned", *_utility(view, prefix)
         ),
         section(f"{prefix}attacks", f"What an attacker {'got' if label else 'can get'}", *_attacks(view, prefix)),
-        section(f"{prefix}training", "Training" if label else "Speed", *_training(view, prefix, alone)),
-    ]
-    kept = "stays with the label party"
-    return joined(
-        group("The promise", about, promised),
-        group("Measured with true labels", kept, *measured) if label else joined(*measured),
+        section(f"{prefix}training", "Training" if label else "Speed", *_training(view, prefix)),
         section(f"{prefix}agreement", "The agreement", *_agreement(view)),
     )
-
-
-def group(title: str, note: str, *sections: Markup | None) -> Markup | None:
-    """Return sections that are handed over together, or stay together."""
-    if not any(sections):
-        return None
-    return tag("div", tag("p", title, " ", tag("span", note), class_="group-name"), *sections, class_="group")
 
 
 def _promise(view: RunView) -> Markup:
@@ -237,8 +220,7 @@ def _utility(view: RunView, prefix: str) -> list[Markup | None]:
         numbers = ", ".join([f"test AUC {measured_text(*view.auc)}", *scores])
         told = f"On {counted(view.test_records or 0, 'record')} that it has not seen{_balance(view)}: {numbers}."
     drawn = [charts.calibration(view), charts.precision_recall(view), charts.importance(view)]
-    figures = [figure(chart, prefix) for chart in drawn if chart]
-    return [intro(told), intro(view.local_head_words), tag("div", *figures, class_="pair") if figures else None]
+    return [intro(told), intro(view.local_head_words), _pair(drawn, prefix)]
 
 
 def _balance(view: RunView) -> str:
@@ -248,7 +230,6 @@ def _balance(view: RunView) -> str:
 
 
 def _attacks(view: RunView, prefix: str) -> list[Markup | None]:
-    pair = tag("div", figure(charts.roc(view), prefix), figure(charts.attack_areas(view), prefix), class_="pair")
     reasons: dict[str, list[str]] = {}
     for name, reason in view.attacks.not_run.items() if view.attacks else ():
         reasons.setdefault(reason, []).append(spoken(name))
@@ -258,7 +239,7 @@ def _attacks(view: RunView, prefix: str) -> list[Markup | None]:
     )
     return [
         intro(_about_attacks(view) if view.party == LABEL_PARTY else _about_bound(view)),
-        pair,
+        _pair([charts.roc(view), charts.attack_areas(view)], prefix),
         tag("p", " ".join(left_out), class_="small") if reasons else None,
         *map(intro, view.audit_words),
     ]
@@ -293,37 +274,27 @@ def _about_attacks(view: RunView) -> str:
     )
 
 
-def _training(view: RunView, prefix: str, alone: bool) -> list[Markup | None]:
+def _training(view: RunView, prefix: str) -> list[Markup | None]:
     speed = None
     if view.samples_per_second:
         took = f", {duration_text(view.seconds)} in all" if view.seconds else ""
         speed = f"{count_text(view.samples_per_second)} records in a second{took}."
-    drawn = curves_of([view], prefix) if alone else None
-    return [intro(speed), drawn]
+    return [intro(speed), _pair([charts.curves([view], metric) for metric in charts.METRICS], prefix)]
 
 
-def curves_of(views: Sequence[RunView], prefix: str = "") -> Markup | None:
-    """Return a chart for each metric that runs have after epochs."""
-    metrics = charts.metrics_of(views)
-    shown = [figure(charts.curves(views, metric), prefix) for metric in metrics]
-    return tag("div", *shown, class_="pair") if shown else None
+def _pair(drawn: Sequence[Chart | None], prefix: str) -> Markup | None:
+    figures = [figure(chart, prefix) for chart in drawn if chart]
+    return tag("div", *figures, class_="pair") if figures else None
 
 
 def _agreement(view: RunView) -> list[Markup | None]:
-    sections: list[Markup] = []
-    for name, content in view.job.items():
-        values = dotted(content) if isinstance(content, dict) else {name: content}
-        shown = [(spoken(key), setting(value)) for key, value in values.items() if value is not None]
-        if shown:
-            sections += [tag("h3", spoken(name).capitalize()), facts(shown)]
     flags = " ".join(f"--set {shlex.quote(f'{key}={setting(value)}')}" for key, value in view.changed.items())
-    changed = tag("p", "What differs from the defaults: ", tag("code", flags), class_="intro") if flags else None
+    settings = "\n".join(f"{key}={setting(value)}" for key, value in dotted(view.job).items() if value is not None)
     return [
-        tag("p", "The job that both parties hold, without the places of files. Its digest: ",
-            tag("code", view.job_digest), class_="intro"),
-        changed,
-        tag("details", tag("summary", "All settings"), *sections),
-    ]  # fmt: skip
+        intro("The job that both parties hold, without the places of files. Digest: ", tag("code", view.job_digest)),
+        intro("What differs from the defaults: ", tag("code", flags)) if flags else None,
+        tag("details", tag("summary", "All settings"), tag("pre", tag("code", settings))),
+    ]
 
 
 def setting(value: Any) -> str:
