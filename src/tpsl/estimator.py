@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,6 @@ from tpsl.workers import one_thread
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.metrics import accuracy_score
     from sklearn.utils import check_array, check_consistent_length, check_random_state
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
@@ -55,10 +54,9 @@ _ENOUGH_MEMORY = 1 << 30
 class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier that learns across a border: features on one side, labels on the other, ε between them.
 
-    `fit(X, y)`: X is the feature party's, y the label party's. `fit(Xa, Xb, y)`: Xb are features of the label party's
-    own. `parties` names more feature parties, as groups of columns of X; `fit(X, y)` with it works wherever
-    scikit-learn passes one X. Data frames may have categorical columns (text or category); a missing value (NaN) is a
-    value like any other.
+    `fit(X, y)`: X is the feature party's, y the label party's. `parties` divides the columns of X among several feature
+    parties, and the label party if it has features of its own. Data frames may have categorical columns (text or
+    category); a missing value (NaN) is a value like any other.
 
     Guarantee: the trained network, and all that the feature party sees of the labels, is (ε, δ)-differentially private
     in each label, with the exact ε in `epsilon_`. Not protected are the *set* of classes, unless `classes` gives it,
@@ -131,7 +129,6 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     private_: bool
     privacy_spent_: float
     halves_: TrainedHalves
-    _widths: list[int]
     _categorical: tuple[bool, ...]
     _shares: dict[str, list[int]]
     _encoders: dict[str, EncoderState]
@@ -179,27 +176,21 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.max_epsilon = max_epsilon
         self.not_private = not_private
 
-    @overload
-    def fit(self, X: Any, y: Any) -> Self: ...
-    @overload
-    def fit(self, Xa: Any, Xb: Any, y: Any, /) -> Self: ...
-
-    def fit(self, X: Any, y: Any, *labels: Any) -> Self:
-        """Train on X (the feature party's) and y, or on Xa, Xb (the label party's own features) and y.
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on X and y.
 
         A fit that costs more than is permitted, or y with a few other values than a label in the `vault`, is a
         `VaultError` before anything is released.
         """
-        given, y = _blocks_and_labels(X, y, labels)
         numbers = self._class_numbers(y)
-        block = self._read(given, reset=True)
-        check_consistent_length(*given, numbers)
+        block = self._read(X, reset=True)
+        check_consistent_length(X, numbers)
         self._shares = self._columns_of_parties(block)
         job, policy = self._job(block), ReleasePolicy(_plain(self.max_epsilon), self.not_private)
         check_first_releases(job, len(self.classes_), block.rows, policy)
         if job.privacy.noise_seed is not None:
             warnings.warn("the noise is seeded: this fit is NOT private", stacklevel=2)
-        ids = self._record_ids(given[0], block.rows)
+        ids = self._record_ids(X, block.rows)
         tables = {party: block.table(columns, ids) for party, columns in self._shares.items()}
         categories, everything = IndexedCategories(_plain(self.min_count)), np.arange(block.rows)
         encoded = {party: learn(table, categories, everything) for party, table in tables.items()}
@@ -215,10 +206,10 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.privacy_spent_ = result.total_epsilon
         return self
 
-    def predict_proba(self, X: Any, *label_features: Any) -> npt.NDArray[np.float64]:
-        """Return the probability of each class of `classes_`; give Xa and Xb if both were given to `fit`."""
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Return the probability of each class of `classes_`."""
         check_is_fitted(self)
-        block = self._read((X, *label_features), reset=False)
+        block = self._read(X, reset=False)
         nobody = pa.nulls(block.rows, pa.string())
         features = {
             party: self._encoders[party].encode(block.table(columns, nobody)) for party, columns in self._shares.items()
@@ -229,20 +220,10 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return np.column_stack([1.0 - probabilities, probabilities])
         return np.asarray(probabilities / probabilities.sum(axis=1, keepdims=True))
 
-    def predict(self, X: Any, *label_features: Any) -> npt.NDArray[Any]:
-        """Return the most probable class; give Xa and Xb if both were given to `fit`."""
-        most_probable = self.predict_proba(X, *label_features).argmax(axis=1)
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the most probable class."""
+        most_probable = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[most_probable])
-
-    @overload
-    def score(self, X: Any, y: Any, *, sample_weight: Any = None) -> float: ...
-    @overload
-    def score(self, Xa: Any, Xb: Any, y: Any, /, *, sample_weight: Any = None) -> float: ...
-
-    def score(self, X: Any, y: Any, *labels: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy on X and y, or on Xa, Xb and y. It is computed from true labels: it is not private."""
-        given, y = _blocks_and_labels(X, y, labels)
-        return float(accuracy_score(y, self.predict(*given), sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -267,46 +248,20 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         numbers: npt.NDArray[np.int64] = np.searchsorted(classes, y).astype(np.int64)
         return numbers
 
-    def _read(self, given: Sequence[Any], *, reset: bool) -> Block:
-        """Return all columns of X, or of Xa and Xb; unless `reset`, they must be those that `fit` got."""
-        if not reset and len(given) != len(self._widths):
-            needed = "Xa and Xb" if len(self._widths) == 2 else "one X"
-            raise ValueError(f"{type(self).__name__} was fitted with {needed} and needs the same here")
-        names = ("X",) if len(given) == 1 else ("Xa", "Xb")
-        arrays = [
-            values
-            if is_frame(values)
-            else check_array(values, dtype=np.float64, ensure_all_finite="allow-nan", estimator=self, input_name=name)
-            for name, values in zip(names, given, strict=True)
-        ]
-        if len(arrays) == 1:
-            validate_data(self, arrays[0], reset=reset, skip_check_array=True)
-        check_consistent_length(*arrays)
-        widths = [values.shape[1] for values in arrays]
-        blocks, start = [], 0
-        for at, (name, values, width) in enumerate(zip(names, arrays, widths, strict=True)):
-            if not len(values) or not width:
-                raise ValueError(
-                    f"{name} has {len(values)} records and {width} columns: there is nothing to learn from"
-                )
-            if not reset and width != self._widths[at]:
-                raise ValueError(
-                    f"{name} has {width} columns, {type(self).__name__} was fitted with {self._widths[at]}"
-                )
-            blocks.append(read_block(name, values, None if reset else self._categorical[start : start + width]))
-            start += width
-        block = blocks[0] if len(blocks) == 1 else blocks[0].beside(blocks[1])
+    def _read(self, X: Any, *, reset: bool) -> Block:
+        """Return all columns of X; unless `reset`, they must be those that `fit` got."""
+        if not is_frame(X):
+            X = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan", estimator=self, input_name="X")
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        if not len(X) or not X.shape[1]:
+            raise ValueError(f"X has {len(X)} records and {X.shape[1]} columns: there is nothing to learn from")
+        block = read_block("X", X, None if reset else self._categorical)
         if reset:
-            self._widths, self._categorical, self.n_features_in_ = widths, block.categorical, start
+            self._categorical = block.categorical
         return block
 
     def _columns_of_parties(self, block: Block) -> dict[str, list[int]]:
         """Return the positions of the columns that each party has; the label party is last."""
-        if len(self._widths) == 2:
-            if self.parties is not None:
-                raise ValueError("`parties` divides the columns of one X: leave it out with Xa and Xb")
-            positions = list(range(len(block.columns)))
-            return {_FEATURE_PARTY: positions[: self._widths[0]], LABEL_PARTY: positions[self._widths[0] :]}
         if self.parties is None:
             return {_FEATURE_PARTY: list(range(len(block.columns)))}
         shares = {party: [_position(column, block) for column in columns] for party, columns in self.parties.items()}
@@ -385,13 +340,6 @@ class SplitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "classes": len(self.classes_),
             "min_count": _plain(self.min_count),
         }
-
-
-def _blocks_and_labels(X: Any, y: Any, labels: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
-    """Tell (X, y) from (Xa, Xb, y)."""
-    if len(labels) > 1:
-        raise TypeError(f"give X and y, or Xa, Xb and y, not {2 + len(labels)} arrays")
-    return ((X, y), labels[0]) if labels else ((X,), y)
 
 
 def _position(column: str | int, block: Block) -> int:

@@ -35,10 +35,6 @@ class Block:
         """Which columns are categories."""
         return tuple(not isinstance(values, np.ndarray) for values in self.columns)
 
-    def beside(self, other: "Block") -> "Block":
-        """Return the columns of both, this one's first."""
-        return Block((*self.names, *other.names), (*self.columns, *other.columns), self.rows)
-
     def table(self, positions: Sequence[int], ids: ArrowArray) -> RawTable:
         """Return some of the columns as one party's table."""
         chosen = [(self.names[at], self.columns[at], self.categorical[at]) for at in positions]
