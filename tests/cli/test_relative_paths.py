@@ -43,6 +43,7 @@ OPTIONS = (
     "--epochs",
     1,
     "--set=training.batch_size=32",
+    "--set=model={embedding_dim: 2, bottom: [8], top: [8]}",
     "--set=local.record_transcript=true",
 )
 

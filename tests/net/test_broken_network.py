@@ -199,11 +199,18 @@ def test_a_party_that_was_busy_for_long_is_patient_with_the_first_call_that_fail
 
 
 def test_a_label_party_that_was_stopped_itself_does_not_blame_the_others(make_scene: Make) -> None:
-    scene = make_scene("airport", silence=1, wait=1)
+    scene = make_scene("airport", silence=0.5, wait=0.5)
     label, client = scene.label(2), scene.asking(terms=watched(scene, wait=20))
     client.ask("Step", 0, 0, {"airport": share(1)})
-    wait = scene.desk._changed.wait
-    scene.desk._changed.wait = lambda seconds=None: (time.sleep(3), wait(0))[1]  # type: ignore[method-assign]
+    wait, stops = scene.desk._changed.wait, list[float]()
+
+    def stopped(seconds: float | None = None) -> bool:
+        stops.append(time.monotonic())
+        time.sleep(1.5)
+        return wait(0)
+
+    scene.desk._changed.wait = stopped  # type: ignore[method-assign]
+    assert eventually(lambda: len(stops) > 0)
     client.ask("Step", 1, 0, {"airport": share(1)})
     label.result()
     assert not [state for state in scene.states("airport") if "not heard" in state]
