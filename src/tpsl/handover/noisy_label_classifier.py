@@ -1,13 +1,12 @@
 """`NoisyLabelClassifier`: any classifier of scikit-learn that takes sample weights, on noisy labels.
 
 Every record is given to the classifier once for each class, with a weight. All of it is post-processing of the release:
-forms, rounds and classifiers may be compared at no cost.
+forms and classifiers may be compared at no cost.
 
 | form        | weight of class j                            | for                                                    |
 |-------------|----------------------------------------------|--------------------------------------------------------|
 | `unbiased`  | the debiased label, negative for some        | linear models: on average, the loss of clean labels    |
 | `posterior` | `P(y = j given t)` at the shares of classes  | trees and others that want no negative weight          |
-| `em`        | `P(y = j given t, x)` by the round before    | the same; each round is less timid than the one before |
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
-from tpsl.data.order import VALIDATION_STREAM, permutation
-from tpsl.handover.objective import Floats, NoisyTargets, mixture_log_likelihoods, posterior
+from tpsl.handover.objective import NoisyTargets, posterior
 from tpsl.mechanisms import Mechanism
 
 try:
@@ -29,8 +27,7 @@ try:
 except ImportError as error:
     raise ImportError("NoisyLabelClassifier needs scikit-learn: `pip install 'tpsl[trees]'` gets it") from error
 
-Form = Literal["unbiased", "posterior", "em"]
-_LEAST_PROBABILITY = 1e-12
+Form = Literal["unbiased", "posterior"]
 
 
 class NoisyLabelClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -47,16 +44,10 @@ class NoisyLabelClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         Any classifier whose `fit` takes `sample_weight`; for `form="unbiased"` one that takes negative weights.
     mechanism : Mechanism
         What drew the outcomes, as `tpsl.mechanisms.from_spec` rebuilds it from a card.
-    form : "unbiased", "posterior" or "em"
+    form : "unbiased" or "posterior"
         How a noisy label becomes weights.
-    rounds : int
-        The most rounds of EM. At small ε each moves little: the share of a label that noise leaves.
-    validation : float
-        The share of the records that are held out: their noisy labels choose the round of EM that is kept.
     classes : sequence, optional
         The classes in the order of the mechanism; None: 0 to k-1.
-    random_state : int
-        Chooses the hold-out.
 
     Attributes
     ----------
@@ -64,13 +55,10 @@ class NoisyLabelClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         The fitted one.
     classes_ : array
         The classes, in the order of `predict_proba`.
-    log_likelihoods_ : list of float
-        Of EM: what the noisy labels of the hold-out said of each round.
     """
 
     estimator_: Any
     classes_: npt.NDArray[Any]
-    log_likelihoods_: list[float]
 
     def __init__(
         self,
@@ -78,34 +66,31 @@ class NoisyLabelClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         mechanism: Mechanism,
         *,
         form: Form = "posterior",
-        rounds: int = 10,
-        validation: float = 0.1,
         classes: Sequence[Any] | None = None,
-        random_state: int = 0,
     ) -> None:
         self.estimator = estimator
         self.mechanism = mechanism
         self.form = form
-        self.rounds = rounds
-        self.validation = validation
         self.classes = classes
-        self.random_state = random_state
 
     def fit(self, X: Any, outcomes: Any) -> Self:
         """Fit a clone of the estimator to these records and their outcomes."""
         targets = self._checked(X, outcomes)
-        if self.form == "em":
-            self._fit_rounds(X, targets)
-        else:
-            self.estimator_ = self._fitted(
-                X, targets.unbiased() if self.form == "unbiased" else _prior_weights(targets)
-            )
+        if self.form == "unbiased":
+            weights = targets.unbiased()
+        else:  # all records are alike: of class j with the share of that class
+            weights = posterior(targets.log_likelihood(), np.log(targets.class_shares())[None, :])
+        records, classes = np.nonzero(weights)
+        given = _safe_indexing(X, records)
+        self.estimator_ = clone(self.estimator).fit(given, classes, sample_weight=weights[records, classes])
         return self
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Return the probability of each class."""
         check_is_fitted(self)
-        return _probabilities(self.estimator_, X, len(self.classes_))
+        by_class = np.zeros((X.shape[0], len(self.classes_)))  # 0 for a class that no record had a weight for
+        by_class[:, self.estimator_.classes_] = self.estimator_.predict_proba(X)
+        return by_class
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the most probable class."""
@@ -128,43 +113,3 @@ class NoisyLabelClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if len(np.unique(self.classes_)) != self.mechanism.classes:
             raise ValueError(f"`classes` must be {self.mechanism.classes} different ones, got {self.classes!r}")
         return NoisyTargets(self.mechanism, (drawn,))
-
-    def _fitted(self, X: Any, weights: Floats) -> Any:
-        """Fit a clone to each record once for every class, with these weights `[n, k]`."""
-        records, classes = np.nonzero(weights)
-        given = _safe_indexing(X, records)
-        return clone(self.estimator).fit(given, classes, sample_weight=weights[records, classes])
-
-    def _fit_rounds(self, X: Any, targets: NoisyTargets) -> None:
-        """Expectation and maximisation in turn, until the hold-out likes a round less than the one before."""
-        count = max(1, round(len(targets) * self.validation))
-        order = permutation(len(targets), VALIDATION_STREAM, self.random_state)
-        held, trained = np.sort(order[:count]), np.sort(order[count:])
-        of_trained, of_held = targets.take(trained), targets.take(held).log_likelihood()
-        own, theirs = _safe_indexing(X, trained), _safe_indexing(X, held)
-        likelihood, weights = of_trained.log_likelihood(), _prior_weights(of_trained)
-        self.log_likelihoods_ = []
-        for _ in range(max(1, self.rounds)):
-            fitted = self._fitted(own, weights)
-            found = float(mixture_log_likelihoods(of_held, self._log_probabilities(fitted, theirs)).sum())
-            if self.log_likelihoods_ and found <= self.log_likelihoods_[-1]:
-                break
-            self.estimator_ = fitted
-            self.log_likelihoods_.append(found)
-            weights = posterior(likelihood, self._log_probabilities(fitted, own))
-
-    def _log_probabilities(self, fitted: Any, X: Any) -> Floats:
-        found: Floats = np.log(np.maximum(_probabilities(fitted, X, len(self.classes_)), _LEAST_PROBABILITY))
-        return found
-
-
-def _prior_weights(targets: NoisyTargets) -> Floats:
-    """Return `P(y = j | t)` of records that are alike: all are of class j with the share of that class."""
-    return posterior(targets.log_likelihood(), np.log(targets.class_shares())[None, :])
-
-
-def _probabilities(fitted: Any, X: Any, classes: int) -> Floats:
-    """Return a column for each class; one that no record had a weight for has probability 0."""
-    by_class = np.zeros((X.shape[0], classes))
-    by_class[:, fitted.classes_] = fitted.predict_proba(X)
-    return by_class
