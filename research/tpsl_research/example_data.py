@@ -43,8 +43,8 @@ def write_flights(
     Loading the returned configuration gives the same encoded features, labels and split as `FlightsData` with the
     same layout, task and rows does, also with `split` set to chronological.
     """
-    seed = FlightsData().split_seed
-    airport, airline = flights.airport_table(layout, rows, seed), flights.airline_table(layout, task, rows, seed)
+    chosen = FlightsData(layout=layout, task=task, rows=rows)
+    airport, airline = flights.airport_table(chosen), flights.airline_table(chosen)
     airport_path, airline_path = folder / "airport.parquet", folder / "airline.parquet"
     for done, (path, raw) in enumerate(((airport_path, airport), (airline_path, airline))):
         order = raw.canonical_order()
@@ -61,7 +61,7 @@ def write_flights(
         label=LabelFile.model_validate({"path": airline_path, **roles[1]}),
         classes=len(FLIGHT_TASKS[task][1]),
         test_fraction=FlightsData().test_fraction,
-        split_seed=seed,
+        split_seed=chosen.split_seed,
         min_count=flights.MIN_COUNT,
     )
     return Written(config, {"rows": len(airport)})

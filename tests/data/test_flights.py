@@ -66,7 +66,7 @@ def test_layout_natural_leaves_each_party_its_own() -> None:
 
 
 def test_features_are_the_flights_own(original: dict[str, dict[str, str]]) -> None:
-    raw = airport_table("all", rows=500, seed=3)
+    raw = airport_table(FlightsData(rows=500, split_seed=3))
     for row, key in enumerate(raw.ids.to_pylist()):
         flight = original[key]
         assert raw.categorical["plane"][row].as_py() == flight["tailnum"]
@@ -78,7 +78,7 @@ def test_features_are_the_flights_own(original: dict[str, dict[str, str]]) -> No
 
 
 def test_weather_is_that_of_the_scheduled_hour() -> None:
-    raw = airport_table("natural")
+    raw = airport_table(FlightsData(layout="natural"))
     raw = raw.take(raw.canonical_order())
     row = raw.ids.to_pylist().index("2013-01-01 05:15 EWR UA 1545")
     # Newark, 2013-01-01, 5 a.m., as it stands in the package's weather table.
@@ -93,7 +93,10 @@ def test_nothing_is_known_only_after_departure(monkeypatch: pytest.MonkeyPatch) 
     """Change every column that is known only afterwards: no feature changes, and only the delay changes labels."""
     from tpsl.data import flights
 
-    before, labels_before = airport_table("all", 2000), airline_table("natural", "late", 2000)
+    before, labels_before = (
+        airport_table(FlightsData(rows=2000)),
+        airline_table(FlightsData(layout="natural", rows=2000)),
+    )
     read = flights._read
     seen: set[str] = set()
 
@@ -107,7 +110,7 @@ def test_nothing_is_known_only_after_departure(monkeypatch: pytest.MonkeyPatch) 
         return table
 
     monkeypatch.setattr(flights, "_read", tampered)
-    after, labels_after = airport_table("all", 2000), airline_table("natural", "late", 2000)
+    after, labels_after = airport_table(FlightsData(rows=2000)), airline_table(FlightsData(layout="natural", rows=2000))
     assert seen & AFTER_DEPARTURE == {"arr_delay"}
     for one, other in ((before, after), (labels_before, labels_after)):
         assert one.ids.equals(other.ids)

@@ -22,8 +22,8 @@ from tpsl.data.config import (
 )
 from tpsl.data.dataset import Dataset, load
 from tpsl.data.sides import Relabelling
-from tpsl.data.synthetic import Chunk
 from tpsl.data.true_labels import reveal
+from tpsl.progress import no_progress
 from tpsl_research.clicklog import AvazuData, CriteoData, convert
 
 Lines = Callable[..., list[str]]
@@ -101,11 +101,10 @@ def test_a_feature_derived_from_the_label_while_loading_changes(
     monkeypatch.setattr(flights, "_dates", lambda table: airport(table) + (table["arr_delay"].to_numpy() > 15))
     monkeypatch.setattr(
         world,
-        "records",
-        lambda self, progress=None: (
+        "chunks",
+        lambda self, progress=no_progress: (
             replace(chunk, numeric=chunk.numeric + chunk.labels[:, None].astype(np.float32))
             for chunk in chunks(self, progress)
-            if isinstance(chunk, Chunk)
         ),
     )
     tables = two_tables(tmp_path)

@@ -11,7 +11,7 @@ are dropped. The id names carrier and flight number, which an airport knows as w
 import importlib.util
 import zipfile
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -49,24 +49,20 @@ def feature_side(
     config: FlightsData, relabelling: Relabelling | None = None, encoder: EncoderState | None = None
 ) -> FeatureSide:
     """Load the airport's side; an `encoder` of an earlier run encodes it, if there is one."""
-    raw = airport_table(config.layout, config.rows, config.split_seed, _Delays(config.task, relabelling))
-    return _preparation(config, encoder).feature_side(FEATURE_PARTY, raw)
+    return _preparation(config, encoder).feature_side(FEATURE_PARTY, airport_table(config, relabelling))
 
 
 def label_side(
     config: FlightsData, relabelling: Relabelling | None = None, encoder: EncoderState | None = None
 ) -> LabelSide:
     """Load the airline's side; an `encoder` of an earlier run encodes it, if there is one."""
-    raw = airline_table(config.layout, config.task, config.rows, config.split_seed, _Delays(config.task, relabelling))
-    return _preparation(config, encoder).label_side(raw, config.class_names)
+    return _preparation(config, encoder).label_side(airline_table(config, relabelling), config.class_names)
 
 
-def airport_table(
-    layout: Literal["all", "natural"], rows: int | None = None, seed: int = 0, delays: "_Delays | None" = None
-) -> RawTable:
+def airport_table(config: FlightsData, relabelling: Relabelling | None = None) -> RawTable:
     """Return the feature party's raw table."""
-    columns = AIRPORT_COLUMNS + (AIRLINE_COLUMNS if layout == "all" else ())
-    flights = _completed_flights(columns, rows, seed, delays)
+    columns = AIRPORT_COLUMNS + (AIRLINE_COLUMNS if config.layout == "all" else ())
+    flights = _completed_flights(config, columns, relabelling)
     date = _dates(flights)
     departure, arrival = (_minute_of_day(flights[name]) for name in ("sched_dep_time", "sched_arr_time"))
     day_of_year = (date - np.datetime64("2013-01-01")).astype(np.int64) + 1
@@ -84,24 +80,18 @@ def airport_table(
         "wind_direction": wind_direction,
     }
     numeric = {"departure_minute": departure.astype(float), "arrival_minute": arrival.astype(float), **weather}
-    if layout == "all":
+    if config.layout == "all":
         airline_categorical, airline_numeric = _airline_features(flights)
         categorical |= airline_categorical
         numeric |= airline_numeric
     return RawTable("flights (airport)", _flight_ids(flights), categorical, numeric)
 
 
-def airline_table(
-    layout: Literal["all", "natural"],
-    task: Literal["late", "delay5"],
-    rows: int | None = None,
-    seed: int = 0,
-    delays: "_Delays | None" = None,
-) -> RawTable:
+def airline_table(config: FlightsData, relabelling: Relabelling | None = None) -> RawTable:
     """Return the label party's raw table: labels, and in the layout `natural` its own features."""
-    flights = _completed_flights(AIRLINE_COLUMNS if layout == "natural" else (), rows, seed, delays)
-    categorical, numeric = _airline_features(flights) if layout == "natural" else ({}, {})
-    labels = _delay_classes(flights, task)
+    flights = _completed_flights(config, AIRLINE_COLUMNS if config.layout == "natural" else (), relabelling)
+    categorical, numeric = _airline_features(flights) if config.layout == "natural" else ({}, {})
+    labels = _delay_classes(flights, config.task)
     return RawTable("flights (airline)", _flight_ids(flights), categorical, numeric, labels)
 
 
@@ -148,35 +138,25 @@ def _delay_classes(flights: ArrowArray, task: str) -> npt.NDArray[np.int64]:
     return cast(npt.NDArray[np.int64], classes.astype(np.int64))
 
 
-class _Delays:
-    """Other arrival delays, if a relabelling asks for them: each in the class that the relabelling gives to it."""
-
-    def __init__(self, task: str, relabelling: Relabelling | None) -> None:
-        self._task, self._relabelling = task, relabelling
-
-    def changed(self, flights: ArrowArray) -> ArrowArray:
-        if self._relabelling is None:
-            return flights
-        bounds = np.array(FLIGHT_TASKS[self._task][0])
-        before = _delay_classes(flights, self._task)
-        after = self._relabelling(before, len(bounds) + 1)
-        # One minute above the lower bound of a class, or on the upper bound of the first.
-        of_class = np.concatenate([bounds[:1], bounds + 1])
-        delays = np.where(after == before, flights["arr_delay"].to_numpy(), of_class[after]).astype(np.int64)
-        return flights.set_column(flights.column_names.index("arr_delay"), "arr_delay", pa.array(delays))
+def _with_other_delays(flights: ArrowArray, task: str, relabelling: Relabelling) -> ArrowArray:
+    """Return flights with other arrival delays, each in the class that the relabelling gives to it."""
+    bounds, before = np.array(FLIGHT_TASKS[task][0]), _delay_classes(flights, task)
+    after = relabelling(before, len(bounds) + 1)
+    # One minute above the lower bound of a class, or on the upper bound of the first.
+    of_class = np.concatenate([bounds[:1], bounds + 1])
+    delays = np.where(after == before, flights["arr_delay"].to_numpy(), of_class[after]).astype(np.int64)
+    return flights.set_column(flights.column_names.index("arr_delay"), "arr_delay", pa.array(delays))
 
 
-def _completed_flights(
-    columns: tuple[str, ...], rows: int | None, seed: int, delays: _Delays | None = None
-) -> ArrowArray:
-    """Read the flights that arrived, with these columns beside id and delay; `rows` of them by `seed`.
+def _completed_flights(config: FlightsData, columns: tuple[str, ...], relabelling: Relabelling | None) -> ArrowArray:
+    """Read the flights that arrived, with these columns beside id and delay.
 
-    Both parties choose the same subset, because the choice depends only on the file's own order.
+    Both parties choose the same `rows`, because the choice depends only on the file's own order.
     """
     flights = _read("flights.csv.zip", (*KEY_COLUMNS, "arr_delay", *columns))
     flights = flights.filter(flights["arr_delay"].is_valid())
-    flights = flights if delays is None else delays.changed(flights)
-    return flights if rows is None else flights.take(subset_rows(flights.num_rows, rows, seed))
+    flights = flights if relabelling is None else _with_other_delays(flights, config.task, relabelling)
+    return flights if config.rows is None else flights.take(subset_rows(len(flights), config.rows, config.split_seed))
 
 
 def _flight_ids(flights: ArrowArray) -> ArrowArray:

@@ -13,9 +13,8 @@ most of what there is to learn lies in values that are seen often); two classes 
 the softmax of k. As the label is drawn from that probability, no classifier can expect to do better than it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,26 +38,17 @@ WORLD, CATEGORY_WORTH, RECORDS, LABELS, CALIBRATION = range(5)
 
 
 @dataclass(frozen=True)
-class Records:
-    """Consecutive records without labels: `first` is the number of the first one."""
+class Chunk:
+    """Consecutive records: `first` is the number of the first one."""
 
     first: int
     categorical: npt.NDArray[np.int32]  # [n, F], values from 0 within each field
     numeric: npt.NDArray[np.float32]
-
-    def __len__(self) -> int:
-        return len(self.categorical)
-
-
-@dataclass(frozen=True)
-class Chunk(Records):
-    """Consecutive records with labels."""
-
     probabilities: npt.NDArray[np.float64]  # [n, classes]
     labels: npt.NDArray[np.int64]
 
-
-Drawn = TypeVar("Drawn", bound=Records)
+    def __len__(self) -> int:
+        return len(self.categorical)
 
 
 class World:
@@ -98,25 +88,13 @@ class World:
 
     def chunks(self, progress: Progress = no_progress) -> Iterator[Chunk]:
         """Yield the records of the configuration in order, at most `CHUNK_ROWS` at a time."""
-        for chunk in self._drawn(self._chunk, progress):
+        rows = self.config.rows
+        for first in range(0, rows, CHUNK_ROWS):
+            chunk = self._chunk(first // CHUNK_ROWS, min(CHUNK_ROWS, rows - first))
             if self._relabelling is not None:
                 chunk = replace(chunk, labels=self._relabelling(chunk.labels, self.config.classes, chunk.first))
             yield chunk
-
-    def records(self, progress: Progress = no_progress) -> Iterator[Records]:
-        """Yield the same records without their labels, which take most of the time."""
-        return self._drawn(self._unlabelled, progress)
-
-    def _drawn(self, draw: Callable[[int, int], Drawn], progress: Progress) -> Iterator[Drawn]:
-        rows = self.config.rows
-        for first in range(0, rows, CHUNK_ROWS):
-            chunk = draw(first // CHUNK_ROWS, min(CHUNK_ROWS, rows - first))
-            yield chunk
             progress(first + len(chunk), rows, "drawing synthetic records")
-
-    def _unlabelled(self, number: int, rows: int) -> Records:
-        categorical, numeric = self._records(_generator(self.config.seed, RECORDS, number))
-        return Records(number * CHUNK_ROWS, categorical[:rows], numeric[:rows])
 
     def _chunk(self, number: int, rows: int) -> Chunk:
         # The whole chunk is drawn and scored, then cut: its first records must not depend on how many are wanted, and
@@ -189,7 +167,7 @@ def feature_side(
     offsets = np.concatenate([[0], np.cumsum(world.vocabularies)])
     categorical = np.empty((config.rows, config.categorical_fields), dtype=np.int32)
     numeric = np.empty((config.rows, config.numeric_fields), dtype=np.float32)
-    for chunk in world.records(progress):
+    for chunk in world.chunks(progress):
         rows = slice(chunk.first, chunk.first + len(chunk))
         np.add(chunk.categorical, offsets[:-1].astype(np.int32), out=categorical[rows])
         numeric[rows] = chunk.numeric
