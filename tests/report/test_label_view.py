@@ -30,7 +30,7 @@ def test_a_view_has_the_numbers_of_the_run(runs: Path) -> None:
         ledger = vault.ledger()
     assert view.ledger.entries[-1].hash == ledger.head
     assert [entry.hash for entry in view.ledger.entries] == [entry.hash for entry in ledger.entries]
-    assert view.ledger.epsilon_text == "2"
+    assert view.ledger.epsilon_per_record == 2.0
     assert view.audited_epsilon <= 2.0
     assert view.program == f"tpsl {version('tpsl')}"
 

@@ -56,7 +56,7 @@ def test_a_later_release_shows_on_the_page_of_an_earlier_run(elsewhere: tuple[Pa
     run, vault = elsewhere
     before = read_run(run)
     assert (before.promise.total_epsilon_text, before.promise.epsilon_text) == ("5", "5")
-    assert before.ledger and before.ledger.epsilon_text == "5"
+    assert before.ledger and before.ledger.epsilon_per_record == 5.0
     compose(vault)
     after = read_run(run)
     assert (after.promise.total_epsilon_text, after.promise.epsilon_text) == ("6", "5")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tpsl.report.known_vaults import Memory, ledger_at, spent_in
-from tpsl.report.run_view import LedgerEntry, LedgerView, VaultFacts
-from tpsl.report.words import records_text, rounded_up
+from tpsl.report.run_view import VaultFacts
+from tpsl.report.words import rounded_up
 from tpsl.run.job import Job
 from tpsl.run.result import LedgerNote, TrainResult
 from tpsl.run.run_folder import RunFolder
@@ -21,18 +21,11 @@ from tpsl.vault.ledger import describe_release
 class RunLedger(VaultFacts):
     """What is known of a run's vault, and of others that have released its labels and are gone."""
 
-    place: Path | None = None
-    """The address of the label in the vault; None if the vault is gone."""
-    content: LedgerView | None = None
+    content: Ledger | None = None
     note: str = ""
     """Why there is no ledger, or nothing."""
     total: Spent | None = None
     """What the run's records have spent in all; None if nothing was released yet."""
-
-    @property
-    def entries(self) -> tuple[LedgerEntry, ...]:
-        """The entries, oldest first."""
-        return self.content.entries if self.content else ()
 
     def known(self) -> dict[str, Any]:
         """Return what is to be known besides the total, ready for JSON."""
@@ -45,17 +38,15 @@ def read_ledger(run: RunFolder, job: Job, memory: Memory | None = None) -> RunLe
     Vaults that are gone count with what was noted of them, by the run, and by the others that `memory` knows.
     """
     memory = memory or Memory.of([run.path])
-    noted, place, total = run.noted_ledger(), memory.place(run), memory.own(run)
+    noted, total, ledger = run.noted_ledger(), memory.own(run), ledger_at(memory.place(run))
     besides, gone = memory.besides(run)
-    ledger = ledger_at(place)
     if ledger is not None and noted is None:
         total = spent_in(run, ledger, {_description(job, ledger.classes)})
     total = total.plus(besides) if total else None
-    if ledger is None or place is None:
+    if ledger is None:
         return RunLedger(note=_absent(noted), total=total, gone_vaults=gone)
     return RunLedger(
-        place=place,
-        content=_content(ledger, place),
+        content=ledger,
         total=total,
         gone_vaults=gone,
         epsilon_all_labels=as_json(ledger.all_labels.epsilon) if ledger.all_labels else None,
@@ -99,31 +90,4 @@ def _absent(noted: LedgerNote | None) -> str:
         f"The vault {vault_label(noted.vault)} is gone; `tpsl report --vault FOLDER` says where it is if it "
         f"was moved. At {noted.time[:19].replace('T', ' ')} UTC the run noted ε = {rounded_up(noted.epsilon, 4)},"
         f" δ = {rounded_up(noted.delta, 2)} for its records, and the ledger’s head {noted.head}."
-    )
-
-
-def _content(ledger: Ledger, vault: Path) -> LedgerView:
-    unit = ledger.largest_unit
-    names = {entry.details["label"]: entry.details["name"] for entry in ledger.entries if "name" in entry.details}
-    return LedgerView(
-        vault=vault_label(vault),
-        classes=ledger.classes,
-        records=ledger.records,
-        released_records=ledger.released_records,
-        epsilon_text=rounded_up(ledger.epsilon_per_record, 4),
-        delta_text=rounded_up(ledger.delta_per_record, 2),
-        unit_text=f"{rounded_up(unit.epsilon, 4)} ({records_text(unit.records)})" if unit else None,
-        entries=tuple(
-            LedgerEntry(
-                sequence=entry.sequence,
-                time=entry.time,
-                what=(entry.description if entry.is_release else entry.kind)
-                + (f" ({names[entry.details['label']]})" if len(names) > 1 else ""),
-                records=entry.details.get("records"),
-                epsilon_text=rounded_up(entry.epsilon, 4) if entry.is_release else "",
-                delta_text=rounded_up(entry.delta, 2) if entry.is_release else "",
-                hash=entry.hash,
-            )
-            for entry in ledger.entries
-        ),
     )

@@ -26,6 +26,7 @@ from tpsl.report.words import (
     duration_text,
     measured_text,
     of_vault,
+    rounded_up,
     significant,
     spoken,
     time_text,
@@ -122,7 +123,7 @@ def _strip(view: RunView) -> Markup:
             ("Parties", ", ".join([LABEL_PARTY, *view.feature_parties])),
             ("Data", view.data),
             ("Records", ", ".join(f"{number:,} {what}" for number, what in numbers if number is not None)),
-            ("ε of the whole vault", view.ledger.epsilon_text if view.ledger else None),
+            ("ε of the whole vault", rounded_up(view.ledger.epsilon_per_record, 4) if view.ledger else None),
             ("Seed of batches and weights", str(view.job["training"].get("seed", MISSING))),
             ("Trained in", duration_text(view.seconds) if view.seconds else None),
             ("Last written (UTC)", time_text(view.updated) if view.updated else None),
@@ -186,29 +187,26 @@ def _ledger(view: RunView) -> list[Markup | None]:
     found = view.ledger
     if not found:
         return [intro(view.ledger_note or "Nothing was released yet.")]
-    rows: list[list[Cell | Markup]] = [
-        [
-            Cell(str(entry.sequence)),
-            Cell(time_text(entry.time)),
-            Cell(entry.what),
-            Cell("" if entry.records is None else f"{entry.records:,}", entry.records),
-            Cell(entry.epsilon_text),
-            Cell(entry.delta_text),
-            tag("code", entry.hash[:16]),
-        ]
-        for entry in found.entries
-    ]
+    unit = found.largest_unit
+    names = {entry.details["label"]: entry.details["name"] for entry in found.entries if "name" in entry.details}
+    rows: list[list[Cell | Markup]] = []
+    for entry in found.entries:
+        of_label = f" ({names[entry.details['label']]})" if len(names) > 1 else ""
+        what = (entry.description if entry.is_release else entry.kind) + of_label
+        records = count_text(entry.details["records"]) if "records" in entry.details else ""
+        spent = [rounded_up(entry.epsilon, 4), rounded_up(entry.delta, 2)] if entry.is_release else ["", ""]
+        texts = [str(entry.sequence), time_text(entry.time), what, records, *spent]
+        rows.append([*map(Cell, texts), tag("code", entry.hash[:16])])
     return [
         facts(
             [
-                ("Vault", found.vault),
-                ("Largest ε of any record", found.epsilon_text),
-                ("Largest δ of any record", found.delta_text),
+                ("Largest ε of any record", rounded_up(found.epsilon_per_record, 4)),
+                ("Largest δ of any record", rounded_up(found.delta_per_record, 2)),
                 ("Records with a release", f"{found.released_records:,} of {found.records:,}"),
-                ("Largest ε of any unit", found.unit_text),
+                (f"Largest ε of any {unit.who}", rounded_up(unit.epsilon, 4)) if unit else ("", None),
             ]
         ),
-        intro("Head of the hash chain, which fixes the whole history: ", tag("code", found.entries[-1].hash)),
+        intro("Head of the hash chain, which fixes the whole history: ", tag("code", found.head)),
         table("Entries of the ledger", ["#", "When (UTC)", "What", "Records", "ε", "δ", "Hash begins"], rows, "wide"),
     ]
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from tpsl.metrics import GUESSING
 from tpsl.run.evaluation import TestCurves
+from tpsl.vault import Ledger
 
 
 class Interval(NamedTuple):
@@ -147,34 +148,6 @@ def _attack(name: str, one: Mapping[str, Any], *, seeded: bool) -> Attack | None
     )
 
 
-@dataclass(frozen=True)
-class LedgerEntry:
-    """An entry of a ledger; texts of what it has no number for are empty."""
-
-    sequence: int
-    time: str
-    what: str
-    records: int | None
-    epsilon_text: str
-    delta_text: str
-    hash: str
-
-
-@dataclass(frozen=True)
-class LedgerView:
-    """The label party's ledger as its page shows it."""
-
-    vault: str
-    """The end of its path, which tells it from others."""
-    classes: int
-    records: int
-    released_records: int
-    epsilon_text: str
-    delta_text: str
-    unit_text: str | None
-    entries: tuple[LedgerEntry, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class VaultFacts:
     """What is to be known of a run's vault besides its total."""
@@ -235,7 +208,7 @@ class RunView(VaultFacts):
     """Labels that left in noisy statistics, on which the private head was fitted."""
     samples_per_second: float | None = None
     seconds: float | None = None
-    ledger: LedgerView | None = None
+    ledger: Ledger | None = None
     ledger_note: str = ""
     """Why there is no ledger, or nothing."""
     spent_by: Literal["ledger", "note", "run"] = "run"
