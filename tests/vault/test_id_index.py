@@ -107,7 +107,7 @@ def test_memory_does_not_grow_with_the_ids_that_are_asked_for(tmp_path: Path, mo
 @pytest.mark.parametrize("at", [1, 99, 499])
 def test_an_id_that_comes_twice_is_found_wherever_it_is(tiny: None, folder: Path, at: int) -> None:
     ids = ids_of(0, 500)
-    with pytest.raises(VaultError, match=rf"the id {ids[0]!r} occurs more than once, .* rows 1 and {at + 1}"):
+    with pytest.raises(VaultError, match=rf"row {at + 1}: the id {ids[0]!r} occurred before, .* row 1$"):
         Vault.create(folder, batches=[([*ids[:at], ids[0], *ids[at:]], [0] * 501, None)])
     with Vault.create(folder, batches=[(ids, [0] * 500, None)]) as vault:
         new = [f"n{number}" for number in range(500)]

@@ -67,7 +67,7 @@ FAULTS = {
     "label NaN": ("id,y\n1,1\n2,NaN\n", "row 2: 'NaN' is not a label"),
     "label empty": ("id,y\n1,1\n2,\n", "row 2: the label is missing"),
     "id empty": ("id,y\n1,1\n,1\n", "row 2: the id is missing"),
-    "id twice": ("id,y\n1,1\n3,1\n1,1\n", "the id '1' occurs more than once, for example in rows 1 and 3"),
+    "id twice": ("id,y\n1,1\n3,1\n1,1\n", "row 3: the id '1' occurred before, in .*, row 1"),
     "empty file": ("", "there is no column 'id'; the columns are none"),
     "not text": (b"id,y\n\xff\xfe,1\n", "cannot be read"),
 }

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from tpsl.mechanisms import compose
 from tpsl.spill import RowParts
 from tpsl.vault import coverage, ledger, same_labels
-from tpsl.vault.blocks import CHUNK, Block, chunk_count, count_records, has_units, ids_between, read_blocks
+from tpsl.vault.blocks import CHUNK, chunk_count, count_records, has_units, ids_between, read_blocks
 from tpsl.vault.cost import Charge, Series, Spent, total
 from tpsl.vault.coverage import History, Mask, PositionSet
 from tpsl.vault.id_index import find_positions
@@ -322,36 +322,22 @@ def _largest_by_alignment(alignment_of: _Numbers, kind_of: _Numbers, spent: Mapp
 
 
 def _units(store: Store, new: Texts) -> tuple[_Numbers, _Numbers]:
-    """Number the units of each alignment: return that of each record, new ones last, and the alignment of each unit."""
-    ids, units_given, whom = [], has_units(store), []
-    for block in read_blocks(store):
-        ids.append(_alignment(block.ids.to_arrow()))
-        if units_given:
-            whom.append(_whom(block))
-    names = _encoded([*ids, _alignment(new.to_arrow())])
-    alignments = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    if not units_given:
-        return np.arange(len(alignments)), alignments  # each record is a unit of its own
-    whom.append(new.to_arrow())
-    units = _encoded([pc.binary_join_element_wise(names.indices.cast(_TEXT), pa.concat_arrays(whom), _SPACE)])
-    unit_of = units.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    """Number the units of each alignment: return that of each record, new ones last, and the alignment of each unit.
+
+    Where records have no units, each is a unit of its own; so is a new one.
+    """
+    found = list(read_blocks(store))
+    ids = Texts.joined([*(block.ids for block in found), new])
+    names = pc.utf8_rtrim(ids.to_arrow(), "0123456789").dictionary_encode().indices
+    alignments = names.to_numpy().astype(np.int64)
+    if not has_units(store):
+        return np.arange(len(ids)), alignments
+    whom = Texts.joined([*(block.units or block.ids for block in found), new]).to_arrow()
+    units = pc.binary_join_element_wise(names.cast(_TEXT), whom, _SPACE).dictionary_encode()
+    unit_of = units.indices.to_numpy().astype(np.int64)
     alignment_of = np.zeros(len(units.dictionary), np.int64)
     alignment_of[unit_of] = alignments
     return unit_of, alignment_of
-
-
-def _alignment(ids: pa.Array) -> pa.Array:
-    """The name of the alignment in each id."""
-    return pc.utf8_rtrim(ids, "0123456789")
-
-
-def _whom(block: Block) -> pa.Array:
-    """Whom each record is about: its unit, or itself in a vault without units."""
-    return (block.ids if block.units is None else block.units).to_arrow()
-
-
-def _encoded(parts: list[pa.Array]) -> pa.DictionaryArray:
-    return pa.concat_arrays(parts).dictionary_encode()
 
 
 def _over_alignments(of_all: Mapping[int, Spent], of_asked: Mapping[int, Spent]) -> Spent:

@@ -21,17 +21,14 @@ CHUNK = 65_536
 
 Positions = npt.NDArray[np.int64]
 
-SCHEMA = """
-CREATE TABLE blocks (
+SCHEMA = """CREATE TABLE blocks (
     label INTEGER NOT NULL, chunk INTEGER NOT NULL, records INTEGER NOT NULL, labels BLOB NOT NULL, ids BLOB NOT NULL,
     units BLOB, UNIQUE (label, chunk)
-);
-CREATE TRIGGER blocks_stay BEFORE DELETE ON blocks BEGIN SELECT RAISE(ABORT, 'records are never deleted'); END;
-CREATE TRIGGER blocks_fixed BEFORE UPDATE ON blocks
+)"""
+ONLY_LABELS_CHANGE = """CREATE TRIGGER blocks_fixed BEFORE UPDATE ON blocks
     WHEN NEW.label <> OLD.label OR NEW.chunk <> OLD.chunk OR substr(NEW.ids, 1, length(OLD.ids)) <> OLD.ids
         OR substr(NEW.units, 1, length(OLD.units)) IS NOT OLD.units
-    BEGIN SELECT RAISE(ABORT, 'only the label of a record may change'); END;
-"""
+    BEGIN SELECT RAISE(ABORT, 'only the label of a record may change'); END"""
 
 
 @dataclass(frozen=True)
@@ -108,12 +105,9 @@ def read_block(store: Store, chunk: int) -> Block:
     return block
 
 
-def read_blocks(store: Store, first: int = 0) -> Iterator[Block]:
-    """The records from a position on, block by block."""
-    records = count_records(store)
-    for chunk in range(first // CHUNK, chunk_count(records)):
-        block = read_block(store, chunk)
-        yield block.part(max(0, first - chunk * CHUNK), len(block))
+def read_blocks(store: Store) -> Iterator[Block]:
+    """All records, block by block."""
+    return (read_block(store, chunk) for chunk in range(chunk_count(count_records(store))))
 
 
 def has_units(store: Store) -> bool:

@@ -26,15 +26,10 @@ Places = npt.NDArray[np.intp]
 History = tuple[int, ...]
 """The sequence numbers of the releases that a record was part of, ascending."""
 
-# The triggers stop a careless statement from changing what was released.
-SCHEMA = """
-CREATE TABLE outcomes (
+SCHEMA = """CREATE TABLE outcomes (
     label INTEGER NOT NULL, chunk INTEGER NOT NULL, entry INTEGER NOT NULL, series INTEGER NOT NULL,
     covered BLOB NOT NULL, outcomes BLOB NOT NULL, UNIQUE (label, chunk, entry)
-);
-CREATE TRIGGER outcomes_stay BEFORE DELETE ON outcomes BEGIN SELECT RAISE(ABORT, 'releases are never deleted'); END;
-CREATE TRIGGER outcomes_fixed BEFORE UPDATE ON outcomes BEGIN SELECT RAISE(ABORT, 'releases never change'); END;
-"""
+)"""
 
 _MOST_COUNTED = 1 << 22
 

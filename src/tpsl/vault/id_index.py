@@ -21,13 +21,10 @@ from tpsl.vault.errors import VaultError
 from tpsl.vault.store import Store
 from tpsl.vault.texts import Hashes, Texts
 
-SCHEMA = """
-CREATE TABLE id_index (label INTEGER NOT NULL, chunk INTEGER NOT NULL, entries BLOB NOT NULL, UNIQUE (label, chunk));
-"""
-KEY_SCHEMA = """
-CREATE TABLE id_key (key BLOB NOT NULL);
-INSERT INTO id_key VALUES (randomblob(16));
-"""
+SCHEMA = """CREATE TABLE id_index (
+    label INTEGER NOT NULL, chunk INTEGER NOT NULL, entries BLOB NOT NULL, UNIQUE (label, chunk)
+)"""
+KEY_SCHEMA = "CREATE TABLE id_key AS SELECT randomblob(16) AS key"
 
 _ENTRY = np.dtype([("first", "<u8"), ("second", "<u8"), ("place", "<u2")])
 """Both hashes of an id, and its place in the block."""

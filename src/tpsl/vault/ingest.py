@@ -253,11 +253,7 @@ class _Adding:
     def _occurs_twice(self, first: int, second: int) -> str:
         id = blocks.id_at(self._store, first)
         (earlier, row), (source, later) = self._located(first), self._located(second)
-        if source != earlier:
-            return f"{source}, row {later}: the id {id!r} occurred before, in {earlier}, row {row}"
-        if self._known:
-            return f"{source}, row {later}: the id {id!r} occurred before"
-        return f"{source}: the id {id!r} occurs more than once, for example in rows {row} and {later}"
+        return f"{source}, row {later}: the id {id!r} occurred before, in {earlier}, row {row}"
 
     def _located(self, position: int) -> tuple[str, int]:
         """The source and the row in which a new record came."""

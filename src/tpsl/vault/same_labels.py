@@ -26,16 +26,11 @@ from tpsl.vault.errors import VaultError
 from tpsl.vault.store import Store
 from tpsl.vault.texts import Texts
 
-SCHEMA = """
-CREATE TABLE labels (
+LABELS_SCHEMA = """CREATE TABLE labels (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, classes INTEGER NOT NULL, counts_people INTEGER NOT NULL
-);
-CREATE TRIGGER labels_stay BEFORE DELETE ON labels BEGIN SELECT RAISE(ABORT, 'labels are never deleted'); END;
-CREATE TRIGGER labels_fixed BEFORE UPDATE ON labels BEGIN SELECT RAISE(ABORT, 'labels never change'); END;
-CREATE TABLE same_labels (label INTEGER NOT NULL, other INTEGER NOT NULL, PRIMARY KEY (label, other));
-CREATE TRIGGER same_stay BEFORE DELETE ON same_labels BEGIN SELECT RAISE(ABORT, 'labels stay the same'); END;
-CREATE TABLE file_records (label INTEGER NOT NULL, ids BLOB NOT NULL, labels BLOB NOT NULL);
-"""
+)"""
+SCHEMA = "CREATE TABLE same_labels (label INTEGER NOT NULL, other INTEGER NOT NULL, PRIMARY KEY (label, other))"
+FILE_SCHEMA = "CREATE TABLE file_records (label INTEGER NOT NULL, ids BLOB NOT NULL, labels BLOB NOT NULL)"
 
 _Labels = npt.NDArray[np.int64]
 Pairs = Mapping[tuple[int, int], int]

@@ -35,27 +35,18 @@ _WAIT_SECONDS = 60.0
 _CACHE_KIB = 64 << 10
 _PAGE_BYTES = 16 << 10
 
-# Ledger entries are only ever inserted; the triggers stop a careless statement from doing more.
-_STATISTICS = """
-CREATE TABLE statistics (entry INTEGER PRIMARY KEY, vectors BLOB NOT NULL);
-CREATE TRIGGER statistics_stay BEFORE DELETE ON statistics
-    BEGIN SELECT RAISE(ABORT, 'releases are never deleted'); END;
-CREATE TRIGGER statistics_fixed BEFORE UPDATE ON statistics BEGIN SELECT RAISE(ABORT, 'releases never change'); END;
-"""
-_LEDGER = """
-CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, hash TEXT NOT NULL, body TEXT NOT NULL);
-CREATE TRIGGER ledger_stay BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
-CREATE TRIGGER ledger_fixed BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
-"""
 _TABLES = {
-    "labels": same_labels.SCHEMA,
+    "labels": same_labels.LABELS_SCHEMA,
+    "same_labels": same_labels.SCHEMA,
+    "file_records": same_labels.FILE_SCHEMA,
     "blocks": blocks.SCHEMA,
     "id_key": id_index.KEY_SCHEMA,
     "id_index": id_index.SCHEMA,
     "outcomes": coverage.SCHEMA,
-    "statistics": _STATISTICS,
-    "ledger": _LEDGER,
+    "statistics": "CREATE TABLE statistics (entry INTEGER PRIMARY KEY, vectors BLOB NOT NULL)",
+    "ledger": "CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, hash TEXT NOT NULL, body TEXT NOT NULL)",
 }
+_NEVER_CHANGED = ("labels", "same_labels", "outcomes", "statistics", "ledger")
 
 
 def require_free(folder: Path) -> None:
@@ -140,17 +131,15 @@ def write_schema(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {FORMAT}")
     for schema in _TABLES.values():
-        _execute_all(connection, schema)
-
-
-def _execute_all(connection: sqlite3.Connection, statements: str) -> None:
-    """Execute statements in the running transaction, which executescript would commit."""
-    statement = ""
-    for line in statements.strip().splitlines():
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            connection.execute(statement)
-            statement = ""
+        connection.execute(schema)
+    # What is never changed: the triggers stop a careless statement.
+    connection.execute(blocks.ONLY_LABELS_CHANGE)
+    for name, action, tables in (("fixed", "UPDATE", _NEVER_CHANGED), ("stay", "DELETE", ("blocks", *_NEVER_CHANGED))):
+        for table in tables:
+            connection.execute(
+                f"CREATE TRIGGER {table}_{name} BEFORE {action} ON {table}"
+                f" BEGIN SELECT RAISE(ABORT, '{table}: no {action}'); END"
+            )
 
 
 def add_label(store: Store, name: str, classes: int, details: Mapping[str, bool | str | None]) -> Store:

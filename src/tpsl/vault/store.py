@@ -22,7 +22,3 @@ class Store:
     def execute(self, statement: str, parameters: Iterable[Any] = ()) -> sqlite3.Cursor:
         """Execute one statement."""
         return self.connection.execute(statement, tuple(parameters))
-
-    def executemany(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> sqlite3.Cursor:
-        """Execute one statement for each row of parameters."""
-        return self.connection.executemany(statement, rows)

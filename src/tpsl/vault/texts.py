@@ -104,10 +104,6 @@ class Texts:
         found: npt.NDArray[np.bool_] = pc.equal(self._terminated, others._terminated).to_numpy(zero_copy_only=False)
         return found
 
-    def same_as(self, others: Texts) -> bool:
-        """Whether both columns have the same texts."""
-        return np.array_equal(np.frombuffer(self.to_bytes(), np.uint8), np.frombuffer(others.to_bytes(), np.uint8))
-
     def sorted_rows(self) -> npt.NDArray[np.int64]:
         """The rows in the order of their bytes, which is that of the texts' code points."""
         order: npt.NDArray[np.int64] = pc.sort_indices(self._terminated).to_numpy().astype(np.int64)

@@ -248,55 +248,42 @@ def _contents(store: Store, classes: int, entries: list[Entry], tested: list[Tes
     return problems + [text for release in releases.values() for text in release.problems(store, classes)]
 
 
-def _read_outcomes(
-    store: Store, chunk: int, releases: Mapping[int, _Release], problems: list[str]
-) -> Iterator[tuple[_Release, npt.NDArray[np.intp], npt.NDArray[Any]]]:
-    """Releases with the rows of a chunk that they cover and their outcomes `[draws, rows, …]` there, oldest first.
-
-    A statistic has no outcomes. What cannot be read is a problem.
-    """
+def _checked_outcomes(
+    store: Store, chunk: int, block: Block, releases: Mapping[int, _Release], problems: list[str]
+) -> Iterator[tuple[Entry, Mechanism, npt.NDArray[np.intp], npt.NDArray[Any]]]:
+    """Check the outcomes of one chunk, feed the digests of their releases, and yield what the noise is tested by."""
     try:
         stored = coverage.read_chunk(store, chunk, outcomes=True)
     except VaultError as error:
         problems.append(f"chunk {chunk}: {error}")
         return
+    covered: dict[int, npt.NDArray[np.bool_]] = {}
     for row in stored:
         try:
             if row.entry not in releases:
                 raise VaultError("noisy labels are stored, but the ledger has no readable entry for them")
-            release = releases[row.entry]
-            release.records += len(row.places)
+            release, rows = releases[row.entry], row.places
+            release.records += len(rows)
             if row.series != release.series:
                 raise VaultError("it is stored with releases of another series")
-            mechanism, draws = release.mechanism, release.entry.details.get("draws", 0)
+            if rows[-1] >= len(block):
+                raise VaultError("it covers positions that hold no record")
+            release.ids.update(block.ids.take(rows).to_bytes())
+            release.outcomes.update(row.outcomes)
+            before = covered.setdefault(row.series, np.zeros(len(block), np.bool_))
+            if before[rows].any():
+                raise VaultError(f"{int(before[rows].sum())} records have two noisy labels of the same series")
+            before[rows] = True
+            mechanism = release.mechanism
             if mechanism is None and row.outcomes:
                 raise VaultError("noisy labels are stored, but the release is a statistic")
-            none = np.zeros((0, len(row.places)), np.uint8)
-            yield release, row.places, row.decoded(mechanism, draws) if mechanism else none
-        except (VaultError, TypeError) as error:
+            if mechanism is not None:
+                outcomes = row.decoded(mechanism, release.entry.details["draws"])
+                if int(outcomes.max()) >= mechanism.outcomes:
+                    raise VaultError(f"an outcome is outside the table of {mechanism}")
+                yield release.entry, mechanism, rows, outcomes
+        except VaultError as error:
             problems.append(f"release {row.entry}, chunk {chunk}: {error}")
-
-
-def _checked_outcomes(
-    store: Store, chunk: int, block: Block, releases: Mapping[int, _Release], problems: list[str]
-) -> Iterator[tuple[Entry, Mechanism, npt.NDArray[np.intp], npt.NDArray[Any]]]:
-    """Check the outcomes of one chunk, feed the digests of their releases, and yield what the noise is tested by."""
-    covered: dict[Series, npt.NDArray[np.bool_]] = {}
-    for release, rows, outcomes in _read_outcomes(store, chunk, releases, problems):
-        place, mechanism = f"release {release.entry.sequence}, chunk {chunk}", release.mechanism
-        if rows.size and rows[-1] >= len(block):
-            problems.append(f"{place}: it covers positions that hold no record")
-            continue
-        release.ids.update(block.ids.take(rows).to_bytes())
-        release.outcomes.update(coverage.encode_outcomes(outcomes))
-        before = covered.setdefault(release.entry.series, np.zeros(len(block), np.bool_))
-        if before[rows].any():
-            problems.append(f"{place}: {int(before[rows].sum())} records have two noisy labels of the same series")
-        before[rows] = True
-        if mechanism is not None and outcomes.size and int(outcomes.max()) >= mechanism.outcomes:
-            problems.append(f"{place}: an outcome is outside the table of {mechanism}")
-        elif mechanism is not None:
-            yield release.entry, mechanism, rows, outcomes
 
 
 class _Additions:
