@@ -265,7 +265,7 @@ def test_predictions_are_those_of_the_losss_own_link() -> None:
 def test_a_loss_that_does_not_work_is_named(make: Any, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LOSSES._parts, "broken", make)
     with pytest.raises(ExtensionError, match=f"^the loss broken {reason}"):
-        make_loss("broken", 3, {})
+        make_loss("broken", 3)
 
 
 def test_derivatives_are_those_of_autograd() -> None:

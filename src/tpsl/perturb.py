@@ -15,8 +15,8 @@ no true label is at hand.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from collections.abc import Callable
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -140,15 +140,15 @@ def cross_entropy(classes: int) -> Loss:
 
 
 LOSSES: Registry[Callable[..., Loss]] = Registry("loss")
-"""Losses by name: each is called with the number of classes, and with the arguments that the job has for it."""
+"""Losses by name: each is called with the number of classes."""
 LOSSES.register("cross_entropy", cross_entropy)
 
 
-def make_loss(name: str, classes: int, arguments: Mapping[str, Any]) -> Loss:
+def make_loss(name: str, classes: int) -> Loss:
     """Return the loss of this name; one that fails, or does not fit the number of classes, is a sentence."""
     make, z = LOSSES.get(name), torch.zeros(3) if classes == 2 else torch.zeros(3, classes)
     try:
-        loss = make(classes, **arguments)
+        loss = make(classes)
         shapes = {tuple(method(z).shape) for method in (loss.log_probabilities, loss.losses)}
     except Exception as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -62,7 +62,7 @@ class Smoothed(Loss):
         return (1 - self.share) * plain + self.share * plain.mean(dim=1, keepdim=True)
 
 
-LOSSES.register("smoothed in runs", Smoothed)
+LOSSES.register("smoothed in runs", lambda classes: Smoothed(classes, share=0.1))
 
 
 def own_job(**training: Any) -> Job:
@@ -75,7 +75,7 @@ def own_job(**training: Any) -> Job:
             "patience": 0,
             "batch_size": 100,
             "checkpoint_every": 3,
-            "loss": {"name": "smoothed in runs", "arguments": {"share": 0.1}},
+            "loss": "smoothed in runs",
             "feature_optimizer": {
                 "name": "RAdam",
                 "learning_rate": 0.03,

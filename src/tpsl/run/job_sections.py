@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -27,6 +26,7 @@ PATIENCE = 2
 """Epochs without a better one after which training ends."""
 MOST_EPOCHS = 20
 """Epochs of a network that is stopped: far more than it takes where labels are noisy."""
+_CROSS_ENTROPY = "cross_entropy"
 MOST_CODES = 1024
 """The most codes of fields that a party shows of a record (`share_codes`)."""
 
@@ -89,34 +89,6 @@ class PrivacyConfig(Section):
         return f"mechanism auto: {build_mechanism(self.mechanism, classes, **self.parameters)[1]}"
 
 
-class LossConfig(Section):
-    """A loss by its name, and what it takes."""
-
-    is_value: ClassVar[bool] = True
-
-    name: str = "cross_entropy"
-    arguments: dict[str, Any] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _a_name_alone(cls, value: object) -> object:
-        return {"name": value} if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _is_known(self) -> Self:
-        if self.model_fields_set:  # the default is known, and needs no PyTorch
-            from tpsl.perturb import LOSSES
-
-            try:
-                signature(LOSSES.get(self.name)).bind(2, **self.arguments)
-            except TypeError as error:
-                raise ValueError(f"the loss {self.name}: {error}") from error
-        return self
-
-    def __str__(self) -> str:
-        return self.name
-
-
 class TrainingConfig(Section):
     """How long, in which order and with which optimisers."""
 
@@ -139,10 +111,7 @@ class TrainingConfig(Section):
     )
     feature_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Updates the feature parties' halves.")
     label_optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Updates the label party's halves.")
-    loss: LossConfig = Field(
-        LossConfig(),
-        description="A registered loss, as cross_entropy (the paper's), or with {name: focal, arguments: {gamma: 2}}.",
-    )
+    loss: str = Field(_CROSS_ENTROPY, description="A registered loss: cross_entropy (the paper's), or one of yours.")
     averaging: float = Field(
         0.0,
         ge=0,
@@ -183,11 +152,20 @@ class TrainingConfig(Section):
         description="The forward pass of a batch may use weights that are n updates old, which hides the round trip.",
     )
 
+    @field_validator("loss")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        if name != _CROSS_ENTROPY:  # which needs no PyTorch to be known
+            from tpsl.perturb import LOSSES
+
+            LOSSES.get(name)
+        return name
+
     def build_loss(self, classes: int) -> Loss:
         """Return the loss for this number of classes."""
         from tpsl.perturb import make_loss
 
-        return make_loss(self.loss.name, classes, self.loss.arguments)
+        return make_loss(self.loss, classes)
 
 
 class PredictionConfig(Section):
