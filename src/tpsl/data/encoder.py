@@ -86,7 +86,6 @@ FieldRows = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 Pieces = Callable[[], Iterator[npt.NDArray[np.float64]]]
 """A field of numbers, piece by piece, as often as it is asked for."""
-_COUNTED_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -108,34 +107,6 @@ class Vocabulary:
         return row_of_code.astype(np.int32)[codes]
 
 
-class _ValueCounts:
-    """How often each text occurs; in memory bounded by the number of different ones."""
-
-    def __init__(self) -> None:
-        self._waiting: list[ArrowArray] = []
-        self._distinct = self._counted = 0
-
-    def add(self, values: ArrowArray, counts: npt.NDArray[np.int64]) -> None:
-        """Count further texts, each of which stands there once."""
-        occur = counts > 0
-        self._waiting.append(pa.table({"value": values.filter(pa.array(occur)), "count": counts[occur]}))
-        self._counted += int(occur.sum())
-        if self._counted > 2 * self._distinct + _COUNTED_AT_ONCE:
-            self._add_up()
-
-    def values_with(self, least: int) -> ArrowArray:
-        """Return the texts that occur at least so often, in order."""
-        self._add_up()
-        (found,) = self._waiting
-        frequent = found["value"].combine_chunks().filter(pc.greater_equal(found["count"].combine_chunks(), least))
-        return frequent.take(pc.array_sort_indices(frequent))
-
-    def _add_up(self) -> None:
-        together = pa.concat_tables(self._waiting, promote_options="permissive").group_by("value")
-        summed = together.aggregate([("count", "sum")]).rename_columns(["value", "count"])
-        self._waiting, self._distinct, self._counted = [summed], len(summed), len(summed)
-
-
 @dataclass(frozen=True)
 class IndexedCategories:
     """A vocabulary of the values that at least `min_count` training records have."""
@@ -144,13 +115,23 @@ class IndexedCategories:
 
     def learn(self, pieces: Iterable[ArrowArray], training: Mask) -> Vocabulary:
         """Learn from a field, piece by piece; `training` says of which rows."""
-        counted, start = _ValueCounts(), 0
+        counted, start = list[ArrowArray](), 0
         for values in pieces:
             codes, distinct = codes_and_values(values)
             chosen = codes[training[start : start + len(codes)]]
-            counted.add(distinct, np.bincount(chosen + 1, minlength=len(distinct) + 1)[1:])
-            start += len(codes)
-        return Vocabulary(counted.values_with(self.min_count))
+            counts = np.bincount(chosen + 1, minlength=len(distinct) + 1)[1:]
+            occur = pa.array(counts > 0)
+            table = pa.table({"value": distinct.filter(occur), "count": pa.array(counts).filter(occur)})
+            counted, start = [_added_up([*counted, table])], start + len(codes)
+        (total,) = counted
+        frequent = total["value"].filter(pc.greater_equal(total["count"], self.min_count)).combine_chunks()
+        return Vocabulary(frequent.take(pc.array_sort_indices(frequent)))
+
+
+def _added_up(counted: list[ArrowArray]) -> ArrowArray:
+    """Return how often each text occurs, by tables of texts and counts."""
+    together = pa.concat_tables(counted, promote_options="permissive").group_by("value")
+    return together.aggregate([("count", "sum")]).rename_columns(["value", "count"])
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ a few windows, whatever the number of rows.
 
 import hashlib
 import json
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Literal, get_args
@@ -23,11 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tpsl.data.out_of_core import Rows as Rows
-from tpsl.data.out_of_core import ascending, counting, empty, others
+from tpsl.data.out_of_core import ascending, counting, empty, others, parts
 from tpsl.tables import DataError
-
-_DRAWN_AT_ONCE = 1 << 18
-"""Words; more are drawn by several threads, each from its own place in the stream and in memory of its own."""
 
 
 def permutation(size: int, *key: int) -> Rows:
@@ -49,19 +44,10 @@ def permutation_words(size: int, *key: int) -> npt.NDArray[np.uint64]:
     if size < 0 or any(part < 0 for part in key):
         raise ValueError(f"a permutation needs a size and a key that are not negative, not {size} and {key}")
     words, low_bits = empty(size, np.uint64), np.uint64(position_mask(size))
-
-    def draw(start: int) -> None:
-        stop, generator = min(start + _DRAWN_AT_ONCE, size), np.random.PCG64(np.random.SeedSequence(list(key)))
-        part = words[start:stop]
-        part[:] = generator.advance(start).random_raw(stop - start)
-        part &= ~low_bits
-        part |= np.arange(start, stop, dtype=np.uint64)
-
-    if size <= _DRAWN_AT_ONCE:
-        draw(0)
-    else:
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
-            list(threads.map(draw, range(0, size, _DRAWN_AT_ONCE)))
+    generator = np.random.PCG64(np.random.SeedSequence(list(key)))
+    for part in parts(size):
+        positions = np.arange(part.start, part.stop, dtype=np.uint64)
+        words[part] = (generator.random_raw(len(positions)) & ~low_bits) | positions
     return words
 
 

@@ -90,26 +90,12 @@ class LabelRecords:
     @cached_property
     def training_ids(self) -> ArrowArray:
         """What a vault calls the training records."""
-        return taken_texts(self._vault_ids, self.train)
+        return taken_texts(self.ids if self.own_ids is None else self.own_ids, self.train)
 
     @cached_property
     def training_units(self) -> ArrowArray | None:
         """Whom each training record is about; None where the data does not say."""
         return None if self.units is None else taken_texts(self.units, self.train)
-
-    @cached_property
-    def test_ids(self) -> ArrowArray:
-        """What a vault calls the test records."""
-        return taken_texts(self._vault_ids, self.test)
-
-    @cached_property
-    def test_units(self) -> ArrowArray | None:
-        """Whom each test record is about; None where the data does not say."""
-        return None if self.units is None else taken_texts(self.units, self.test)
-
-    @property
-    def _vault_ids(self) -> ArrowArray:
-        return self.ids if self.own_ids is None else self.own_ids
 
 
 @dataclass(frozen=True)
