@@ -2,9 +2,7 @@
 
 import importlib
 import json
-import logging
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tpsl.model import predict_script
-from tpsl.model.exporting import _quiet, write_formats
+from tpsl.model.exporting import write_formats
 from tpsl.model.predictors import Embedder, TrainedBottom
 from tpsl.models.halves import Bottoms
 
@@ -113,19 +111,3 @@ def test_what_pytorch_cannot_export_is_written_as_weights(
     assert all(reason in missing[file] and len(missing[file]) < 300 for file, reason in reasons.items())
     assert load_file(tmp_path / "half.safetensors")["parts.0.bottom.members.0.layer.weight"].equal(network.layer.weight)
     assert capfd.readouterr() == ("", "")
-
-
-def test_logs_are_back_after_two_threads_have_exported() -> None:
-    before, first_has_left = logging.root.manager.disable, threading.Event()
-
-    def second() -> None:
-        with _quiet():
-            first_has_left.wait(60)
-
-    thread = threading.Thread(target=second)
-    with _quiet():
-        thread.start()
-        thread.join(0.2)  # it may come in here, if anybody may
-    first_has_left.set()
-    thread.join()
-    assert logging.root.manager.disable == before

@@ -25,7 +25,6 @@ from tpsl.run.setup import RunSetup
 from tpsl.run.stages.collect import STATISTIC_HEAD
 from tpsl.select.search import tune
 from tpsl.serving import gathering, http_server
-from tpsl.serving.services import FeatureService
 
 from .conftest import happens, port_of
 
@@ -184,11 +183,6 @@ def test_new_records_are_scored_as_they_come(served_runs: Path, serve: Serve) ->
             reply = await served.score("shop", odd)
             assert np.array_equal(floats(reply.content["scores"]), predicted(run, "shop", records=odd))
             assert len(reply.content["key"]) == 32
-            embedded = await served.ask("shop", "/v1/embed", {"records": odd})
-            features = RunFolder(run).encoder("shop").encode_records(odd)
-            expected = TrainedModel.open(run).embedder("shop").embed(features).numpy()
-            assert np.array_equal(floats(embedded.content["embeddings"]), expected)
-            assert embedded.content["version"] == RunFolder(run).version("shop")
             lacking = await served.score("shop", [{"colour": "red", "bought": "2024-01-01"}])
             assert (lacking.status, lacking.content["error"].count("'size'")) == (400, 1)
 
@@ -310,9 +304,15 @@ def test_a_defect_at_the_label_party_is_told_to_nobody_else(
 
     async def main() -> None:
         async with serve(served_runs / "joint", "shop", "bank") as served:
-            model = served.label.versions.newest
-            monkeypatch.setattr(type(model.own.state), "encode_records", _defect)
-            monkeypatch.setattr(FeatureService, "_share", _ones)
+            own = served.label.versions.newest.own.state
+            encode = type(own).encode_records
+
+            def defect(self: Any, records: Any) -> Any:
+                if self is own:
+                    raise KeyError("a secret of the label party")
+                return encode(self, records)
+
+            monkeypatch.setattr(type(own), "encode_records", defect)
             asking = asyncio.create_task(served.ask("label", "/v1/score", {"key": "k", "records": RECORDS}))
             await happens(lambda: "k" in served.label._gathering._requests)
             replies = await asyncio.gather(*(served.score(party, RECORDS, "k") for party in ("shop", "bank")))
@@ -325,14 +325,6 @@ def test_a_defect_at_the_label_party_is_told_to_nobody_else(
             assert any("a secret" in notice for notice in served.notices)
 
     asyncio.run(main())
-
-
-def _defect(self: Any, records: Any) -> Any:
-    raise KeyError("a secret of the label party")
-
-
-async def _ones(self: Any, model: Any, records: Any) -> Any:
-    return np.ones((len(records), model.embedder.width), np.float32)
 
 
 def test_a_request_that_stays_incomplete_is_refused_in_time(served_runs: Path, serve: Serve) -> None:

@@ -161,10 +161,9 @@ def score(
 ) -> None:
     """Score records as they come: a service of the label party (--listen) or of a feature party (--connect).
 
-    Applications ask at http://127.0.0.1:PORT/v1/score (a feature party's also at /v1/embed), as /openapi.json says. A
-    feature party's service asks the label party over mutual TLS for scores. An address that other machines can reach
-    needs `http_token` or `http_certificate` in the local file. SIGHUP reads the run folder again, and no request is
-    lost. Examples:
+    Applications ask at http://127.0.0.1:PORT/v1/score, as /openapi.json says. A feature party's service asks the label
+    party over mutual TLS for scores. An address that other machines can reach needs `http_token` or `http_certificate`
+    in the local file. SIGHUP reads the run folder again, and no request is lost. Examples:
 
     tpsl score runs/current --listen 0.0.0.0:7443 --certs certs/label --http 8080
 

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from threading import RLock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +49,6 @@ RECORDS = "records"
 _EXAMPLES = 3  # records to trace a half with; 0 and 1 would be taken for fixed sizes
 _LONGEST = 200  # characters of a reason that are shown
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_exporting = RLock()
 
 
 class ExportError(ValueError):
@@ -186,11 +184,8 @@ def write_formats(half: nn.Module, inputs: Mapping[str, Tensor], output: str, fo
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep to itself what PyTorch says of its own insides while it exports.
-
-    One thread at a time: what is kept quiet is the whole process, and the last to leave would keep it so.
-    """
-    with _exporting, warnings.catch_warnings():
+    """Keep to itself what PyTorch says of its own insides while it exports: the whole process is quiet."""
+    with warnings.catch_warnings():
         before = logging.root.manager.disable
         logging.disable(logging.WARNING)
         warnings.simplefilter("ignore")

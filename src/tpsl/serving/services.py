@@ -59,15 +59,15 @@ class Service:
         self._metrics = ServiceMetrics()
         self.url, self._is_ready = "", False
 
-    async def _open_http(self, **posts: Handler) -> None:
-        """Open the port for applications, with handlers of POST by the last part of their path."""
+    async def _open_http(self, score: Handler) -> None:
+        """Open the port for applications."""
         handlers: dict[tuple[str, str], Handler] = {
             ("GET", "/healthz"): self._healthz,
             ("GET", "/ready"): self._ready,
             ("GET", "/openapi.json"): self._openapi,
             ("GET", "/v1/models"): self._models,
             ("POST", "/v1/models"): self._reload,
-            **{("POST", f"/v1/{name}"): handler for name, handler in posts.items()},
+            ("POST", "/v1/score"): score,
         }
         self._http = HttpServer(handlers, self._options.http, self._metrics, self._notice)
         self.url = await when_free(self._http.open, self._options.take_over, self._notice)
@@ -131,7 +131,7 @@ class LabelService(Service):
         """Open the port for applications, then the one for feature parties."""
         self._gathering = Gathering(self.versions, Batcher(self._metrics, _GATHER_SECONDS / 4), self._options.deadline)
         self._port = ScorePort(self._gathering, self._credentials, self._metrics, self._notice)
-        await self._open_http(score=self._score)
+        await self._open_http(self._score)
         port = await when_free(lambda: self._port.open(self._listen), self._options.take_over, self._notice)
         self.address, self._is_ready = f"{self._listen.rpartition(':')[0]}:{port}", True
 
@@ -175,7 +175,7 @@ class FeatureService(Service):
         """Open the port for applications; the connection to the label party is made when it is needed."""
         self._batcher = Batcher(self._metrics, _GATHER_SECONDS)
         self._client = LabelClient(self._connect, self.party, self._credentials, self._options.deadline)
-        await self._open_http(embed=self._embed, score=self._score)
+        await self._open_http(self._score)
         self._is_ready = True
 
     async def close(self) -> None:
@@ -186,11 +186,6 @@ class FeatureService(Service):
 
     async def _healthz(self, body: bytes) -> dict[str, Any]:
         return {"status": "serving", "label_party": self._client.is_connected()}
-
-    async def _embed(self, body: bytes) -> dict[str, Any]:
-        half = self.versions.newest
-        share = await self._share(half, _records(_json_object(body)))
-        return {"version": half.name, "embeddings": share.tolist()}
 
     async def _score(self, body: bytes) -> dict[str, Any]:
         content = _json_object(body)
@@ -209,12 +204,9 @@ class FeatureService(Service):
         return {"key": key, **({"accepted": True} if scores is None else {"scores": _shortest_decimals(scores)})}
 
     async def _scores(self, half: TableHalf, key: str, records: Records) -> Array | None:
-        return await self._client.score(half.name, key, await self._share(half, records))
-
-    async def _share(self, half: TableHalf, records: Records) -> Array:
         share: asyncio.Future[Array] = asyncio.get_running_loop().create_future()
         self._batcher.submit(half, half.encode(records), share)
-        return await share
+        return await self._client.score(half.name, key, await share)
 
 
 async def when_free(open_port: Callable[[], Awaitable[Result]], take_over: bool, notice: Notice) -> Result:
