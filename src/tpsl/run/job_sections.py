@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -209,5 +209,3 @@ class StatisticConfig(Section):
         False,
         description="Feature parties also show category codes and ranks of numbers: the map then knows every field.",
     )
-    random_features: ClassVar[int] = 1024
-    """Random features of each of two kinds (rectified, products) that the map has at most; small tables get fewer."""

@@ -21,7 +21,7 @@ from tpsl.run.alone import AskLabel, all_parties, receive_labels
 from tpsl.run.build import LabelPartyBuilder, build_label_party
 from tpsl.run.job import Job
 from tpsl.run.observer import UNWATCHED, Observer, ProgressBar, Watching
-from tpsl.run.own_parts import OwnParts, sources_of
+from tpsl.run.own_parts import OwnParts
 from tpsl.run.result import TrainResult
 from tpsl.run.role import FeatureRole, LabelRole
 from tpsl.run.run_folder import RunFolder
@@ -152,4 +152,5 @@ def load_records(
 
     `encoders` are those of the run that training starts from, by party.
     """
-    return load(job.data, progress, sources=sources_of(own), relabelling=relabelling, encoders=encoders)
+    sources = {party: parts.source(party) for party, parts in own.items()}
+    return load(job.data, progress, sources=sources, relabelling=relabelling, encoders=encoders)

@@ -10,7 +10,7 @@ of a run, so that attacks, audits and predictions build the same parts again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from typing import Annotated, Any, ClassVar
@@ -100,8 +100,3 @@ class OwnParts(BaseModel):
     def source(self, party: str) -> Callable[[], Any] | None:
         """Return what makes the records of a party, if it brings them."""
         return None if self.inputs is None else partial(self.inputs.make, f"the source of {party}")
-
-
-def sources_of(own: Mapping[str, OwnParts]) -> dict[str, Callable[[], Any] | None]:
-    """Return what makes the records of each party."""
-    return {party: parts.source(party) for party, parts in own.items()}

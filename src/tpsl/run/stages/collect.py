@@ -224,7 +224,7 @@ def _learn_head(role: LabelRole, inputs: npt.NDArray[np.float32], shares: list[i
     records = inputs[: len(role.schedule.statistic)]
     plan = statistic_plan(job, classes)
     noise = plan.noise.deviation / plan.bound
-    purpose = Purpose(noise, plan.noise.norm, classes, job.statistic.random_features, job.training.seed)
+    purpose = Purpose(noise, plan.noise.norm, classes, seed=job.training.seed)
 
     def tell(report: FitReport) -> None:
         role.setup.watching.notice(str(report))
