@@ -240,18 +240,18 @@ def bytes_read(vault: Vault, ask: Callable[[], object]) -> int:
     return count
 
 
-def test_a_release_of_late_labels_costs_as_much_after_a_thousand_others_as_after_one(tmp_path: Path) -> None:
-    ids, more, mechanism = np.arange(100_100), np.arange(100_000, 100_100), laplace(1.0)
+def test_a_release_reads_as_little_after_many_others_as_after_one(tmp_path: Path) -> None:
+    ids, more, mechanism = np.arange(70_100), np.arange(70_000, 70_100), laplace(1.0)
     read = {}
-    for releases in (1, 1000):
+    for releases in (1, 50):
         with Vault.create(tmp_path / str(releases), batches=[(ids, ids % 2, None)], scratch=True) as vault:
             vault._store.connection.execute("PRAGMA synchronous = OFF")
-            for some in np.split(ids[:100_000], releases):
+            for some in np.split(ids[:70_000], releases):
                 vault.release(mechanism, ids=some)
-            given = vault.noisy_labels(mechanism, ids[:100_000]).draws[0]
+            given = vault.noisy_labels(mechanism, ids[:70_000]).draws[0]
             read[releases] = bytes_read(vault, lambda vault=vault: vault.release(mechanism, ids=more))
-            assert (vault.noisy_labels(mechanism, ids[:100_000]).draws[0] == given).all()
-            assert vault.total(ids).records == 100_100
-    assert read[1000] < 1.1 * read[1]
-    with Vault.open(tmp_path / "1000") as vault:
-        assert (len(vault.ledger().entries), vault.verify()) == (1003, [])
+            assert (vault.noisy_labels(mechanism, ids[:70_000]).draws[0] == given).all()
+            assert vault.total(ids).records == 70_100
+    assert read[50] < 1.1 * read[1]
+    with Vault.open(tmp_path / "50") as vault:
+        assert (len(vault.ledger().entries), vault.verify()) == (53, [])
