@@ -239,7 +239,7 @@ BAD_FEATURE_FILES: list[tuple[dict[str, list[Any]], str]] = [
     ({"size": [1.0] * 6 + ["-1e39"] + [2.0] * 33}, r"column 'size', row 7: the number -1e\+39 is too large"),
     ({"id": ["5"] + [str(i) for i in range(ROWS - 1)]}, r"id '5' stands in row 1 and in row 7; 1 rows repeat an id"),
     ({"id": ["a", "", *(str(i) for i in range(ROWS - 2))]}, r"column 'id', row 2: the id is missing"),
-    ({"when": [1] * 39 + ["noon"]}, r"column 'when', row 40: 'noon' cannot be read as a time"),
+    ({"when": [1] * 39 + ["noon"]}, r"column 'when', row 40: 'noon' is not a number"),
     ({"when": [1] * 38 + [None, 1]}, r"column 'when', row 39: the time is missing"),
     ({"when": [1] * 38 + ["NaN", 1]}, r"column 'when', row 39: the time is missing"),
 ]

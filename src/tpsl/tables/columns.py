@@ -256,28 +256,15 @@ def times(column: ArrowArray, place: Place, spelling: Spelling) -> Times:
         absent = pc.is_in(pc.fill_null(pc.utf8_lower(column), ""), value_set=pa.array(["", "nan"]))
     if pc.any(absent).as_py():
         raise place.fault(first_true(absent), "the time is missing")
-    if is_text(kind):
-        return _times_in_text(column, place, spelling)
+    if is_text(kind) and len(column) and PLAIN_NUMBER.match(column[0].as_py()):
+        column = pa.array(numbers(column, place, Spelling()))
+        kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _numeric_times(column, place, spelling)
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        _see("numeric", column, place, spelling)
+        return _array(plain(column).cast(pa.float64(), safe=False))
+    if is_text(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return _array(dates(column, place, spelling).cast(pa.int64()))
     raise place.wrong_type(kind, "and times must be numbers, dates, timestamps or text")
-
-
-def _times_in_text(column: ArrowArray, place: Place, spelling: Spelling) -> Times:
-    numbers = _cast(column, PLAIN_NUMBER, pa.float64())
-    if numbers is not None:
-        return _numeric_times(numbers, place, spelling)
-    moments = _plain_moments(column, spelling)
-    if moments is None:
-        moments = _by_value(column, place, partial(spell.time, spelling=spelling), pa.timestamp("us"))
-    return _array(moments.cast(pa.int64()))
-
-
-def _numeric_times(column: ArrowArray, place: Place, spelling: Spelling) -> Times:
-    _see("numeric", column, place, spelling)
-    return _array(plain(column).cast(pa.float64(), safe=False))
 
 
 def first_time(since: str, moments: Times, place: Place) -> float:

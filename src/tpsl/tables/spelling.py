@@ -187,14 +187,6 @@ def _moment_in(text: str, spelling: Spelling, order: DateOrder = ()) -> datetime
     return found
 
 
-def time(text: str, spelling: Spelling) -> datetime | None:
-    """Return the time of a record in a column of dates; None for a number, beside which dates are errors."""
-    if PLAIN_NUMBER.match(text):
-        _see("numeric", text, spelling)
-        return None
-    return _moment_in(text, spelling)
-
-
 def label_text(value: object) -> str | None:
     """Return a label as it is compared with the names of classes, None if it is missing: a whole number is `1`."""
     text = value.strip(WHITE_SPACE) if isinstance(value, str) else _as_text(value)
