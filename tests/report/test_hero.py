@@ -25,7 +25,7 @@ def attacks_of(runs: Path) -> dict[str, Any]:
 
 def claims(view: RunView, views: list[RunView]) -> dict[str, float | None]:
     shown = hero(view, views)
-    bars = [*shown.attack, *shown.utility, *shown.features]
+    bars = [*shown.attack, *shown.utility]
     facts = [fact for card in shown.cards for fact in (card.number, *card.notes)]
     facts += [fact for bar in bars for fact in (bar.reached, *bar.notes)]
     return {str(fact.claim): fact.value for fact in facts if fact.claim}

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+import numpy as np
+
 from tpsl.metrics import GUESSING
 from tpsl.report.chart import Axis, Cell, Chart, Rule, Series
 from tpsl.report.run_view import Attack, Interval, Promise, RunView
@@ -65,8 +67,8 @@ def roc(view: RunView) -> Chart | None:
         "ROC of attacks by the noisy label alone",
         f"ROC curves of {len(attacks)} attacks, the mean over batches, beside the bound that follows from ε.",
         series,
-        Axis("false alarms (FPR)", -0.01, 1.01, percent=True, at=_QUARTERS),
-        Axis("positives found (TPR)", -0.01, 1.02, percent=True, at=_QUARTERS),
+        _percent("false alarms (FPR)"),
+        _percent("positives found (TPR)"),
         (),
         ["Attack", *(f"TPR at {significant(100 * rate)} % FPR" for rate in _FALSE_ALARMS)],
         [[Cell(one.name), *(_found(one, rate) for rate in _FALSE_ALARMS)] for one in drawn],
@@ -74,15 +76,13 @@ def roc(view: RunView) -> Chart | None:
     )
 
 
-_QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
+def _percent(title: str) -> Axis:
+    return Axis(title, -0.01, 1.02, percent=True, at=(0.0, 0.25, 0.5, 0.75, 1.0))
 
 
 def _found(curve: Series, rate: float) -> Cell:
-    """Return the TPR at an FPR."""
-    points = [(x, y) for x, y in zip(curve.x, curve.y, strict=True) if x is not None and y is not None]
-    before = max(number for number, (x, _) in enumerate(points) if x <= rate)
-    (x, y), (then, above) = points[before], points[min(before + 1, len(points) - 1)]
-    value = y if then <= x else y + (rate - x) / (then - x) * (above - y)
+    """Return the TPR at an FPR; where the curve is upright, the highest."""
+    value = float(np.interp(rate, [x or 0.0 for x in curve.x], [y or 0.0 for y in curve.y]))
     return Cell(f"{value:.4f}", value)
 
 
@@ -159,8 +159,8 @@ def calibration(view: RunView) -> Chart | None:
             Series("calibrated", [0, 1], [0, 1], ("line",), "limit", number=1),
             Series("this run, in bins of equally many records", predicted, observed, ("line", "points"), "utility"),
         ],
-        Axis("predicted probability", -0.01, 1.01, percent=True, at=_QUARTERS),
-        Axis(what, -0.01, 1.02, percent=True, at=_QUARTERS),
+        _percent("predicted probability"),
+        _percent(what),
         columns=["Records", "Predicted", what.capitalize()],
         rows=[
             [Cell(count_text(count), count), Cell(f"{p:.4f}", p), Cell(f"{rate:.4f}", rate)] for count, p, rate in bins
@@ -183,8 +183,8 @@ def precision_recall(view: RunView) -> Chart | None:
         "Precision and recall",
         f"Of class 1, which {share:.1%} of the test records have.",
         [Series("this run", recall, precision, ("line",), "utility")],
-        Axis("recall", -0.01, 1.01, percent=True, at=_QUARTERS),
-        Axis("precision", -0.01, 1.02, percent=True, at=_QUARTERS),
+        _percent("recall"),
+        _percent("precision"),
         [Rule(f"guessing ({share:.1%})", share, "limit")],
         ["Recall", "Precision"],
         [[Cell(f"{r:.4f}", r), Cell(f"{p:.4f}", p)] for r, p in found.precision_recall[::5]],

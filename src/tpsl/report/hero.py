@@ -87,8 +87,6 @@ class Hero:
     attack: list[Bar]
     utility_title: str
     utility: list[Bar]
-    features: list[Bar]
-    """For a feature party: what nothing bounds."""
     cards: list[Card]
 
 
@@ -103,7 +101,6 @@ def hero(view: RunView, views: Sequence[RunView]) -> Hero:
         attack=_attack_bars(view, views),
         utility_title=f"What the model can do (test AUC{rest if several else ''})",
         utility=_utility_bars(view, views) if own else [],
-        features=[] if own else [Bar("This run", Fact("no bound is proved" if view.crossed else "none cross"))],
         cards=[_promise_card(view), _cost_card(view, views), _advantage_card(view)]
         if own
         else [_features_card(view), _promise_card(view)],
@@ -217,22 +214,15 @@ def _bars_of_bounds(view: RunView) -> list[Bar]:
     reached = Fact(f"≤ {bound_text(*bound)}", "bound", bound.value)
     notes = [Fact("bound (proved, on average over the noise)")]
     known = Bar(f"With this run: {KINDS[promise.bound_of]}", reached, notes, bound=bound)
-    return [known, *([] if promise.bound_of == "statistic" else [_bar_with_features(view)])]
-
-
-def _bar_with_features(view: RunView) -> Bar:
-    attack = Fact("tpsl attack RUN", command=True)
-    if view.party != LABEL_PARTY:
-        notes = [Fact("by what features tell, which ε does not bound; the label party can measure it")]
-    elif view.recorded:
-        notes = [Fact("by what features tell; not measured yet:"), attack]
-    else:
-        notes = [
-            Fact("by what features tell; no transcript was recorded to measure it. From the same vault:"),
-            Fact("tpsl train JOB --set local.record_transcript=true --out RUN", command=True),
-            attack,
-        ]
-    return Bar("With this run: noisy label and features", Fact("more"), notes)
+    if promise.bound_of == "statistic":
+        return [known]
+    notes = [Fact("by what features tell, which ε does not bound; only the label party can measure it")]
+    if view.party == LABEL_PARTY:
+        recording = "tpsl train JOB --set local.record_transcript=true --out RUN"
+        notes = [Fact("by what features tell; not measured yet:")]
+        notes += [Fact(command, command=True) for command in ([] if view.recorded else [recording])]
+        notes.append(Fact("tpsl attack RUN", command=True))
+    return [known, Bar("With this run: noisy label and features", Fact("more"), notes)]
 
 
 def _utility_bars(view: RunView, views: Sequence[RunView]) -> list[Bar]:

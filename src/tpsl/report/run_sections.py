@@ -40,9 +40,8 @@ def first_screen(view: RunView, views: Sequence[RunView]) -> Markup:
     """Return the promise as odds, the verdict, the scales, the big numbers, and who and when."""
     shown = hero(view, views)
     scales = (
-        _scale("features", "What your features give away", ("nothing", "everything"), shown.features),
-        _scale("attack", shown.attack_title, ("0.5 guessing", "1 certain"), shown.attack),
-        _scale("utility", shown.utility_title, ("0.5 guessing", "1 perfect"), shown.utility),
+        _scale("attack", shown.attack_title, "1 certain", shown.attack),
+        _scale("utility", shown.utility_title, "1 perfect", shown.utility),
     )
     return joined(
         tag("p", view.name, class_="of-run") if len(views) > 1 else None,
@@ -64,25 +63,20 @@ def _card(card: Card) -> Markup:
     return tag("div", tag("dt", card.title), _fact("dd", "big", card.number), *notes, class_=f"stat {card.of}")
 
 
-def _scale(kind: str, title: str, ends: tuple[str, str], bars: Sequence[Bar]) -> Markup | None:
+def _scale(kind: str, title: str, end: str, bars: Sequence[Bar]) -> Markup | None:
     if not bars:
         return None
-    marks = tag("p", *(tag("span", end) for end in ends), class_="ends", aria_hidden="true")
-    rows = tag("ul", *(_bar(bar, bounded=kind != "features") for bar in bars))
-    return tag("div", tag("p", title), rows, marks, class_=f"scale {kind}", role="group", aria_label=title)
+    marks = tag("p", tag("span", "0.5 guessing"), tag("span", end), class_="ends", aria_hidden="true")
+    return tag("div", tag("p", title), tag("ul", *map(_bar, bars)), marks, class_=f"scale {kind}")
 
 
-def _bar(bar: Bar, *, bounded: bool) -> Markup:
-    """Return a bar; what was not measured and has no bound has none, but what nothing can bound."""
-    track = None
-    if bar.auc or bar.bound or not bounded:
-        style = "track" if bounded else "track unbounded"
-        track = tag("span", *_spans(bar), class_=style, aria_hidden="true")
+def _bar(bar: Bar) -> Markup:
+    """Return a bar; what was not measured and has no bound has none."""
     notes = tag("span", *(_fact("span", "note", note) for note in bar.notes), class_="notes")
     return tag(
         "li",
         tag("span", bar.name, class_="who"),
-        track,
+        tag("span", *_spans(bar), class_="track", aria_hidden="true") if bar.auc or bar.bound else None,
         _fact("span", "reached", bar.reached),
         notes if bar.notes else None,
         class_=None if bar.start is None else "own-doing",
