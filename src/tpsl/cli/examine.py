@@ -44,7 +44,6 @@ def report(
     runs: flags.RunsArgument,
     out: Annotated[Path, option("FILE", "The page.")] = Path("report.html"),
     party: flags.ForOption = "label",
-    vault: Annotated[Path | None, option("FOLDER", "The runs' vault, where it is not as each run noted it.")] = None,
     json: flags.JsonFlag = False,
 ) -> None:
     """Write a page about runs: what was promised, what it costs, what an attacker got.
@@ -58,7 +57,7 @@ def report(
 
     runs = [run.path for path in runs for run in TrainedModel.open(path).runs()]
     with progress_bar("reading runs") as progress:
-        views, memory = [], Memory.of(runs, vault)
+        views, memory = [], Memory.of(runs)
         for done, run in enumerate(runs):
             progress(done, len(runs), run.name)
             views.append(read_view(run, party, memory=memory))

@@ -28,11 +28,10 @@ _LEFT_BY_A_RUN = (".lock", "result.json")
 
 
 class Memory:
-    """The notes of some runs, and the vaults that there are: those of the notes, the label party's one, a named one."""
+    """The notes of some runs, and the vaults that there are: those of the notes, and the label party's one."""
 
-    def __init__(self, notes: Mapping[Path, LedgerNote | None], vault: Path | None = None) -> None:
-        """`vault` is where the vault of the runs is now, if it was moved: its folder, or a label of it."""
-        self.vault, self._read = vault, notes
+    def __init__(self, notes: Mapping[Path, LedgerNote | None]) -> None:
+        self._read = notes
         self._notes = {path: note for path, note in notes.items() if note and not note.scratch}
         folders = [note.vault.parent for note in self._notes.values()]
         with suppress(VaultError):  # a damaged note of where it is concerns those who release from it
@@ -42,26 +41,16 @@ class Memory:
         self._groups: dict[Path, str | None] = {}
 
     @classmethod
-    def of(cls, runs: Iterable[Path], vault: Path | None = None) -> Memory:
+    def of(cls, runs: Iterable[Path]) -> Memory:
         """What these runs remember, and those beside them in the same folders."""
         given = list(runs)
         beside = (run for folder in {run.resolve().parent for run in given} for run in runs_in(folder, 1))
-        return cls({run: note_of(run) for run in (*given, *beside)}, vault)
+        return cls({run: note_of(run) for run in (*given, *beside)})
 
     def place(self, run: RunFolder) -> Path | None:
-        """Return where the label is now that a run has released; None if the run's vault is gone.
-
-        Raises a `ValueError` if a vault was named, and the run has released from another one.
-        """
+        """Return where the label is now that a run has released; None if the run's vault is gone."""
         noted = self._note_of(run)
-        if self.vault is not None and not is_vault(address_of(self.vault).folder):
-            raise ValueError(f"there is no vault at {self.vault}")
-        if noted is None:
-            return self.vault or run.vault()
-        found = self._where(noted)
-        if self.vault is not None and (found is None or found.parent != address_of(self.vault).folder):
-            raise ValueError(f"the vault {self.vault} has not released what the run {run.path} was trained on")
-        return found
+        return run.vault() if noted is None else self._where(noted)
 
     def own(self, run: RunFolder) -> Spent | None:
         """Return what a run's records have spent by its vault; None if nothing was noted.
@@ -111,18 +100,16 @@ class Memory:
         return self._read.get(run.path) or run.noted_ledger()
 
     def _where(self, note: LedgerNote) -> Path | None:
+        """Return where the label is; a vault that cannot be read now is the noted one if it is at that place."""
         key = note.vault, note.identity
         if key not in self._places:
-            self._places[key] = self._found(note.vault, note.identity)
+            self._places[key] = None
+            for folder in dict.fromkeys([note.vault.parent, *self._folders]):
+                expected = (note.identity, None) if folder == note.vault.parent else (note.identity,)
+                if is_vault(folder) and _identity_of(folder) in expected:
+                    self._places[key] = folder / note.vault.name
+                    break
         return self._places[key]
-
-    def _found(self, noted: Path, identity: str) -> Path | None:
-        """Return where the label is; a vault that cannot be read now is the noted one if it is at that place."""
-        named = [address_of(self.vault).folder] if self.vault is not None else []
-        for folder in dict.fromkeys([*named, noted.parent, *self._folders]):
-            if is_vault(folder) and _identity_of(folder) in (identity, None if folder == noted.parent else identity):
-                return folder / noted.name
-        return None
 
     def _same_data(self, run: Path, other: Path) -> bool:
         for path in (run, other):

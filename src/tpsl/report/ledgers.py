@@ -8,7 +8,7 @@ from typing import Any
 
 from tpsl.report.known_vaults import Memory, ledger_at, spent_in
 from tpsl.report.run_view import VaultFacts
-from tpsl.report.words import rounded_up
+from tpsl.report.words import rounded_up, time_text
 from tpsl.run.job import Job
 from tpsl.run.result import LedgerNote, TrainResult
 from tpsl.run.run_folder import RunFolder
@@ -85,9 +85,9 @@ def _description(job: Job, classes: int) -> str:
 
 def _absent(noted: LedgerNote | None) -> str:
     if noted is None:
-        return "The vault is not in this run’s folder, and the run has noted no other; `tpsl report --vault` names it."
+        return "The vault is not in this run’s folder, and the run has noted no other."
+    time, epsilon, delta = time_text(noted.time), rounded_up(noted.epsilon, 4), rounded_up(noted.delta, 2)
     return (
-        f"The vault {vault_label(noted.vault)} is gone; `tpsl report --vault FOLDER` says where it is if it "
-        f"was moved. At {noted.time[:19].replace('T', ' ')} UTC the run noted ε = {rounded_up(noted.epsilon, 4)},"
-        f" δ = {rounded_up(noted.delta, 2)} for its records, and the ledger’s head {noted.head}."
+        f"The vault {vault_label(noted.vault)} is gone; `tpsl vault move` moves one so that it is found. At {time} UTC the "
+        f"run noted ε = {epsilon}, δ = {delta} for its records, and the ledger’s head {noted.head}."
     )
