@@ -88,6 +88,6 @@ def _absent(noted: LedgerNote | None) -> str:
         return "The vault is not in this run’s folder, and the run has noted no other."
     time, epsilon, delta = time_text(noted.time), rounded_up(noted.epsilon, 4), rounded_up(noted.delta, 2)
     return (
-        f"The vault {vault_label(noted.vault)} is gone; `tpsl vault move` moves one so that it is found. At {time} UTC the "
-        f"run noted ε = {epsilon}, δ = {delta} for its records, and the ledger’s head {noted.head}."
+        f"The vault {vault_label(noted.vault)} is gone; `tpsl vault move` moves one so that it is found. At {time} UTC "
+        f"the run noted ε = {epsilon}, δ = {delta} for its records, and the ledger’s head {noted.head}."
     )
