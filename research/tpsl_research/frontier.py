@@ -30,7 +30,7 @@ from tpsl.select.candidates import pretraining_key
 from tpsl.select.parallel import Task, load_once, run_tasks
 from tpsl_research.frontier_cells import Cell, Row
 from tpsl_research.frontier_ensemble import ensemble_row, read_scores, scores_beside
-from tpsl_research.frontier_runs import Workplace, as_one_result, compute, pretrained, tested_with_judges
+from tpsl_research.frontier_runs import Workplace, as_one_result, compute, pretrained, tested_with_hold_out
 
 
 def frontier(
@@ -145,5 +145,5 @@ def _combined(members: Sequence[Cell], base: Job, out: Path, place: Workplace) -
     if len(rows) == 1:
         return as_one_result(rows[0])
     network, trees = (read_scores(scores_beside(path)) for path in paths)
-    network = replace(network, test=tested_with_judges(members[0], base, rows[0], place))
+    network = replace(network, test=tested_with_hold_out(members[0], base, rows[0], place))
     return ensemble_row(rows, [network, trees], load_once(base))

@@ -152,7 +152,7 @@ class Cell:
             job, _ = best_method(job, len(load_once(job).train))
         if job.method == "network":
             return job
-        # Nothing is chosen by noisy labels, so no record is kept to judge.
+        # Nothing is chosen by noisy labels, so there is no hold-out set.
         return make_job(job.model_dump(mode="json", exclude_none=True), {"training": {"validation": 0.0}}, self.name)
 
     def stands_for(self, base: Job) -> tuple[Cell, ...]:

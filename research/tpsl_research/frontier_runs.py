@@ -130,7 +130,7 @@ def _tested(judged: Judged) -> dict[str, Any]:
     return {name: getattr(judged, name) for name in TEST_METRICS}
 
 
-def tested_with_judges(cell: Cell, base: Job, row: Row, place: Workplace) -> Probabilities:
+def tested_with_hold_out(cell: Cell, base: Job, row: Row, place: Workplace) -> Probabilities:
     """Return what a tuned cell's ensemble says of the test records once it is trained with its hold-out set, too."""
     job, every = cell.job(base), {"training": {"validation": 0.0}}
     data, released = load_once(job), _released(job, place)
