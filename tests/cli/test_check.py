@@ -74,3 +74,16 @@ def test_traffic_is_predicted_split_and_handed_over(tpsl: Any, small_job: Path) 
         assert prediction["rows"] == 2000 and prediction["steps"] == 32
     assert split["bytes_to_label"] > 2 * handed_over["bytes_to_label"]
     assert "2,000" in tpsl("plan", small_job, "--rows", "2000").stdout
+
+
+def test_time_is_predicted_by_the_speed_of_a_run(tpsl: Any, small_job: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    speed = tpsl("train", small_job, "--out", run, "--json").json()["samples_per_second"]
+    told = tpsl("plan", small_job, "--rows", 2000, "--run", run, "--json").json()
+    assert told["samples_per_second"] == speed
+    for prediction in told["predictions"]:
+        records = prediction["train"] + prediction["test"]
+        assert prediction["seconds"] == pytest.approx(prediction["epochs"] * records / speed)
+    assert tpsl("plan", small_job, "--rows", 2000, "--json").json()["predictions"][0]["seconds"] is None
+    missing = tpsl("plan", small_job, "--rows", 2000, "--run", tmp_path / "none", "--json")
+    assert (missing.status, json.loads(missing.stdout)["error"]["code"]) == (1, "run")

@@ -27,7 +27,7 @@ from tpsl.report.findings import keep_finding
 from tpsl.report.known_vaults import Memory
 from tpsl.report.page import write_page
 from tpsl.report.run_table import summary, summary_table, vault_sentences
-from tpsl.report.words import MISSING, auc_text, bound_text, counted, spent_text, spoken
+from tpsl.report.words import MISSING, auc_text, bound_text, counted, duration_text, spent_text, spoken
 from tpsl.run.job import Job, load_job
 from tpsl.run.method import rare_label_warning_of, resolve_method
 from tpsl.run.observer import Watching
@@ -314,36 +314,51 @@ def _for_people(found: DataReport, job: Job, worth: int | None) -> Iterator[str 
 def plan(
     job: flags.JobArgument,
     rows: Annotated[int, option("NUMBER", "Records of the job.", min=10)],
+    run: Annotated[Path | None, option("FOLDER", "The run whose speed is assumed, for the time.")] = None,
     changes: flags.SetOption = None,
     json: flags.JsonFlag = False,
 ) -> None:
-    """Predict the traffic of a job, split and with its noisy labels handed over.
+    """Predict the traffic and the time of a job, split and with its noisy labels handed over.
 
-    Nothing is trained, and no table is read. Example: tpsl plan job.yaml --rows 100000000
+    Nothing is trained, and no table is read. Example: tpsl plan job.yaml --rows 100000000 --run runs/part
     """
     from tpsl.run.planning import Counts, plan
 
     asked = Settings.of(changes, parts=[part for part in ALL_PARTS if part != LOCAL]).load_job(job)
     asked = resolve_method(asked, lambda: Counts.of(asked, rows).train, notice)
     found = plan(asked, rows)
-    content = {"predictions": [prediction.as_dict() for prediction in found]}
-    answer(json, content, _planned(job, found))
+    speed = None if run is None else _speed_of(run)
+    content = {"samples_per_second": speed, "predictions": [prediction.as_dict(speed) for prediction in found]}
+    answer(json, content, _planned(job, found, speed))
+
+
+def _speed_of(run: Path) -> float:
+    speed = RunFolder(run).finished_result().samples_per_second
+    if not speed:
+        raise ValueError(f"{run}: no network was trained, so it has no speed")
+    return speed
 
 
 _NAMES = {"gradients": "split", "labels": "handed over"}
 """How a job's noisy labels, or what follows from them, get to the feature parties."""
 
 
-def _planned(job: Path, found: Sequence[Prediction]) -> Report:
+def _planned(job: Path, found: Sequence[Prediction], speed: float | None) -> Report:
     names = [_NAMES[prediction.job.training.exchange] for prediction in found]
-    table = slim_table(("", *names, "because"), _plan_rows(found), numbers=names)
-    facts = {"assumed": "all epochs are trained"} if found[0].job.training.patience else {}
-    return Report("What will cross", facts, {"train, in one process": f"tpsl train {job}"}, [table])
+    table = slim_table(("", *names, "because"), _plan_rows(found, speed), numbers=names)
+    assumed = ["all epochs are trained"] if found[0].job.training.patience else []
+    if speed is not None:
+        assumed += ["machines as in that run", "evaluations as fast as training", "a line that is no limit"]
+    facts = {"assumed": ", ".join(assumed)} if assumed else {}
+    return Report("What the job will take", facts, {"train, in one process": f"tpsl train {job}"}, [table])
 
 
-def _plan_rows(found: Sequence[Prediction]) -> Iterator[list[str]]:
+def _plan_rows(found: Sequence[Prediction], speed: float | None) -> Iterator[list[str]]:
     """Yield the rows of the table: what, its value for each prediction, and where it comes from."""
     counts = found[0].counts
+    if speed is not None:
+        times = [duration_text(each.seconds(speed)) for each in found]
+        yield ["time", *times, f"{speed:,.0f} records/s"]
     yield ["records", *(f"{each.counts.rows:,}" for each in found), f"{counts.train:,} to train on"]
     yield ["steps", *(f"{each.counts.steps:,}" for each in found), f"of {found[0].job.training.batch_size:,} records"]
     for to_label in (True, False):

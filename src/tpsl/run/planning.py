@@ -1,4 +1,4 @@
-"""What crosses in a job, by arithmetic.
+"""What a job takes, by arithmetic: what crosses, from the job alone, and its time, from the speed of an earlier run.
 
 Counted are questions and answers as they cross (`tpsl.net.codec`), tensors in the type of `training.wire`, and what
 gRPC, HTTP/2 and TLS add. What depends on time is left out: a question that is asked again because there is no answer
@@ -166,13 +166,18 @@ class Prediction:
         """Return the bytes on all connections to the label party in one direction."""
         return total(self.crossing, to_label=to_label, connections=len(self.job.data.feature_parties))
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-able data."""
+    def seconds(self, speed: float) -> float:
+        """Return the time of all epochs at so many records a second, with evaluations as fast as training."""
+        return self.counts.epochs * (self.counts.trained + self.counts.evaluated) / speed
+
+    def as_dict(self, speed: float | None = None) -> dict[str, Any]:
+        """Return JSON-able data; without a speed the time is not known."""
         sizes = (("bytes_to_label", True), ("bytes_from_label", False))
         return {
             "exchange": self.job.training.exchange,
             **asdict(self.counts),
             "steps": self.counts.steps,
+            "seconds": None if speed is None else self.seconds(speed),
             **{name: self.bytes(to_label=to_label) for name, to_label in sizes},
             "crossing": [
                 {"party": each.party, "method": each.method, "calls": each.calls}
