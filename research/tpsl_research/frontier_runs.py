@@ -22,7 +22,6 @@ from tpsl.handover.trees import LearnerRecords
 from tpsl.mechanisms import build_mechanism
 from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.model.predictors import Probabilities, mixture
-from tpsl.model.trained import TrainedModel
 from tpsl.net.failures import BadMessage
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import no_notice
@@ -103,10 +102,16 @@ def compute(cell: Cell, base: Job, place: Workplace) -> Row:
 def _tuned(cell: Cell, job: Job, place: Workplace, data: Dataset | None = None) -> Row:
     result = tune(RunSetup(job, RunFolder(place.work), device=place.device), cell.space(job.classes), data=data)
     if cell.algorithm == NETWORK and cell.epsilon is not None:
-        model, noisy = TrainedModel.open(place.work), _noisy(job, place)
+        noisy = _noisy(job, place)
+        predicted = [
+            (each.weight, RunFolder(place.work / "runs" / each.run).predictions(each.epoch))
+            for each in result.candidates
+        ]
         hold_out = noisy.take(held_out(len(load_once(job).train), job.training.validation, job.training.seed))
-        said = record_log_likelihoods(hold_out.mechanism, hold_out.draws, model.kept_predictions("validation"))
-        write_scores(place.scores, Scores(said, model.kept_predictions("test")))
+        said = record_log_likelihoods(
+            hold_out.mechanism, hold_out.draws, mixture((weight, of["validation"]) for weight, of in predicted)
+        )
+        write_scores(place.scores, Scores(said, mixture((weight, of["test"]) for weight, of in predicted)))
     # Chosen by the test set: what a selection rule could reach at most. Not a selection rule.
     oracle = max(result.candidates, key=lambda candidate: candidate.test_auc)
     return {

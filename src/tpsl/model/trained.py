@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +39,6 @@ from tpsl.model.predictors import (
     StatisticPredictor,
     TrainedBottom,
     TrainedHalves,
-    mixture,
 )
 from tpsl.model.records import Source, has_features, predict_records, read_records
 from tpsl.net.messages import LABEL_PARTY, described
@@ -234,7 +232,7 @@ class TrainedModel:
         elif local_head:
             raise PredictionError(f"{self.path}: is the folder of a search, whose ensemble has no local head")
         else:
-            found = Ensemble((weight, member.predictor(own)) for weight, _, member in self._weighted())
+            found = Ensemble((self._weight(member), member.predictor(own)) for member in self.members)
         return found.eval().requires_grad_(False)
 
     def halves(
@@ -250,16 +248,10 @@ class TrainedModel:
         bottoms = {party: self.embedder(party, inputs[party] if inputs else None) for party in top.widths}
         return TrainedHalves(bottoms, top, len(self.members))
 
-    def kept_predictions(self, records: Literal["validation", "test"]) -> Probabilities:
-        """Return what a search's ensemble says of its held-out or test records, as its runs have kept it."""
-        return mixture((weight, member.run.predictions(epoch)[records]) for weight, epoch, member in self._weighted())
-
-    def _weighted(self) -> Iterable[tuple[float, int, Member]]:
-        """Return weight, epoch and network of each member of an ensemble."""
-        for member in self.members:
-            if member.weight is None or member.epoch is None:
-                raise PredictionError(f"{self.path / TUNE}: has no weights; only the label party's half has some")
-            yield member.weight, member.epoch, member
+    def _weight(self, member: Member) -> float:
+        if member.weight is None:
+            raise PredictionError(f"{self.path / TUNE}: has no weights; only the label party's half has some")
+        return member.weight
 
     # ---- predicting and exporting
 
