@@ -18,6 +18,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from tests.vault_labels import true_labels
 
 from tpsl import SplitClassifier, estimator
 from tpsl.data.true_labels import reveal
@@ -237,7 +238,7 @@ def test_other_labels_than_those_of_the_vault_are_refused_before_they_are_releas
         with pytest.raises(VaultError, match=r"of the 300 training records that the vault .* knows have another label"):
             SplitClassifier(1.0, classes=classes, vault=vault.address, **QUICK).fit(X[:300], y[:300].iloc[::-1])
         assert vault.head() == head
-        assert vault.true_labels_for_evaluation(ids).tolist() == labels.tolist()
+        assert true_labels(vault, ids).tolist() == labels.tolist()
     new = X[300:].set_axis(range(1000, 1100))
     SplitClassifier(1.0, classes=classes, vault=tmp_path / "vault", **QUICK).fit(new, y[300:])
     with Vault.open(tmp_path / "vault") as vault:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.vault_labels import true_labels as stored_labels
 
 from tpsl.audit import audit, repeat_releases, repeated_releases, replay
 from tpsl.data import synthetic
@@ -174,7 +175,7 @@ def handed_over(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> None:
 
     def true_labels(self: Any, *mechanism: Any, **named: Any) -> Any:
         for ids, outcomes in exact(self, *mechanism, **named):
-            yield ids, self.true_labels_for_evaluation(ids)[None].astype(outcomes.dtype)
+            yield ids, stored_labels(self, ids)[None].astype(outcomes.dtype)
 
     monkeypatch.setattr(Vault, "released", true_labels)
 

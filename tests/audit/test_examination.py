@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from scipy.stats import binom
+from tests.vault_labels import true_labels
 
 from tpsl.audit import PARTS, AuditError, Part, examine, replay
 from tpsl.data.dataset import load
@@ -122,7 +123,7 @@ def test_flipped_labels_do_not_reach_the_users_vault(job: Callable[..., Job], tm
     with Vault.open(tmp_path / "vault") as vault:
         assert vault.ledger().head == head
         ids = data.ids.take(pa.array(data.train))
-        assert (vault.true_labels_for_evaluation(ids) == reveal(data.labels)[data.train]).all()
+        assert (true_labels(vault, ids) == reveal(data.labels)[data.train]).all()
 
 
 def test_p_values_of_sound_draws_are_no_smaller_than_they_should_be(

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from tests.vault_labels import true_labels
 
 from tpsl.handover.labels_file import file_digest
 from tpsl.vault import Vault, the_vault
@@ -160,7 +161,7 @@ def test_what_was_handed_over_is_compared_with_the_vault(tpsl: Any, office: Path
     assert sound.status == 0 and sound.facts()["handed over"].startswith("given holds noisy labels")
     with Vault.open(the_vault()) as vault:
         ids = pq.read_table("given/labels.parquet")["id"]
-        truth = pa.array(vault.true_labels_for_evaluation(ids), pa.uint8())
+        truth = pa.array(true_labels(vault, ids), pa.uint8())
     pq.write_table(pa.table({"id": ids, "outcome": truth}), "given/labels.parquet")
     card = json.loads(Path("given/card.json").read_text())
     card["content"]["labels_digest"] = file_digest(Path("given/labels.parquet"))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.vault_labels import true_labels
 
 from tpsl.mechanisms import DiscreteGaussian, laplace, randomized_response
 from tpsl.report.words import rounded_up
@@ -279,7 +280,7 @@ def test_text_labels_with_units(tpsl: Any, tmp_path: Path) -> None:
     assert "3 classes need" in tpsl("vault", "add", vault, table, *columns, *names[:4]).error()
     assert tpsl("vault", "add", vault, table, *columns, *names, "--json").json()["new"] == 1
     with Vault.open(vault) as opened:
-        assert opened.true_labels_for_evaluation(["r0", "r1", "r2", "late"]).tolist() == [0, 2, 1, 2]
+        assert true_labels(opened, ["r0", "r1", "r2", "late"]).tolist() == [0, 2, 1, 2]
     tpsl("vault", "release", vault, *DISCRETE)
     assert tpsl("vault", "ledger", vault, "--json").json()["largest_unit"]["records"] == 4
 

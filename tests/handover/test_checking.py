@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.vault_labels import true_labels
 
 from tpsl.handover.card import CARD, LABELS, Card, read_card, write_card
 from tpsl.handover.giving import hand_over, handed_problems
@@ -68,7 +69,7 @@ def test_true_labels_in_the_file_are_found_whatever_the_card_says(tmp_path: Path
     with make_vault() as vault:
         vault.release(ONE)
         hand_over(vault, Planned(ONE), tmp_path / "given")
-        truth = vault.true_labels_for_evaluation(IDS)
+        truth = true_labels(vault, IDS)
         noisy = vault.noisy_labels(ONE, IDS).draws[0]
         (problem,) = handed_problems(vault, given(tmp_path / "given", with_outcomes(truth)))
         assert f"the outcomes of {(truth != noisy).sum()} of 500 records are not those that the vault" in problem
@@ -114,7 +115,7 @@ def test_the_order_of_the_records_is_compared_too(tmp_path: Path, make_vault: Ma
     with make_vault() as vault:
         vault.release(ONE)
         hand_over(vault, Planned(ONE), tmp_path / "given")
-        by_label = np.argsort(vault.true_labels_for_evaluation(IDS), kind="stable")
+        by_label = np.argsort(true_labels(vault, IDS), kind="stable")
         (problem,) = handed_problems(vault, given(tmp_path / "given", lambda table: table.take(by_label)))
     assert "not in the order of their ids" in problem
 

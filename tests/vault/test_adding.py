@@ -1,6 +1,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.vault_labels import true_labels
 
 from tpsl.mechanisms import laplace, randomized_response
 from tpsl.vault import Added, Vault, VaultError, blocks
@@ -14,7 +15,7 @@ def test_what_arrives_later_is_appended_and_counted(vault: Vault, labels: np.nda
     added = vault.add([(np.arange(2000), np.r_[labels, np.zeros(1000, int)], None)])
     assert added == Added(new=1000, unchanged=997, changed=3, changed_after_release=2)
     assert len(vault) == 2000
-    assert (vault.true_labels_for_evaluation(np.arange(1000)) == labels).all()
+    assert (true_labels(vault, np.arange(1000)) == labels).all()
     assert (before != labels).sum() == 3
     assert (vault.noisy_labels(laplace(1.0), np.arange(500)).draws[0] == given).all()
     entry = vault.ledger().entries[-1].as_dict()
@@ -46,7 +47,7 @@ def test_an_id_twice_in_one_input_is_refused_whole(vault: Vault, batches: list, 
     with pytest.raises(VaultError, match=r"row [23]: the id '(new|5)' occurred before"):
         vault.add(batches)
     assert len(vault) == 1000
-    assert (vault.true_labels_for_evaluation(np.arange(1000)) == labels).all()
+    assert (true_labels(vault, np.arange(1000)) == labels).all()
     assert vault.verify() == []
 
 
@@ -141,7 +142,7 @@ def test_many_small_batches_are_joined_once_each(folder, monkeypatch: pytest.Mon
     monkeypatch.setattr(blocks, "append", count_stored)
     with Vault.create(folder, batches=(([number], [number % 2], None) for number in range(3000))) as vault:
         assert len(vault) == 3000
-        assert vault.true_labels_for_evaluation([2999, 0]).tolist() == [1, 0]
+        assert true_labels(vault, [2999, 0]).tolist() == [1, 0]
     assert (joined, stored) == (3000, 1)
 
 

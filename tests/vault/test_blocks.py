@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.vault_labels import true_labels
 
 from tpsl.mechanisms import laplace, randomized_response
 from tpsl.vault import Vault, VaultError, blocks
@@ -78,9 +79,9 @@ def test_all_records_have_a_unit_or_none(store: Store) -> None:
 def test_labels_of_many_classes_take_two_bytes(folder: Path) -> None:
     labels = np.arange(0, 65_536, 97)
     with Vault.create(folder, classes=65_536, batches=[(range(len(labels)), labels, None)]) as vault:
-        assert (vault.true_labels_for_evaluation(range(len(labels))) == labels).all()
+        assert (true_labels(vault, range(len(labels))) == labels).all()
         vault.add([([0], [65_535], None)])
-        assert vault.true_labels_for_evaluation([1, 0]).tolist() == [97, 65_535]
+        assert true_labels(vault, [1, 0]).tolist() == [97, 65_535]
         vault.release(randomized_response(5.0, classes=65_536))
         assert vault.verify() == []
 
@@ -89,7 +90,7 @@ def test_labels_of_many_classes_take_two_bytes(folder: Path) -> None:
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda vault: vault.true_labels_for_evaluation([5]),
+        lambda vault: true_labels(vault, [5]),
         lambda vault: vault.release(laplace(1.0)),
         lambda vault: vault.add([([5], [1], None)]),
     ],

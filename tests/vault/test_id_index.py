@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.peak_memory import peak_bytes
+from tests.vault_labels import true_labels
 
 from tpsl import spill
 from tpsl.mechanisms import laplace, randomized_response
@@ -79,7 +80,7 @@ def test_noisy_labels_are_the_same_in_any_order_and_piece(tiny: None, folder: Pa
             vault.noisy_labels(randomized_response(1.0), asked)
         with pytest.raises(VaultError, match=r"does not know 2 of the 1602 records \(the first is 'x'\)"):
             vault.noisy_labels(randomized_response(1.0), [*asked[1:], "x", "y"])
-        assert (vault.true_labels_for_evaluation(asked) == [ids.index(id) % 2 for id in asked]).all()
+        assert (true_labels(vault, asked) == [ids.index(id) % 2 for id in asked]).all()
 
 
 def peaks_of(folder: Path, count: int) -> dict[str, int]:
@@ -149,7 +150,7 @@ def test_positions_have_more_than_31_and_32_bits(folder: Path, monkeypatch: pyte
         assert vault.release(laplace(1.0), ids=[*ids, *more[-5:]]).released == 405
         noisy = vault.noisy_labels(laplace(1.0), [*more[-5:], *ids]).draws[0]
         assert (noisy[5:] == vault.noisy_labels(laplace(1.0), ids).draws[0]).all()
-        assert vault.true_labels_for_evaluation([ids[9], ids[7]]).tolist() == [1, 0]
+        assert true_labels(vault, [ids[9], ids[7]]).tolist() == [1, 0]
         assert vault.total(more[-6:]).epsilon == 1.0
 
 

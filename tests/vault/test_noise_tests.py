@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import binom
+from tests.vault_labels import true_labels
 
 from tpsl.mechanisms import (
     DiscreteGaussian,
@@ -312,7 +313,7 @@ def test_one_class_without_noise_is_found(folder: Path, monkeypatch: pytest.Monk
 
 def test_labels_changed_after_their_release_accuse_nobody(folder: Path) -> None:
     with released(folder, randomized_response(1.0), laplace(1.0, 2)) as vault:
-        labels = vault.true_labels_for_evaluation(np.arange(RECORDS))
+        labels = true_labels(vault, np.arange(RECORDS))
         vault.add([(np.arange(800), 1 - labels[:800], None)])
         assert vault.verify() == []
         assert "800 labels were changed after their release" in vault.cannot_see()[1]

@@ -174,7 +174,7 @@ def test_unknown_and_unreleased_records_are_counted_and_named(vault: Vault) -> N
     with pytest.raises(VaultError, match=r"1 of the 2 records are not released under laplace .*first is '6'"):
         vault.noisy_labels(laplace(1.0), [5, 6])
     with pytest.raises(VaultError, match="does not know 1 of the 1"):
-        vault.true_labels_for_evaluation(["05"])
+        vault.noisy_labels(laplace(1.0), ["05"])
     for draws in (0, -1, 1.5, True):
         with pytest.raises(VaultError, match="draws must be"):
             vault.release(laplace(1.0), draws=draws)

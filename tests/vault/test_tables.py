@@ -3,6 +3,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.vault_labels import true_labels
 
 from tpsl.vault import LabelTable, Vault, VaultError
 
@@ -19,8 +20,8 @@ def made(folder: Path, table: Path, unit: str | None = None) -> Vault:
 def test_csv_keeps_leading_zeros_and_quoted_text(folder: Path, tmp_path: Path) -> None:
     table = write_csv(tmp_path / "t.csv", '\ufeffx,id,y,n\n1,007,1,"two\nlines"\n2,7,0,\n3,"a, b",true,"\n"\n')
     with made(folder, table) as vault:
-        assert vault.true_labels_for_evaluation(["7", "007", "a, b"]).tolist() == [0, 1, 1]
-        assert vault.true_labels_for_evaluation([7]).tolist() == [0]
+        assert true_labels(vault, ["7", "007", "a, b"]).tolist() == [0, 1, 1]
+        assert true_labels(vault, [7]).tolist() == [0]
 
 
 def test_tsv_and_gzip(folder: Path, tmp_path: Path) -> None:
@@ -29,7 +30,7 @@ def test_tsv_and_gzip(folder: Path, tmp_path: Path) -> None:
     table = tmp_path / "t.tsv.gz"
     table.write_bytes(gzip.compress(b"id\ty\n1\t1\n2\t0\n"))
     with made(folder, table) as vault:
-        assert vault.true_labels_for_evaluation([1, 2]).tolist() == [1, 0]
+        assert true_labels(vault, [1, 2]).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.uint8(), pa.dictionary(pa.int8(), pa.string())], ids=str)
@@ -123,7 +124,7 @@ def test_tables_and_batches_of_one_import_enter_together(folder: Path, tmp_path:
         LabelTable(path=tmp_path / name, id="id", label="y", class_values=("no", "yes")) for name in ("a.csv", "b.csv")
     ]
     with Vault.create(folder, batches=[*tables, (["4"], [1], None)]) as vault:
-        assert vault.true_labels_for_evaluation(range(1, 5)).tolist() == [0, 1, 0, 1]
+        assert true_labels(vault, range(1, 5)).tolist() == [0, 1, 0, 1]
         assert [entry.kind for entry in vault.ledger().entries] == ["created", "added"]
         with pytest.raises(VaultError, match=r"b\.csv, row 1: the id '3' occurred before"):
             vault.add(

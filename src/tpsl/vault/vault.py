@@ -61,7 +61,8 @@ Given = Iterable[Batch | LabelTable] | LabelTable
 class Vault:
     """A folder of true labels and their releases, for the label party alone.
 
-    Labels leave in two ways: as noisy labels (`release`), or many of them in one noisy statistic (`release_statistic`).
+    No method gives out a true label. Labels leave in two ways: as noisy labels (`release`), or many of them in one
+    noisy statistic (`release_statistic`).
     Guarantees: a record gets one outcome for each draw of a series (mechanism, draws, noise), and a statistic is drawn
     once for the same vectors; both are stored durably before anyone can read them, and always the same. A second,
     different release of a record happens only if composing is permitted, and the ledger adds what it cost. Every
@@ -364,15 +365,6 @@ class Vault:
                 raise VaultError(f"vault {self.path} has released no statistic of these records with these vectors")
             added, sequence = request.stored(found[0]).values - sums, found[0].sequence
             return accusations(statistic_noise_tests(plan.noise, added, f"release {sequence}"), level_at(sequence))
-
-    def true_labels_for_evaluation(self, ids: AnyIds) -> npt.NDArray[np.int64]:
-        """The true labels of these records, in order: to evaluate a test set at the label party, and for nothing else.
-
-        A vault gives out true labels here and nowhere else. Nothing computed from them may cross the border to the
-        feature party: no loss, no metric, no decision to stop, no time; and no training of what it sees may use them.
-        """
-        with self._reading():
-            return labels_at(self._store, self._known(ids))
 
     def class_counts(self, ids: AnyIds | None = None) -> list[int]:
         """How many of all records (or of `ids`) have each label: for the label party to see before it releases them."""
