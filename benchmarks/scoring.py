@@ -277,6 +277,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         parties.end()
     return {
         **found,
+        "errors": sum(found[name] for name in ("connect", "read", "write", "timeout", "status")),
         "requests a second": found["requests"] / seconds,
         "MB": memory,
         "CPU ms a request": cpu / found["requests"] * 1e3,
