@@ -181,11 +181,11 @@ def precision_recall(view: RunView) -> Chart | None:
     return Chart(
         "precision-recall",
         "Precision and recall",
-        f"Of class 1, which {share:.1%} of the test records have.",
+        f"Of class 1, which {100 * share:.1f} % of the test records have.",
         [Series("this run", recall, precision, ("line",), "utility")],
         _percent("recall"),
         _percent("precision"),
-        [Rule(f"guessing ({share:.1%})", share, "limit")],
+        [Rule(f"guessing ({100 * share:.1f} %)", share, "limit")],
         ["Recall", "Precision"],
         [[Cell(f"{r:.4f}", r), Cell(f"{p:.4f}", p)] for r, p in found.precision_recall[::5]],
         square=True,

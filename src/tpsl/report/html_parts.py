@@ -49,7 +49,8 @@ def facts(pairs: Iterable[tuple[str, str | None]]) -> Markup:
 def pictures(charts: Sequence[Chart], title: str) -> Markup:
     """Return charts that stand alone, as a notebook shows them."""
     shown = (tag("div", tag("h4", chart.title), svg(chart)) for chart in charts if chart.series)
-    return tag("div", tag("style", Markup(asset("chart.css"))), tag("p", title), *shown)
+    colours = "background:var(--paper);color:var(--ink)"
+    return tag("div", tag("style", Markup(asset("chart.css"))), tag("p", title), *shown, style=colours)
 
 
 def intro(*text: str | None) -> Markup | None:
