@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.net.scene import LIMITS, Scene, eventually, share
+from tests.net.scene import LIMITS, ROWS, WIDTH, Scene, eventually, share
 
+from tpsl.net.asking import Due, Script
 from tpsl.net.connection import Patience
 from tpsl.net.failures import JobStopped, PeerMissing
 from tpsl.net.messages import Message
@@ -89,17 +90,6 @@ def test_the_last_answer_arrives_through_a_cut(make_scene: Make, tcp_proxy: Prox
     assert bool((waiting.result() == 2).all())
 
 
-def test_a_party_with_its_result_does_not_wait_for_a_label_party_that_has_ended(make_scene: Make) -> None:
-    scene = make_scene(silence=0.5, wait=60)
-    label, client = scene.label(1), scene.asking()
-    client.ask("Step", 0, 0, {"airport": share(1)})
-    label.result()
-    scene.server.stop()
-    client._is_finished = lambda: True
-    with pytest.raises(PeerMissing, match=r"did not come back within 0\.5 s"):
-        client.ask("Finish", 1, 1, {"airport": Message()})
-
-
 def test_a_half_open_network_is_noticed_and_survived(make_scene: Make, tcp_proxy: Proxy) -> None:
     scene = make_scene("airport", silence=1)
     proxy = tcp_proxy(f"127.0.0.1:{scene.port}")
@@ -123,6 +113,7 @@ import torch
 from tests.net.scene import AGREED, LIMITS, share
 from tpsl.net.client import LabelClient
 from tpsl.net.certificates import Certificates
+from tpsl.net.asking import Due, Script
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.messages import Message
 
@@ -179,6 +170,29 @@ def test_a_peer_that_does_not_come_back_is_missing_at_both_sides(make_scene: Mak
     assert 1.4 < time.monotonic() - begun < 10
     with pytest.raises(PeerMissing, match=r"^feature party 'airport' was lost .* did not come back within 1.5 s$"):
         label.result()
+
+
+def test_a_party_that_is_gone_is_missed_also_where_threads_of_the_network_have_answered(make_scene: Make) -> None:
+    """The thread that trains looks after the parties, whenever it has found another thread busy with an answer."""
+    scene, steps = make_scene("airport", silence=0.5, wait=1.5), 8
+
+    def script() -> Script:
+        for step in range(steps + 1):
+            question = yield Due("Step", step, rows=ROWS, widths={"airport": WIDTH}, is_quick=True)
+            question.answer_all(share(step))
+            yield None
+            time.sleep(0.2)  # long, but quick enough for a thread of the network
+
+    def serve() -> None:
+        scene.desk.start(dict.fromkeys(scene.desk.gather(), Message()))
+        scene.desk.answer_all(script())
+
+    label, client = scene.pool.submit(serve), scene.asking()
+    for step in range(steps):
+        client.ask("Step", step, 0, {"airport": share(1)})
+        time.sleep(0.24)  # a thread of the network takes a question that nobody is busy with
+    with pytest.raises(PeerMissing, match=r"^feature party 'airport' was lost .* did not come back within 1.5 s$"):
+        label.result(20)
 
 
 def test_a_party_that_was_busy_for_long_is_patient_with_the_first_call_that_fails(

@@ -14,7 +14,7 @@ from tests.net.scene import AGREED
 from torch import Tensor
 
 from tpsl.audit.replay import FrameLog, SentFrame
-from tpsl.net.asking import AtHome, Due, Label, Question, Script, answer_all
+from tpsl.net.asking import AtHome, Due, Label, Question, Script
 from tpsl.net.certificates import Certificates
 from tpsl.net.client import LabelClient
 from tpsl.net.codec import encode
@@ -67,7 +67,7 @@ class Meeting:
         def serve() -> None:
             desk.gather()
             self.traffic += desk.start(start).values()
-            answer_all(script(), desk.take)
+            desk.answer_all(script())
 
         with (
             LabelServer("127.0.0.1:0", desk, ("Step",), certificates=own) as server,

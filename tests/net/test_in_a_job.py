@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tpsl.data.dataset import load_feature_party
-from tpsl.net.asking import Due, Script, answer_all
+from tpsl.net.asking import Due, Script
 from tpsl.net.certificates import Certificates, create_authority, issue
 from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
@@ -102,7 +102,7 @@ class Table:
             joining = thread.submit(join, agreed, "feature", local, run, watching=UNWATCHED)
             desk.start(dict.fromkeys(desk.gather(), start))
             with pytest.raises(NetError) as stopped:
-                answer_all(script(), desk.take)
+                desk.answer_all(script())
                 desk.take(Due("Nothing"))
             error = joining.exception(60)
             assert isinstance(error, Exception)

@@ -30,7 +30,7 @@ from tpsl.alignment.terms import MOST_RECORDS, POSITION, AlignmentTerms
 from tpsl.alignment.working_folder import IDENTITY_BYTES, RowBytes, RowFile, State, WorkingFolder
 from tpsl.data.aligned import UNKNOWN, Alignment
 from tpsl.data.order import Rows
-from tpsl.net.asking import NOTHING, Answers, Due, Label, Script, answer_all
+from tpsl.net.asking import NOTHING, Answers, Due, Label, Script
 from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, PeerRestarted
 from tpsl.net.messages import LABEL_PARTY, Message, described
@@ -335,7 +335,7 @@ def attend_as_label(side: AligningLabelParty, desk: Desk) -> None:
         answers, script = side.begin(desk.gather())
         side.watching.observer.gathered(desk.start(answers))
         try:
-            answer_all(script, desk.take)
+            desk.answer_all(script)
             return
         except PeerRestarted as restarted:
             side.watching.observer.event("restarted", peer=restarted.peer)

@@ -24,7 +24,7 @@ from tpsl.model.predictors import Embedder, LocalPredictor, PredictionError, Pre
 from tpsl.model.records import NewRecords, Scores, has_features, numbered_records, place_of_scores
 from tpsl.model.trained import TrainedModel
 from tpsl.net.agreement import RECORD_IDS, Agreement
-from tpsl.net.asking import NOTHING, Answers, Due, Label, Script, answer_all
+from tpsl.net.asking import NOTHING, Answers, Due, Label, Script
 from tpsl.net.client import LabelClient
 from tpsl.net.connection import Patience, Terms
 from tpsl.net.desk import Desk
@@ -197,7 +197,7 @@ class PredictingLabelParty:
             answers, script = self.begin(desk.gather())
             self._watching.observer.gathered(desk.start(answers))
             try:
-                answer_all(script, desk.take)
+                desk.answer_all(script)
                 return
             except PeerRestarted as restarted:
                 self._watching.notice(f"{restarted.peer} was restarted: beginning again")

@@ -32,6 +32,8 @@ class Due:
     """How many rows the tensor in the question has; None: there is none."""
     widths: Mapping[str, int | range] = field(default_factory=dict)
     """How many numbers each row has, by party."""
+    is_quick: bool = False
+    """Whether the answer may be computed in a thread of the network: it takes a moment and waits for nothing."""
 
     def require(self, message: Message, sender: str) -> None:
         """Raise BadMessage unless the tensor in a question has the shape that is due, or is missing where none is."""
@@ -79,8 +81,8 @@ class Question:
         self.answer(dict.fromkeys(self.asked, answer))
 
 
-Script = Generator[Due, Question, None]
-"""The label party's side of a job."""
+Script = Generator[Due | None, Question, None]
+"""The label party's side of a job. It yields None where what it has answered may leave before it goes on."""
 
 
 def in_turn(scripts: Iterable[Script]) -> Script:
@@ -92,16 +94,12 @@ def in_turn(scripts: Iterable[Script]) -> Script:
 def next_due(script: Script, question: Question | None = None) -> Due | None:
     """Have a script go on; return what is due next, or None at its end."""
     try:
-        return script.send(question)  # type: ignore[arg-type]  # None starts a generator
+        due = script.send(question)  # type: ignore[arg-type]  # None starts a generator
+        while due is None:
+            due = next(script)
     except StopIteration:
         return None
-
-
-def answer_all(script: Script, take: Callable[[Due], Question]) -> None:
-    """Answer what is due, question after question, until the script ends; `take` waits for a question."""
-    due = next_due(script)
-    while due is not None:
-        due = next_due(script, take(due))
+    return due
 
 
 class Label(Protocol):
@@ -142,7 +140,12 @@ class AtHome:
             raise RuntimeError(f"{method} of step {step}, part {part} was asked, and due is {due}")
         said = {name: replace(message, step=step, part=part) for name, message in said.items()}
         question = Question(due, self._crossed(method, said, to_label=True), self._give)
-        self._due = next_due(script, question)
+        try:  # as `next_due` does, in one call less of each step
+            self._due = script.send(question)
+            while self._due is None:
+                self._due = next(script)
+        except StopIteration:
+            self._due = None
         return self._crossed(method, self._given, to_label=False)
 
     def ask_ahead(self, method: str, step: int, part: int, said: Answers) -> Callable[[], Answers]:

@@ -11,7 +11,7 @@ The rules of the protocol, without a socket (`docs/state-machines.md` draws them
   used, or a question that is not due, is a BadMessage and ends the job.
 
 The thread of the network calls `hello`, `agree`, `ask`, `left`, `delivered` and `stopped_by`; the thread that trains
-calls the rest.
+calls the rest. The network's answers a quick question itself once its last share is here, so nothing is handed over.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NoReturn
 
 from tpsl.net.agreement import Agreement, Introduction
-from tpsl.net.asking import Due, Question
+from tpsl.net.asking import Due, Question, Script
 from tpsl.net.codec import decode, encode, session_of, tensor_bytes
 from tpsl.net.connection import Terms
 from tpsl.net.failures import BadMessage, JobStopped, NetError, NotYet, PeerMissing, PeerRestarted, Refused
@@ -40,8 +41,13 @@ _REMEMBERED = 64
 """Of what parties leave behind: retired processes, and strangers that were told of."""
 _INTRODUCTIONS = 4
 """Handshakes of a party that are under way at once: a call that was late in the network does not undo the next one."""
+_QUICK = 0.25
+"""Seconds for which the thread of the network may compute an answer; it brings nothing else meanwhile."""
 _ENDING = "the label party is ending the job"
 _CODE = re.compile(r"[a-z-]{1,32}")
+
+Later = Callable[[Callable[[], None]], object]
+"""Runs something when what was answered has left."""
 
 
 @dataclass
@@ -107,6 +113,25 @@ class _Caller:
         return self.tickets.get(self.next)
 
 
+@dataclass
+class _Going:
+    """A script, and where it stands. One thread at a time, the one that made it busy, has it go on."""
+
+    script: Script
+    due: Due | None = None
+    """What is due next; None at the end."""
+    error: BaseException | None = None
+    is_busy: bool = True
+    was_quick: dict[str, bool] = field(default_factory=dict)
+    """Of each method: whether the last answer was. Nobody knows how long a first one takes."""
+
+    @property
+    def is_for_network(self) -> bool:
+        """Whether the thread of the network may answer what is due."""
+        due = self.due
+        return not self.is_busy and due is not None and due.is_quick and self.was_quick.get(due.method, False)
+
+
 class Desk:
     """Where the feature parties of a job ask, and the label party finds what is due."""
 
@@ -122,6 +147,7 @@ class Desk:
         self._strangers: set[str] = set()
         self._told: set[str] = set()
         """Parties that know why the job has ended."""
+        self._going: _Going | None = None
         self.is_ending = False
         self.waiting_for: Callable[[str | None], None] = lambda party: None
         """Told whose question is awaited; None: that of nobody."""
@@ -152,8 +178,8 @@ class Desk:
                 raise PeerRestarted(LABEL_PARTY)
             return self._arrived(caller, message)
 
-    def ask(self, certified: str | None, method: str, data: bytes) -> Ticket:
-        """Take a question of a session. The same one again gets the same answer."""
+    def ask(self, certified: str | None, method: str, data: bytes, later: Later = lambda act: act()) -> Ticket:
+        """Take a question of a session. The same one again gets the same answer, which may be there on return."""
         terms, known = self.terms, self._callers.get(certified or "")
         try:
             sender = known.described if known is not None else "a feature party"
@@ -170,7 +196,9 @@ class Desk:
                 raise PeerRestarted(LABEL_PARTY)
             caller = self._callers[party]
             self._require_going_on(caller)
-            return self._ticket(caller, method, message, data)
+            ticket = self._ticket(caller, method, message, data)
+        self._answer_here(later)
+        return ticket
 
     def stopped_by(self, certified: str | None, data: bytes) -> None:
         """End the job because a feature party says so."""
@@ -264,6 +292,27 @@ class Desk:
                 self._wait_for(due)
             return question
 
+    def answer_all(self, script: Script) -> None:
+        """Answer what is due, question after question, until the script ends."""
+        going = self._going = _Going(script)
+        self._go_on(going, None)
+        try:
+            while True:
+                with self._changed:
+                    while going.is_busy:  # not notified where the thread of the network goes on with what is due next
+                        self._changed.wait(self._look_every)
+                    if going.error is not None:
+                        raise going.error
+                    if going.due is None:
+                        return
+                    if (question := self._asked(going.due)) is None:
+                        self._wait_for(going.due)
+                        continue
+                    going.is_busy = True
+                self._go_on(going, question)
+        finally:
+            self._going = None
+
     def close(self, error: NetError | None = None, grace: float = 0.0) -> None:
         """End the job: wait up to `grace` seconds until all that was answered is delivered.
 
@@ -281,6 +330,46 @@ class Desk:
             self._failure = self._failure or NotYet(_ENDING)
             self._changed.notify_all()
             self._give_up(self._failure)
+
+    # Either thread.
+
+    def _answer_here(self, later: Later) -> None:
+        """Answer what is due in this thread, if it is quick and asked."""
+        with self._changed:
+            going = self._going
+            if going is None or not going.is_for_network or going.due is None:
+                return
+            try:
+                if (question := self._asked(going.due)) is None:
+                    return
+                going.is_busy = True
+            except (NetError, PeerRestarted):  # the thread that trains finds it, too
+                self._changed.notify_all()
+                return
+        self._go_on(going, question, later)
+
+    def _go_on(self, going: _Going, question: Question | None, later: Later | None = None) -> None:
+        """Have the script answer, and note what is due next; `later` is given in the thread of the network."""
+        begun, method = time.monotonic(), going.due.method if going.due is not None else ""
+        due: Due | None = None
+        try:
+            due = going.script.send(question)  # type: ignore[arg-type]  # None has it go on
+            if due is None and later is not None:
+                later(partial(self._go_on, going, None, later))
+                return
+            while due is None:
+                due = next(going.script)
+        except StopIteration:
+            pass
+        except BaseException as error:
+            going.error = error
+        with self._changed:
+            going.was_quick[method] = time.monotonic() - begun < _QUICK
+            going.due, going.is_busy = due, False
+            if later is None or not going.is_for_network:
+                self._changed.notify_all()
+        if later is not None:
+            self._answer_here(later)
 
     @contextmanager
     def _met(self, certified: str | None, data: bytes) -> Iterator[tuple[_Caller, Message]]:
@@ -355,7 +444,8 @@ class Desk:
                 self._blame(caller, BadMessage(f"{caller.described} asked question {number} out of turn"))
             found = caller.tickets[number] = Ticket(caller.name, method, message, hash(data))
             caller.traffic.bytes_received += tensor_bytes(message, self.terms.dtype)
-            self._changed.notify_all()
+            if self._going is None or not self._going.is_for_network:
+                self._changed.notify_all()
         elif found.method != method or (found.content != hash(data) and not message.pending):
             what = f"{caller.described} asked another question under the number {number}"
             self._blame(caller, BadMessage(what))

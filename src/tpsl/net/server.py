@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Self
 
 import grpc
+import torch
 
 from tpsl.net.certificates import CertificateError, Certificates, peer_name
 from tpsl.net.codec import encode, largest_frame
@@ -88,6 +89,7 @@ class LabelServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             self._thread.join()
 
     def _serve(self, address: str, credentials: grpc.ServerCredentials | None, started: Future[int]) -> None:
+        torch.get_num_threads()  # the thread computes answers: from here on with as many threads as were set elsewhere
         with asyncio.Runner() as runner:  # whatever is left of calls ends with it
             self._loop = runner.get_loop()
             try:
@@ -149,8 +151,11 @@ class LabelServer(grpc.GenericRpcHandler):  # type: ignore[type-arg]
                 self._desk.stopped_by(party, data)
                 answer = _NOTHING
             elif method == "Agree" or method in self._questions:
-                agrees = method == "Agree"
-                asked = self._desk.agree(party, data) if agrees else self._desk.ask(party, method, data)
+                asked = (
+                    self._desk.agree(party, data)
+                    if method == "Agree"
+                    else self._desk.ask(party, method, data, loop.call_soon)
+                )
                 if not asked.answer.done() and not await self._answered(party, asked):
                     answer = _PENDING
                 else:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tpsl.net.asking import Answers, Due, Label, Question
+from tpsl.net.asking import Answers, Due, Label, Question, Script, next_due
 from tpsl.net.desk import Desk
 from tpsl.net.failures import NET_ERRORS, NetError, PeerRestarted
 from tpsl.net.messages import Message, Traffic
@@ -81,8 +81,13 @@ class SharedDesk:
         """Begin a session."""
         return {} if self._desk is None else self._desk.start(answers)
 
-    def take(self, due: Due) -> Question:
-        """Wait for a question; each worker gets its rows."""
+    def answer_all(self, script: Script) -> None:
+        """Answer what is due, each worker its rows, until the script ends."""
+        due = next_due(script)
+        while due is not None:
+            due = next_due(script, self._taken(due))
+
+    def _taken(self, due: Due) -> Question:
         desk, workers = self._desk, self._workers
         taken: list[Question] = []
 

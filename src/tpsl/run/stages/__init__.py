@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
-from tpsl.net.asking import Answers, Script, answer_all, in_turn
+from tpsl.net.asking import Answers, Script, in_turn
 from tpsl.net.desk import Desk
 from tpsl.net.failures import BadMessage, PeerRestarted
 from tpsl.net.messages import LABEL_PARTY, Message
@@ -83,7 +83,7 @@ def attend_as_label(role: LabelRole, desk: Desk | SharedDesk) -> TrainResult:
             answers, script = begin(role, said)
             role.observer.gathered(desk.start(answers))
             try:
-                answer_all(script, desk.take)
+                desk.answer_all(script)
             except PeerRestarted as restarted:
                 role.observer.event("restarted", peer=restarted.peer)
             else:

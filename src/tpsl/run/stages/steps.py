@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tpsl.net.asking import Answers, Due, Script
+from tpsl.net.codec import CPU
 from tpsl.net.messages import LABEL_PARTY, Message
 from tpsl.net.rounding import checked_tensor, rounded
 from tpsl.run.role import FeatureRun, LabelRole
@@ -33,6 +34,7 @@ def label(role: LabelRole) -> Script:
         return
     evaluate.apply_verdict(role)
     schedule, widths = role.schedule, role.widths(role.job.model.cut_width)
+    is_quick = (role.setup.device or CPU).type == "cpu"
     for stretch in schedule.stretches(role.done):
         if role.verdict is not None and role.verdict[1]:
             break
@@ -42,7 +44,7 @@ def label(role: LabelRole) -> Script:
                 role.recorder.record()
             records = len(schedule.batch(step))
             for part, positions in enumerate(schedule.parts(step)):
-                question = yield Due(STEP, step, part, rows=len(positions), widths=widths)
+                question = yield Due(STEP, step, part, rows=len(positions), widths=widths, is_quick=is_quick)
                 begun = begun if part or step > stretch.start else time.perf_counter()
                 if question.passed_over is not None:
                     break
@@ -51,6 +53,7 @@ def label(role: LabelRole) -> Script:
                 gradients = role.party.backward(batch, rows, question.tensors(), records)
                 question.answer({name: Message(tensor=g) for name, g in zip(role.present, gradients, strict=True)})
             if question.passed_over is None:
+                yield None  # the gradients leave before the label party updates its half
                 role.party.update()
                 step += 1
                 role.speed.count(step, records)
