@@ -12,8 +12,7 @@ import pytest
 
 from tpsl.mechanisms import identity, laplace, randomized_response
 from tpsl.report.hero import hero, promise_sentence
-from tpsl.report.known_vaults import Memory
-from tpsl.report.ledgers import result_now
+from tpsl.report.ledgers import Memory, result_now
 from tpsl.report.run_list import spent_on
 from tpsl.report.run_reading import read_run
 from tpsl.report.run_table import summary, vault_sentences

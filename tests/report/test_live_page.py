@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 
 from tpsl.report import watching
-from tpsl.report.known_vaults import _read_ledger, runs_in
+from tpsl.report.ledgers import _read_ledger, runs_in
 from tpsl.report.live_page import LivePage
 from tpsl.report.run_list import spent_on
 from tpsl.report.run_reading import read_run, read_view

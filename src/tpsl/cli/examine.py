@@ -24,7 +24,7 @@ from tpsl.data.dataset import load_label_party
 from tpsl.mechanisms.effective_labels import effective_labels
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.report.findings import keep_finding
-from tpsl.report.known_vaults import Memory
+from tpsl.report.ledgers import Memory
 from tpsl.report.page import write_page
 from tpsl.report.run_table import summary, summary_table, vault_sentences
 from tpsl.report.words import MISSING, auc_text, bound_text, counted, duration_text, spent_text, spoken

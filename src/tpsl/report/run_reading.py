@@ -17,8 +17,7 @@ from tpsl.files import for_json
 from tpsl.handover.learning import learned_result
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.report.findings import audit_words, read_finding
-from tpsl.report.known_vaults import Memory, data_group
-from tpsl.report.ledgers import read_ledger
+from tpsl.report.ledgers import Memory, data_group, read_ledger
 from tpsl.report.promises import promise_of
 from tpsl.report.run_view import Attacks, Interval, Promise, RunView
 from tpsl.report.sightings import sightings

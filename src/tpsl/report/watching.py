@@ -14,8 +14,7 @@ from pathlib import Path
 from tpsl.files import draft_of
 from tpsl.net.messages import LABEL_PARTY
 from tpsl.progress import Progress, no_progress
-from tpsl.report.known_vaults import Memory, folders_in, is_written, note_of, runs_in
-from tpsl.report.ledgers import vault_label
+from tpsl.report.ledgers import Memory, folders_in, is_written, note_of, runs_in, vault_label
 from tpsl.report.page import told_apart
 from tpsl.report.promises import promise_of
 from tpsl.report.run_reading import job_view, last_change, read_view
