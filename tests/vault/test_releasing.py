@@ -255,3 +255,12 @@ def test_a_release_reads_as_little_after_many_others_as_after_one(tmp_path: Path
     assert read[50] < 1.1 * read[1]
     with Vault.open(tmp_path / "50") as vault:
         assert (len(vault.ledger().entries), vault.verify()) == (53, [])
+
+
+def test_outcomes_without_a_ledger_entry_are_a_sentence_and_nothing_is_drawn(vault: Vault) -> None:
+    vault.release(laplace(1.0))
+    vault._store.execute("DROP TRIGGER ledger_stay")
+    vault._store.execute("DELETE FROM ledger WHERE sequence = 3")
+    for ask in (lambda: vault.release(laplace(1.0)), lambda: vault.noisy_labels(laplace(1.0), [5]), vault.ledger):
+        with pytest.raises(VaultError, match="ledger entry 3 is missing"):
+            ask()

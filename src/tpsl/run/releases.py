@@ -19,8 +19,8 @@ from tpsl.run.job import Job
 from tpsl.run.method import rare_label_warning_of
 from tpsl.run.schedule import Schedule
 from tpsl.vault import NoisyLabels, Overlap, ReleasePolicy, Spent, StatisticPlan, Vault, VaultError
-from tpsl.vault.accounting import spent_under
-from tpsl.vault.cost import Charge, Planned, PlannedStatistic
+from tpsl.vault.accounting import Charge, spent_under
+from tpsl.vault.cost import Planned, PlannedStatistic
 from tpsl.vault.errors import VaultChanged
 from tpsl.vault.place import address_of
 

@@ -27,7 +27,7 @@ from tpsl.mechanisms import compose
 from tpsl.spill import RowParts
 from tpsl.vault import coverage, ledger, same_labels
 from tpsl.vault.blocks import CHUNK, chunk_count, count_records, has_units, ids_between, read_blocks
-from tpsl.vault.cost import Charge, Series, Spent, total
+from tpsl.vault.cost import Planned, PlannedStatistic, Series, Spent, total
 from tpsl.vault.coverage import History, Mask, PositionSet
 from tpsl.vault.id_index import find_positions
 from tpsl.vault.ledger import Entry, Ledger
@@ -35,6 +35,8 @@ from tpsl.vault.same_labels import Label
 from tpsl.vault.store import Store
 from tpsl.vault.texts import Texts
 
+Charge = Planned | PlannedStatistic | Entry
+"""A release, asked for or made."""
 Releases = tuple[Entry, ...]
 """The releases that a record was part of, oldest first."""
 _Numbers = npt.NDArray[np.int64]
@@ -52,7 +54,7 @@ class Histories:
 
     def __init__(self, store: Store, others: Iterable[Store] = ()) -> None:
         self._store, self._numbers = store, dict[History, int]({(): 0})
-        self._entries = dict[int, Entry]()
+        self._entries = ledger.Entries(store)
         self._others = list(map(_OtherLabel, others))
         ids = ids_between(store, 0, count_records(store)) if self._others else _NONE
         self._of_others = [other.numbers_of(ids) for other in self._others]
@@ -98,9 +100,6 @@ class Histories:
 
     def releases(self) -> list[Releases]:
         """The releases of each history by its number, of the chunks that were asked for; the first has none."""
-        missing = {entry for history in self._numbers for entry in history} - self._entries.keys()
-        if missing:
-            self._entries |= ledger.read_numbered(self._store, missing)
         return [tuple(self._entries[entry] for entry in history) for history in self._numbers]
 
     def without(self, series: Series | None, wanted: PositionSet) -> tuple[PositionSet, Counter[tuple[str, ...]]]:

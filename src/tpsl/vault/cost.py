@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from tpsl.mechanisms import Cost, Mechanism, StatisticNoise, check_bound, compose, epsilon_of_rho, float_above
 from tpsl.mechanisms.exact import rounded_up
@@ -139,25 +139,6 @@ class Series:
     """Of the integers of the mechanism, or of the noise."""
     draws: int
     seed: int | None
-
-
-class Charge(Protocol):
-    """A release, made or asked for: what it costs."""
-
-    @property
-    def cost(self) -> Cost:
-        """What it costs each of its records."""
-
-    def cost_of(self, records: int) -> Cost:
-        """What it costs a unit of which it covers this number of records."""
-
-    @property
-    def private(self) -> bool:
-        """False where ε promises nothing."""
-
-    @property
-    def series(self) -> Series | None:
-        """The series that it belongs to; None: it is not known yet, and costs what it costs."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from types import UnionType
@@ -244,35 +244,24 @@ def read_last(store: Store) -> tuple[int, str]:
     return row or (0, FIRST_PREVIOUS)
 
 
-def require_known(store: Store, after: int) -> int:
-    """Raise a `VaultError` if an entry after this one is of a kind that is not known; return the newest one's number.
-
-    What a newer version has released is spent, and nobody who cannot add it up may release more.
-    """
-    query = (
-        "SELECT sequence, hash, body FROM ledger WHERE sequence > ? AND json_valid(body) "
-        "AND json_extract(body, '$.kind') NOT IN (SELECT value FROM json_each(?)) ORDER BY sequence"
-    )
-    for row in store.execute(query, (after, json.dumps(list(_DETAILS)))):
-        parse(*row)
-    return read_last(store)[0]
-
-
 def read_entries(store: Store) -> tuple[Entry, ...]:
-    """All entries, oldest first; whether the chain holds is for `verify` to say."""
-    return tuple(
-        parse(sequence, stored, body)
-        for sequence, stored, body in store.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence")
-    )
+    """All entries, oldest first; whether the chain holds is for `verify` to say.
+
+    One of a kind that is not known is a `VaultError`: what a newer version has released is spent, and nobody who cannot
+    add it up may release more.
+    """
+    rows = store.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence")
+    return tuple(parse(sequence, stored, body) for sequence, stored, body in rows)
 
 
-def read_numbered(store: Store, numbers: Iterable[int]) -> dict[int, Entry]:
-    """The entries with these numbers: while labels arrive late there is one for every few records."""
-    rows = store.execute(
-        "SELECT sequence, hash, body FROM ledger WHERE sequence IN (SELECT value FROM json_each(?))",
-        (json.dumps(list(numbers)),),
-    )
-    return {row[0]: parse(*row) for row in rows}
+class Entries(dict[int, Entry]):
+    """All entries of the ledger by their numbers; one that is not there is a `VaultError`."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__({entry.sequence: entry for entry in read_entries(store)})
+
+    def __missing__(self, number: int) -> Entry:
+        raise VaultError(f"ledger entry {number} is missing, of which noisy labels are stored; run verify on the vault")
 
 
 def read_first(store: Store) -> Entry:

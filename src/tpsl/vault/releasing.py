@@ -124,8 +124,8 @@ def outcomes_of_series(store: Store, planned: Planned) -> tuple[npt.NDArray[np.b
 
 def _number_of(store: Store, series: Series) -> int | None:
     """The number of a series; None where nothing was released in it."""
-    firsts = ledger.read_numbered(store, coverage.series_numbers(store))
-    return next((number for number, entry in firsts.items() if entry.series == series), None)
+    entries = ledger.Entries(store)
+    return next((number for number in coverage.series_numbers(store) if entries[number].series == series), None)
 
 
 def _draw(store: Store, planned: Planned, missing: PositionSet, records: int, progress: Progress) -> None:
@@ -201,10 +201,10 @@ class StatisticRequest:
         asked = (plan.noise.spec(), plan.noise.digest, plan.bound, plan.seed, plan.releases, ids_digest)
         names = ("mechanism", "noise_digest", "bound", "seed", "releases", "ids_digest")
         in_first = coverage.read_chunk(self._store, int(self.positions.min()) // CHUNK)
-        there = ledger.read_numbered(self._store, [row.entry for row in in_first])
+        entries = ledger.Entries(self._store)
         return [
             entry
-            for _, entry in sorted(there.items())
+            for entry in (entries[row.entry] for row in in_first)
             if entry.kind == "statistic" and tuple(entry.details[name] for name in names) == asked
         ]
 

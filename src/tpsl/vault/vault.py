@@ -23,13 +23,12 @@ from tpsl.vault import (
     storage,
     verify,
 )
-from tpsl.vault.accounting import Account
+from tpsl.vault.accounting import Account, Charge
 from tpsl.vault.blocks import CHUNK, Positions, count_records, ids_in_order, labels_at
 from tpsl.vault.canonical import Given as Column
 from tpsl.vault.canonical import GivenIds, ids_as_text
 from tpsl.vault.cost import (
     NO_LIMITS,
-    Charge,
     Planned,
     PlannedStatistic,
     ReleasePolicy,
@@ -73,7 +72,6 @@ class Vault:
 
     def __init__(self, path: Path, connection: sqlite3.Connection, address: Address) -> None:
         self.path = path
-        self._entries_known = 0
         folder = address.folder
         with storage.reading(connection, folder):
             storage.require_format(connection, folder)
@@ -207,7 +205,7 @@ class Vault:
     def _writing(self) -> Iterator[None]:
         """All or nothing; when it ends, what was done is durable."""
         with storage.writing(self._store.connection, self._store.folder):
-            self._entries_known = ledger.require_known(self._store, self._entries_known)
+            ledger.read_entries(self._store)  # one of a kind that is not known is an error
             yield
 
     def require_units(self, ids: AnyIds, units: Column) -> None:
