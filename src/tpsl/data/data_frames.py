@@ -62,9 +62,8 @@ def read_block(name: str, values: Frame, categorical: Sequence[bool] | None = No
             raise DataError(
                 f"{name} has categories (x{categorical.index(True)}), so it must be a data frame, not an array"
             )
-        names = [f"x{number}" for number in range(values.shape[1])]
-        columns = [numbers(pa.array(values[:, at]), Place(name, column), Spelling()) for at, column in enumerate(names)]
-        return Block(tuple(names), tuple(columns), len(values))
+        categorical = [False] * values.shape[1]
+        values = pa.table({f"x{at}": pa.array(values[:, at]) for at in range(values.shape[1])})
     table, columns = arrow_table(name, values), []
     for at, column in enumerate(table.column_names):
         content = table.column(at)

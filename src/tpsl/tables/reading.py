@@ -67,11 +67,6 @@ class Dialect:
         """Whether 1,5 is a number: where semicolons separate values, as spreadsheets of many countries write them."""
         return self.delimiter == ";"
 
-    @property
-    def header_lines(self) -> int:
-        """Number of lines before the first record."""
-        return 1 if self.names is None else 0
-
 
 PLAIN = Dialect()
 
@@ -344,7 +339,7 @@ def _text_blocks(file: StoredFile, columns: list[str], dialect: Dialect, rows: i
     faults: list[str] = []
 
     def refuse(row: ArrowObject) -> str:
-        number = row.number - dialect.header_lines
+        number = row.number - (dialect.names is None)  # without the header line
         if rows is not None and number > rows:
             return "skip"
         faults.append(f"row {number}: {row.actual_columns} columns instead of {row.expected_columns}")
