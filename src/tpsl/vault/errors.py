@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tpsl.files import DiskFull
+
 
 class VaultError(ValueError):
     """What was asked of a vault cannot be done; the message is one sentence that names the culprit."""
@@ -56,20 +58,15 @@ DATABASE_ERRORS = sqlite3.DatabaseError, UnicodeDecodeError
 
 @contextmanager
 def sqlite_errors(path: Path) -> Iterator[None]:
-    """Turn whatever SQLite raises inside the block into a `VaultError` that names the vault at `path`."""
+    """Turn whatever SQLite raises inside the block, and a full disk, into a `VaultError` about the vault at `path`."""
     try:
         yield
-    except DATABASE_ERRORS as error:
+    except (*DATABASE_ERRORS, DiskFull) as error:
         raise explained(path, error) from error
 
 
-def disk_full(path: Path) -> VaultFull:
-    """The error of a vault at `path` for which there is no space."""
-    return VaultFull(_FULL.format(path=path))
-
-
 def explained(path: Path, error: Exception) -> VaultError:
-    """The `VaultError` that an SQLite error of the vault at `path` means."""
-    text = "malformed: text that is none" if isinstance(error, UnicodeDecodeError) else str(error)
+    """The `VaultError` that an error of the vault at `path` means."""
+    text = {UnicodeDecodeError: "malformed: text that is none", DiskFull: "full"}.get(type(error), str(error))
     kind, sentence = next(meaning for words, meaning in _EXPLAINED.items() if words in text)
     return kind(sentence.format(path=path, text=text))

@@ -22,9 +22,9 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tpsl.files import DiskFull, make_private_folder, naming_what_does_not_fit
+from tpsl.files import make_private_folder, naming_what_does_not_fit
 from tpsl.vault import blocks, coverage, id_index, ledger, same_labels
-from tpsl.vault.errors import VaultError, VaultFull, disk_full, sqlite_errors
+from tpsl.vault.errors import VaultError, VaultFull, sqlite_errors
 from tpsl.vault.store import Store
 
 DATABASE = "vault.sqlite"
@@ -64,18 +64,12 @@ def require_free(folder: Path) -> None:
 
 def make_file(folder: Path) -> None:
     """Make the folder and an empty database file, owner only; what is there of a vault stays."""
-    with _being_made(folder):
+    try:
         require_free(folder)
         make_private_folder(folder)
         folder.chmod(0o700)
         os.close(os.open(folder / DATABASE, os.O_CREAT | os.O_RDWR, 0o600))
         (folder / DATABASE).chmod(0o600)
-
-
-@contextmanager
-def _being_made(folder: Path) -> Iterator[None]:
-    try:
-        yield
     except OSError as error:
         kind = VaultFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else VaultError
         raise kind(f"no vault can be created at {folder}: {error.strerror}") from error
@@ -180,9 +174,6 @@ def writing(connection: sqlite3.Connection, folder: Path) -> Iterator[None]:
             with naming_what_does_not_fit(folder):
                 yield
             connection.execute("COMMIT")
-        except DiskFull as error:
-            connection.rollback()
-            raise disk_full(folder) from error
         except BaseException:
             connection.rollback()
             raise
