@@ -10,7 +10,7 @@ import pytest
 from tpsl.vault import Vault, VaultError
 from tpsl.vault.blocks import CHUNK
 from tpsl.vault.canonical import ids_as_text
-from tpsl.vault.same_labels import _file_records, count_pairs, tells
+from tpsl.vault.same_labels import _file_records, tells
 from tpsl.vault.storage import DATABASE
 
 
@@ -39,8 +39,8 @@ def test_records_are_kept_once_and_compared_with_their_labels(vault: Vault) -> N
 
 def test_labels_that_have_nothing_to_do_with_each_other_are_not_the_same() -> None:
     one, other = np.random.default_rng(0).integers(0, 2, (2, 400))
-    assert not tells(count_pairs(one, other))
-    assert tells(count_pairs(one, np.where(np.arange(400) < 20, 1 - one, one))), "a few are corrected"
+    assert not tells(one, other)
+    assert tells(one, np.where(np.arange(400) < 20, 1 - one, one)), "a few are corrected"
 
 
 def test_damage_is_one_sentence(vault: Vault) -> None:

@@ -11,8 +11,6 @@ file that they come from, whoever of it is in an alignment, and compares those. 
 the ledger: these are shown to others, and whom the label party knows is not for them.
 """
 
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -33,8 +31,6 @@ SCHEMA = "CREATE TABLE same_labels (label INTEGER NOT NULL, other INTEGER NOT NU
 FILE_SCHEMA = "CREATE TABLE file_records (label INTEGER NOT NULL, ids BLOB NOT NULL, labels BLOB NOT NULL)"
 
 _Labels = npt.NDArray[np.int64]
-Pairs = Mapping[tuple[int, int], int]
-"""How many records have each pair of values: a contingency table."""
 
 
 class Label(NamedTuple):
@@ -94,32 +90,29 @@ def label_numbered(store: Store) -> Label:
     return next(label for label in labels_of(store).values() if label.number == store.label)
 
 
-def tells(pairs: Pairs) -> bool:
+def tells(values: _Labels, others: _Labels) -> bool:
     """Whether one of two columns tells the other: wrong less than half as often as a guess from nothing.
 
-    Two columns that are constant where both are known tell each other.
+    Negative values are unknown and not counted. Two columns that are constant where both are known tell each other.
     """
-    flipped = Counter({(other, value): count for (value, other), count in pairs.items()})
-    found = [_errors(table) for table in (pairs, flipped)]
-    constant = all(chance == 0 for _, chance in found) and any(pairs.values())
-    return constant or any(2 * errors < chance for errors, chance in found)
-
-
-def _errors(pairs: Pairs) -> tuple[int, int]:
-    """How often the best guess of the second value is wrong, given the first, and given nothing."""
-    best, of_second = Counter[int](), Counter[int]()
-    for (value, other), count in pairs.items():
-        best[value] = max(best[value], count)
-        of_second[other] += count
-    records = of_second.total()
-    return records - best.total(), records - max(of_second.values(), default=0)
-
-
-def count_pairs(values: _Labels, others: _Labels) -> Pairs:
-    """The contingency table of two columns; negative values are unknown and not counted."""
     known = (values >= 0) & (others >= 0)
-    found, counts = np.unique(values[known] << 32 | others[known], return_counts=True)
-    return {(code >> 32, code & 0xFFFFFFFF): count for code, count in zip(found.tolist(), counts.tolist(), strict=True)}
+    pairs, records = np.unique(values[known] << 32 | others[known], return_counts=True)
+    one, other = pairs >> 32, pairs & 0xFFFFFFFF
+    found = [_errors(one, other, records), _errors(other, one, records)]
+    return len(pairs) == 1 or any(2 * errors < chance for errors, chance in found)
+
+
+def _errors(given: _Labels, guessed: _Labels, records: _Labels) -> tuple[int, int]:
+    """How often the best guess of the second value is wrong, given the first, and given nothing.
+
+    The rows are the cells of a contingency table.
+    """
+    value, other = (np.unique(column, return_inverse=True)[1] for column in (given, guessed))
+    best = np.zeros(len(records), np.int64)
+    np.maximum.at(best, value, records)
+    of_guess = np.zeros(len(records), np.int64)
+    np.add.at(of_guess, other, records)
+    return int(records.sum() - best.sum()), int(records.sum() - of_guess.max(initial=0))
 
 
 def settle(store: Store) -> None:
@@ -133,7 +126,7 @@ def settle(store: Store) -> None:
     for other in others:
         their_ids, their_values = _all_values(replace(store, label=other.number), other)
         at = ids.positions_in(their_ids)
-        if tells(count_pairs(values[at >= 0], their_values[at[at >= 0]])):
+        if tells(values[at >= 0], their_values[at[at >= 0]]):
             pair = sorted((own.number, other.number))
             store.execute("INSERT OR IGNORE INTO same_labels VALUES (?, ?)", pair)
 
@@ -186,4 +179,4 @@ def compare(store: Store, ids: Given, positions: Positions, labels: _Labels) -> 
     told, stored = labels[rows], labels_at(store, positions[rows])
     others = rows[(told >= 0) & (stored != told)]
     example = ids_as_text(ids[int(others[0]) :][:1])[0] if len(others) else None
-    return Overlap(len(rows), len(others), example, tells(count_pairs(told, stored)))
+    return Overlap(len(rows), len(others), example, tells(told, stored))
