@@ -20,24 +20,8 @@ Finding = Literal["attacks", "audit", "replay", "examination"]
 
 
 def keep_finding(run: Path, finding: Finding, content: dict[str, Any]) -> None:
-    """Keep what was found, for reports; it replaces what was found before.
-
-    Attacks that were not run this time stay, if they were run on the same steps of the transcript.
-    """
-    before = read_finding(run, finding) if finding == "attacks" else None
-    if before is not None and all(before.get(key) == content.get(key) for key in ("steps", "skip", "records")):
-        content = {**content, "attacks": _with_one_bound({**before["attacks"], **content["attacks"]})}
+    """Keep what was found, for reports; it replaces what was found before."""
     write_atomically(_path(run, finding), json.dumps(for_json(content), ensure_ascii=False, allow_nan=False).encode())
-
-
-def _with_one_bound(attacks: dict[str, Any]) -> dict[str, Any]:
-    """Return attacks of several invocations, those of a kind beside the largest bound that was estimated for it."""
-    bounds: dict[str, dict[str, Any]] = {}
-    for attack in attacks.values():
-        own = {key: attack.get(key) for key in ("ceiling", "ceiling_low", "ceiling_high")}
-        largest = bounds.get(attack.get("scored_by", ""), own)
-        bounds[attack.get("scored_by", "")] = max(own, largest, key=lambda bound: bound["ceiling"] or 0.0)
-    return {name: {**attack, **bounds[attack.get("scored_by", "")]} for name, attack in attacks.items()}
 
 
 def read_finding(run: Path, finding: Finding) -> dict[str, Any] | None:
