@@ -113,7 +113,7 @@ def feature_from_the_label(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> Non
             hint = chunk.numeric + 0.01 * chunk.labels[:, None].astype(np.float32)
             yield replace(chunk, numeric=hint)
 
-    monkeypatch.setattr(world, "records", with_a_hint)
+    monkeypatch.setattr(world, "chunks", with_a_hint)
 
 
 def own_weights(monkeypatch: pytest.MonkeyPatch, truth: Truth) -> None:
