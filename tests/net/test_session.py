@@ -243,7 +243,7 @@ def test_patience_is_a_number_of_seconds(silence: float, wait: float, sentence: 
 def test_ctrl_c_in_the_middle_of_a_call_does_not_keep_the_client_open(make_scene: Make) -> None:
     """gRPC has counted the call, but no thread waits for its answer: to close the channel would take for ever."""
     scene = make_scene(certified=False, wait=1, silence=1)
-    label = scene.label(1)
+    label = scene.label(2)
 
     def interrupt(frame: FrameType, event: str, argument: object) -> None:
         if frame.f_code.co_name == "_run_channel_spin_thread":

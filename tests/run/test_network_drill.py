@@ -315,7 +315,7 @@ def test_a_kill_before_any_file_operation_changes_nothing(tmp_path: Path, office
         folder = tmp_path / f"{victim}-{number}"
         folder.mkdir()
         # A party that nobody has told that it may go waits so long.
-        place = office(folder, job, silence=1.0, wait=6.0)
+        place = office(folder, job, silence=2.0, wait=10.0)
         for name, party in place.parties.items():
             party.start(deadly=number if name == victim else 0)
         assert place.parties[victim].exit_code() == -signal.SIGKILL
@@ -340,7 +340,7 @@ def test_kills_during_a_hand_over_draw_once(tmp_path: Path, office: Callable[...
     for number in range(max(1, KILLS // 4)):
         folder = tmp_path / str(number)
         folder.mkdir()
-        place = office(folder, job, silence=1.0, wait=6.0)
+        place = office(folder, job, silence=2.0, wait=10.0)
         deadly = {name: draw.randrange(1, count) for name, count in counts.items()}
         for name, party in place.parties.items():
             party.start(deadly[name])
