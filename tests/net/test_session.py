@@ -261,7 +261,7 @@ def test_ctrl_c_in_the_middle_of_a_call_does_not_keep_the_client_open(make_scene
             client.ask_ahead("Step", 0, 0, {"airport": share(1)})
         finally:
             sys.settrace(None)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 30
     assert isinstance(label.exception(), PeerMissing)
 
 
