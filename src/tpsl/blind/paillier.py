@@ -228,7 +228,7 @@ class SecretKey:
 
     @classmethod
     def random(cls, bits: int) -> SecretKey:
-        """Return a fresh key of so many bits."""
+        """Return a fresh key of this size, in bits."""
         while True:
             key = cls(_Prime.random(bits // 2), _Prime.random(bits // 2))
             n, totient = key.p.p * key.q.p, (key.p.p - 1) * (key.q.p - 1)

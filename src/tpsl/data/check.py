@@ -96,7 +96,7 @@ class DataReport:
     classes: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     not_here: dict[str, str] = field(default_factory=dict)
-    """Parties whose data is not at hand, and what is there instead, in a sentence."""
+    """The parties whose data cannot be read here, each with the reason."""
     common_ids: dict[str, int] = field(default_factory=dict)
     """Of feature parties whose ids are not those of the label party: how many ids both have."""
 

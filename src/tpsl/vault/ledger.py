@@ -244,24 +244,31 @@ def read_last(store: Store) -> tuple[int, str]:
     return row or (0, FIRST_PREVIOUS)
 
 
-def read_entries(store: Store) -> tuple[Entry, ...]:
-    """All entries, oldest first; whether the chain holds is for `verify` to say.
+def read_entries(store: Store, after: int = 0) -> tuple[Entry, ...]:
+    """All entries, or those after one of this number, oldest first; whether the chain holds is for `verify` to say.
 
     One of a kind that is not known is a `VaultError`: what a newer version has released is spent, and nobody who cannot
     add it up may release more.
     """
-    rows = store.execute("SELECT sequence, hash, body FROM ledger ORDER BY sequence")
+    rows = store.execute("SELECT sequence, hash, body FROM ledger WHERE sequence > ? ORDER BY sequence", (after,))
     return tuple(parse(sequence, stored, body) for sequence, stored, body in rows)
 
 
 class Entries(dict[int, Entry]):
-    """All entries of the ledger by their numbers; one that is not there is a `VaultError`."""
+    """The entries of the ledger by their numbers, each read when it is asked for; a missing one is a `VaultError`."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__({entry.sequence: entry for entry in read_entries(store)})
+        super().__init__()
+        self._store = store
 
     def __missing__(self, number: int) -> Entry:
-        raise VaultError(f"ledger entry {number} is missing, of which noisy labels are stored; run verify on the vault")
+        row = self._store.execute("SELECT sequence, hash, body FROM ledger WHERE sequence = ?", (number,)).fetchone()
+        if row is None:
+            raise VaultError(
+                f"ledger entry {number} is missing, of which noisy labels are stored; run verify on the vault"
+            )
+        self[number] = parse(*row)
+        return self[number]
 
 
 def read_first(store: Store) -> Entry:

@@ -79,6 +79,7 @@ class Vault:
             found = same_labels.label_called(Store(connection, folder), address.label)
         self.label, self.classes, self.counts_people = found.name, found.classes, found.counts_people
         self._store = Store(connection, folder, found.number)
+        self._last_known = 0
         self.scratch, self.apart = bool(created.details.get("scratch")), created.details.get("apart")
         self.identity = created.hash  # of the ledger's first entry: tells a vault from others, wherever it lies
 
@@ -205,7 +206,9 @@ class Vault:
     def _writing(self) -> Iterator[None]:
         """All or nothing; when it ends, what was done is durable."""
         with storage.writing(self._store.connection, self._store.folder):
-            ledger.read_entries(self._store)  # one of a kind that is not known is an error
+            # Those of others since the last time: one of a kind that is not known is an error.
+            for entry in ledger.read_entries(self._store, self._last_known):
+                self._last_known = entry.sequence
             yield
 
     def require_units(self, ids: AnyIds, units: Column) -> None:
